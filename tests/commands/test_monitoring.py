@@ -60,7 +60,7 @@ def test_each_alert_is_tested_and_has_its_place_in_the_runbook(alert: str) -> No
     tested = (FOLDER / "alerts_test.yml").read_text("utf-8")
     assert re.search(rf"alertname: {alert}\n\s+exp_alerts:", tested), "that it fires"
     assert re.search(rf"^#+ {alert}$", PAGE, re.M)
-    assert f"runbook: docs/monitoring/README.md#{alert.lower()}" in RULES.read_text("utf-8")
+    assert f"runbook_url: docs/monitoring/README.md#{alert.lower()}" in RULES.read_text("utf-8")
 
 
 COMMANDS = sorted(

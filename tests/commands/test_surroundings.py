@@ -30,7 +30,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.report.check import check_object, print_check
 from txnscan.report.notifications import SHAPES, bodies
 from txnscan.report.rows import CsvRows
-from txnscan.sweeps.news import Details, Kind, News
+from txnscan.sweeps.news import Details, EventNews, Kind, News
 from txnscan.sweeps.preflight import Checked, Finding, Level, check_security
 
 WALL_S_MAX, CPU_S_MAX = 120, 60
@@ -239,7 +239,9 @@ def test_names_in_notifications_are_one_line_of_plain_text() -> None:
             for source, with_text in hostile.items():
                 for text in (*HOSTILE, *marks):
                     with cases.case(f"{shape}: {source} {text[:20]!r}"):
-                        (body,) = bodies(make, [with_text(text)], "key")
+                        one = with_text(text)
+                        event = EventNews(Kind.OPENED, one.cluster, "cid", "0f", 0, 1_000, 1, opened=(one,))
+                        (body,) = bodies(make, [event], "key")
                         assert len(body) < 50_000
                         texts = [one.replace("\u200b", "") for one in _texts(json.loads(body))]
                         assert all(one.isprintable() for one in texts)

@@ -234,7 +234,7 @@ def watching(
         config,
         sweep=sweeps,
         swept=swept or SweptClusters(),
-        tell=news.extend,
+        tell=lambda events: news.extend(one for event in events for one in (*event.opened, *event.closed)),
         say=said.append,
         store=store,
     )
@@ -731,7 +731,7 @@ def test_an_incident_is_told_when_it_opens_and_when_it_closes(tmp_path: Path) ->
         ):
             wait_until(lambda: len(hook.received) == 1, "the opening was told", 60)
             (opened,) = hook.received[0][2]["events"]
-            end(cluster, opened)
+            end(cluster, opened["incidents"][0])
             wait_until(lambda: len(hook.received) == 2, "the closing was told", 60)
             (closed,) = hook.received[1][2]["events"]
             process.until(
@@ -739,7 +739,9 @@ def test_an_incident_is_told_when_it_opens_and_when_it_closes(tmp_path: Path) ->
             )
             assert process.end() == 0
             assert (opened["event"], closed["event"]) == ("opened", "closed")
-            assert opened["incident_id"] == closed["incident_id"] and closed["resolved_how"] == "ended"
+            assert opened["event_id"] == closed["event_id"] and closed["open_incidents"] == 0
+            (over,) = closed["incidents"]
+            assert (over["incident_id"], over["resolved_how"]) == (opened["incidents"][0]["incident_id"], "ended")
             assert len(hook.received) == 2 and SECRET not in process.said
     finally:
         hook.close()

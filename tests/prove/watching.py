@@ -105,7 +105,7 @@ class Hook:
                 hook._asked += 1
                 refused = hook._asked % refuse_every == 0
                 if not refused:
-                    hook.events += told["events"]
+                    hook.events += [one for event in told["events"] for one in event["incidents"]]
                 self.send_response(503 if refused else 200)
                 self.end_headers()
 

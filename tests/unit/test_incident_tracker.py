@@ -32,7 +32,7 @@ def told(*sweeps: Scan, memory: IncidentTracker | None = None) -> list[News]:
     found: list[News] = []
     remembered = memory or IncidentTracker()
     for sweep in sweeps:
-        remembered, news = remember(remembered, "c", sweep)
+        remembered, news, _ = remember(remembered, "c", sweep)
         found += news
     return found
 
@@ -99,7 +99,7 @@ def test_an_incident_has_the_id_that_the_tables_have_for_it() -> None:
 
 
 def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -> None:
-    memory, _ = remember(IncidentTracker(), "c", scan(EARLY, judged(partition=1)))
+    memory, *_ = remember(IncidentTracker(), "c", scan(EARLY, judged(partition=1)))
     history = TrackedHistory(memory)
     assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
     assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None, 3, 4)
@@ -120,27 +120,27 @@ def facts(memory: IncidentTracker, cluster_id: str = "cluster-1", producer_id: i
 
 def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_producer_id_hangs() -> None:
     first, second = read_by(1), read_by(2, read=replace(COMMIT, leader_epoch=3))
-    memory, _ = remember(IncidentTracker(), "c", first)
-    memory, _ = remember(memory, "c", second)
+    memory, *_ = remember(IncidentTracker(), "c", first)
+    memory, *_ = remember(memory, "c", second)
     assert facts(memory) == reads_of(first, second)
     assert facts(memory, "another") == facts(memory, producer_id=8) == []
-    memory, _ = remember(memory, "c", scan(proven={}))
+    memory, *_ = remember(memory, "c", scan(proven={}))
     assert facts(memory) == reads_of(first, second), "a sweep that read nothing forgets nothing"
-    memory, _ = remember(memory, "c", read_by(3, producer_id=8))
+    memory, *_ = remember(memory, "c", read_by(3, producer_id=8))
     assert facts(memory) == [] != facts(memory, producer_id=8), "it is over"
-    memory, _ = remember(memory, "c", scan(cluster_id="cluster-2"))
+    memory, *_ = remember(memory, "c", scan(cluster_id="cluster-2"))
     assert facts(memory, producer_id=8) == facts(memory, "cluster-2", 8) == []
 
 
 def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell() -> None:
     """As long as something of its producer id hangs."""
     saw = scan(LATE, **read_for(LATE, commits=[SEEN_COMMIT]))
-    memory, _ = remember(IncidentTracker(), "c", scan(LATE, **read_for(LATE)))
+    memory, *_ = remember(IncidentTracker(), "c", scan(LATE, **read_for(LATE)))
     assert TrackedHistory(memory).facts("cluster-1", {7})()[7].commits == ()
     for sweep in (saw, scan(LATE, **read_for(LATE)), scan(LATE), saw, scan(proven={})):
-        memory, _ = remember(memory, "c", sweep)
+        memory, *_ = remember(memory, "c", sweep)
         assert TrackedHistory(memory).facts("cluster-1", {7})()[7].commits == (SEEN_COMMIT,)
-    memory, _ = remember(memory, "c", scan())
+    memory, *_ = remember(memory, "c", scan())
     assert TrackedHistory(memory).facts("cluster-1", {7})() == {}
 
 
@@ -154,24 +154,24 @@ def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell()
     ids=["it is gone", "its partition was not read", "another partition was not read"],
 )
 def test_an_age_is_kept_where_a_sweep_could_not_look_and_nowhere_else(second: Scan, kept: bool) -> None:
-    memory, _ = remember(IncidentTracker(), "c", scan(EARLY))
-    memory, _ = remember(memory, "c", second)
+    memory, *_ = remember(IncidentTracker(), "c", scan(EARLY))
+    memory, *_ = remember(memory, "c", second)
     assert (WHERE in memory.sightings) == kept
 
 
 def test_another_cluster_at_the_same_address_begins_anew() -> None:
-    memory, _ = remember(IncidentTracker(), "c", scan(LATE))
-    memory, news = remember(memory, "c", scan(cluster_id="cluster-2"))
+    memory, *_ = remember(IncidentTracker(), "c", scan(LATE))
+    memory, news, _ = remember(memory, "c", scan(cluster_id="cluster-2"))
     assert (memory.cluster_id, dict(memory.incidents), news) == ("cluster-2", {}, ())
 
 
 def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again() -> None:
     left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS)}
-    memory, news = remember(IncidentTracker(), "c", scan(), left)
+    memory, news, _ = remember(IncidentTracker(), "c", scan(), left)
     assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.CLOSED, NOW_MS - 90 * MINUTE_MS)]
-    memory, news = remember(IncidentTracker(), "c", scan(LATE), left)
+    memory, news, _ = remember(IncidentTracker(), "c", scan(LATE), left)
     assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.OPENED, NOW_MS - 90 * MINUTE_MS)]
-    _, news = remember(memory, "c", scan())
+    _, news, _ = remember(memory, "c", scan())
     assert [one.kind for one in news] == [Kind.CLOSED]
 
 
@@ -191,7 +191,7 @@ def many(count: int, **changes: Any) -> list[Judged]:
 def test_what_is_remembered_is_bounded_and_the_oldest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
     monkeypatch.setattr(module, "SIGHTINGS_MAX", 2)
-    memory, _ = remember(IncidentTracker(), "c", scan(*many(10)))
+    memory, *_ = remember(IncidentTracker(), "c", scan(*many(10)))
     assert sorted(which.topic for which in memory.incidents) == ["t7", "t8", "t9"]
     assert sorted(which.topic for which in memory.sightings) == ["t8", "t9"]
 
@@ -207,7 +207,7 @@ def test_if_too_many_hang_each_is_notified_at_most_once(monkeypatch: pytest.Monk
         scan(*many(4)[3:], proven={(f"t{n}", 0): "t0" for n in range(3)}),
     ]
     for sweep in sweeps:
-        memory, news = remember(memory, "c", sweep)
+        memory, news, _ = remember(memory, "c", sweep)
         counts.append(([(one.kind.value, one.where.topic) for one in news], memory.unwatched))
     opened = [("opened", f"t{n}") for n in (2, 1, 0)]
     closed = [("closed", f"t{n}") for n in (0, 1, 2)]

@@ -16,8 +16,8 @@ from tests.builders import MINUTE_MS, NOW_MS
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.reads.observation import TransactionKey
-from txnscan.report.notifications import SHAPES, Shape, bodies, fields, sentence, template
-from txnscan.sweeps.news import Details, Kind, News
+from txnscan.report.notifications import SHAPES, Shape, bodies, event_fields, event_sentence, fields, sentence, template
+from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
 from txnscan.watch import notifier as module
 from txnscan.watch.clusters import make_target
 from txnscan.watch.notifier import Notifier, NotSent, Target, parse_url, post_json
@@ -32,8 +32,31 @@ CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended"
 SECRET = "T0-B0-hunter2"
 
 
-def shaped(name: str, *news: News, key: str | None = "key") -> list[Any]:
-    return [json.loads(body) for body in bodies(SHAPES[name], news, key)]
+def event(*news: News, open_incidents: int | None = None, **changes: Any) -> EventNews:
+    """An event of these incidents alone."""
+    opened = tuple(one for one in news if one.kind is Kind.OPENED)
+    closed = tuple(one for one in news if one.kind is Kind.CLOSED)
+    still = len(opened) if open_incidents is None else open_incidents
+    kind = Kind.UPDATED if still > len(opened) else Kind.OPENED if still else Kind.CLOSED
+    one = news[0]
+    made = EventNews(
+        kind, one.cluster, one.cluster_id, one.incident_id, one.first_seen_ms, one.at_ms, still, opened, closed
+    )
+    return replace(made, **changes)
+
+
+def shaped(name: str, *events: EventNews, key: str | None = "key") -> list[Any]:
+    return [json.loads(body) for body in bodies(SHAPES[name], events, key)]
+
+
+def partitions(count: int, *topics: str) -> list[News]:
+    """Incidents of as many partitions of each topic."""
+    found = []
+    for topic in topics:
+        for partition in range(count):
+            where = WHERE._replace(topic=topic, partition=partition)
+            found.append(replace(OPENED, where=where, incident_id=f"{topic}-{partition}"))
+    return found
 
 
 def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording: SnapshotAssertion) -> None:
@@ -49,54 +72,160 @@ def test_of_an_incident_of_an_earlier_process_only_what_is_known_is_told() -> No
     unknown = replace(CLOSED, details=None)
     assert "None" not in sentence(unknown)
     for name in SHAPES:
-        assert "None" not in json.dumps(shaped(name, unknown))
+        assert "None" not in json.dumps(shaped(name, event(unknown)))
+
+
+def test_an_event_of_one_incident_reads_like_the_incident() -> None:
+    assert event_sentence(event(OPENED)) == sentence(OPENED)
+    assert event_sentence(event(CLOSED)) == sentence(CLOSED)
+
+
+def test_a_sentence_on_an_event_counts_what_opened_and_closed(wording: SnapshotAssertion) -> None:
+    caused = [replace(one, details=replace(DETAILS, cause="marker_missing")) for one in partitions(25, "a", "b")]
+    over = [replace(one, kind=Kind.CLOSED, how="ended") for one in caused]
+    assert [
+        event_sentence(event(*caused)),
+        event_sentence(event(*caused[:3], open_incidents=53)),
+        event_sentence(event(*over[:3], open_incidents=47)),
+        event_sentence(event(*over)),
+        event_sentence(event(CLOSED, closed=(), merged_into="ab" * 16)),
+    ] == wording
+
+
+def test_an_outage_of_50_partitions_is_one_message_everywhere() -> None:
+    outage = event(*partitions(10, "a", "b", "c", "d", "e"))
+    assert {name: len(shaped(name, outage)) for name in SHAPES} == dict.fromkeys(SHAPES, 1)
+    (message,) = shaped("slack", outage)
+    assert len(message["text"].splitlines()) == 1 and "50 transactions" in message["text"]
 
 
 def test_slack_gets_one_message_for_a_batch() -> None:
-    (message,) = shaped("slack", OPENED, CLOSED)
+    (message,) = shaped("slack", event(OPENED), event(CLOSED))
     assert message["text"].splitlines()[0] == f"🔴 {sentence(OPENED)}"
     assert len(message["text"].splitlines()) == 2
-    (long,) = shaped("slack", *[OPENED] * 50)
+    (long,) = shaped("slack", *[event(OPENED)] * 50)
     assert long["text"].splitlines()[-1] == "and 30 more"
 
 
 def test_slacks_own_characters_in_a_name_are_escaped() -> None:
-    (message,) = shaped("slack", replace(OPENED, cluster="<!channel> & co"))
+    (message,) = shaped("slack", event(replace(OPENED, cluster="<!channel> & co")))
     assert "&lt;!channel&gt; &amp; co" in message["text"]
 
 
-def test_pagerduty_gets_an_event_each_and_the_closing_finds_the_opening() -> None:
-    opened, closed = shaped("pagerduty", OPENED, CLOSED)
-    assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
-    assert opened["dedup_key"] == closed["dedup_key"] == "0f3a"
+def test_pagerduty_gets_each_event_once_and_updates_and_closings_find_the_opening() -> None:
+    updated = event(replace(OPENED, incident_id="0f3a"), open_incidents=9)
+    opened, more, closed = shaped("pagerduty", event(OPENED), updated, event(CLOSED))
+    assert [one["event_action"] for one in (opened, more, closed)] == ["trigger", "trigger", "resolve"]
+    assert {one["dedup_key"] for one in (opened, more, closed)} == {"0f3a"}
     assert opened["routing_key"] == "key"
     assert set(opened["payload"]) >= {"summary", "source", "severity"}, "what the API demands"
     assert opened["payload"]["severity"] in ("critical", "error", "warning", "info")
 
 
+@pytest.mark.parametrize(
+    ("found", "component"),
+    [
+        (event(OPENED), "orders-3"),
+        (event(*partitions(2, "a")), "a"),
+        (event(*partitions(2, "a", "b")), None),
+        (event(OPENED, open_incidents=4), "orders"),
+    ],
+    ids=["a partition", "a topic", "several topics", "one of several partitions"],
+)
+def test_the_component_of_an_event_is_where_all_of_it_is(found: EventNews, component: str | None) -> None:
+    (body,) = shaped("pagerduty", found)
+    assert body["payload"]["component"] == component
+
+
 def test_alertmanager_gets_the_same_labels_for_both_and_an_end_in_time() -> None:
     """Without an end it would call the alert resolved after five minutes."""
-    ((opened, closed),) = shaped("alertmanager", OPENED, CLOSED)
+    ((opened, closed),) = shaped("alertmanager", event(OPENED), event(CLOSED))
     assert opened["labels"] == closed["labels"]
     assert closed["endsAt"] == "2023-11-14T22:14:20.000Z"
     assert opened["endsAt"].startswith("2024-11-13") and opened["startsAt"] < opened["endsAt"]
 
 
 def test_the_generic_body_has_the_names_of_the_tables() -> None:
-    ((event,),) = [one["events"] for one in shaped("json", OPENED)]
-    assert event == fields(OPENED)
+    ((body,),) = [one["events"] for one in shaped("json", event(OPENED))]
+    assert body == event_fields(event(OPENED))
+    assert body["incidents"] == [fields(OPENED)]
     details = replace(DETAILS, groups_blocked=2, cause="late_write", owner="orders-service")
     named = fields(replace(OPENED, details=details))
     assert (named["groups_blocked"], named["cause"], named["owner"]) == (2, "late_write", "orders-service")
     unknown = fields(replace(OPENED, details=replace(DETAILS, groups_error="why")))
     assert "(why)" in unknown["summary"]
     assert (unknown["groups_blocked"], unknown["groups_error"]) == (None, "why")
-    assert {"event", "topic", "partition", "producer_id", "reason", "incident_id", "first_seen_at"} <= set(event)
+    assert {"event", "topic", "partition", "producer_id", "reason", "incident_id", "first_seen_at"} <= set(
+        fields(OPENED)
+    )
+    many = event_fields(event(*partitions(150, "a")))
+    assert (len(many["incidents"]), many["opened_incidents"], many["open_incidents"]) == (100, 150, 150)
 
 
 def test_a_template_is_a_shape_of_its_own() -> None:
     shape = template('{"title": {{ events[0].summary | tojson }}, "n": {{ events | length }}}')
-    assert [json.loads(body) for body in bodies(shape, [OPENED, CLOSED])] == [{"title": sentence(OPENED), "n": 2}]
+    made = bodies(shape, [event(OPENED), event(CLOSED)])
+    assert [json.loads(body) for body in made] == [{"title": sentence(OPENED), "n": 2}]
+
+
+# --- which events a sweep changed
+
+
+def told(
+    before: dict[str, str], after: dict[str, str], opened: str = "", closed: str = ""
+) -> list[tuple[str, str, int, int, int, str | None]]:
+    """Of each event: its id, what became of it, how many are open, have opened and have closed, and where it went.
+
+    before, after: the event of each incident, of which notifications were sent. opened, closed: incidents.
+    """
+    news = [replace(OPENED, incident_id=one) for one in opened] + [replace(CLOSED, incident_id=one) for one in closed]
+    first_seen_ms = {one: at for at, one in enumerate("abcdef")}
+    announced = [
+        {one: Announced(event_id, first_seen_ms[one]) for one, event_id in known.items()} for known in (before, after)
+    ]
+    found = events_of("prod", "cluster-1", NOW_MS, news, *announced)
+    return [
+        (one.event_id, one.kind.value, one.open_incidents, len(one.opened), len(one.closed), one.merged_into)
+        for one in found
+    ]
+
+
+ONE, TWO = {"a": "a"}, {"a": "a", "b": "a"}
+BOTH_OPENED = ("a", "opened", 2, 2, 0, None)
+CHANGES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str], list[Any]]] = {
+    "no incident": ({}, {}, {}, []),
+    "two that opened at once": ({}, TWO, {"opened": "ab"}, [BOTH_OPENED]),
+    "another one opened": (ONE, TWO, {"opened": "b"}, [("a", "updated", 2, 1, 0, None)]),
+    "one closed, and another is open": (TWO, {"b": "a"}, {"closed": "a"}, [("a", "updated", 1, 0, 1, None)]),
+    "all closed": (TWO, {}, {"closed": "ab"}, [("a", "closed", 0, 0, 2, None)]),
+    "one event after another": (
+        ONE,
+        {"b": "b"},
+        {"opened": "b", "closed": "a"},
+        [("a", "closed", 0, 0, 1, None), ("b", "opened", 1, 1, 0, None)],
+    ),
+    "an incident takes the place of another": (
+        ONE,
+        {"b": "a"},
+        {"opened": "b", "closed": "a"},
+        [("a", "updated", 1, 1, 1, None)],
+    ),
+    "two events are one": (
+        {"a": "a", "b": "b"},
+        TWO,
+        {},
+        [("a", "updated", 2, 0, 0, None), ("b", "closed", 0, 0, 0, "a")],
+    ),
+    "nothing changed": (TWO, TWO, {}, []),
+    "a new process notifies again": (TWO, TWO, {"opened": "ab"}, [BOTH_OPENED]),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "changes", "expected"), CHANGES.values(), ids=CHANGES)
+def test_each_event_that_changed_is_told_once(
+    before: dict[str, str], after: dict[str, str], changes: dict[str, str], expected: list[Any]
+) -> None:
+    assert told(before, after, **changes) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +233,7 @@ def test_a_template_is_a_shape_of_its_own() -> None:
     [
         ("{{ events[0].sumary }}", "no attribute 'sumary'"),
         ("{% for %}", "cannot be rendered"),
-        ('{"topic": "{{ events[0].topic }}"}', "gives no JSON"),
+        ('{"topic": "{{ events[0].incidents[0].topic }}"}', "gives no JSON"),
         ("{{ ''.__class__.__mro__ }}", "cannot be rendered"),
     ],
     ids=["no such field", "no template", "a value that is not quoted", "what is not for a template"],
@@ -161,12 +290,12 @@ def hook() -> Iterator[Hook]:
 
 
 def numbered() -> Shape:
-    """Bodies that are the incidents' ids."""
-    return lambda batch, _: [one.incident_id for one in batch]
+    """Bodies that are the events' ids."""
+    return lambda batch, _: [one.event_id for one in batch]
 
 
-def ids(*names: str) -> list[News]:
-    return [replace(OPENED, incident_id=name) for name in names]
+def ids(*names: str) -> list[EventNews]:
+    return [event(OPENED, event_id=name) for name in names]
 
 
 def sending(*targets: Target, post: Callable[[Target, bytes], None] | None = None) -> tuple[Notifier, list[str]]:
@@ -222,7 +351,7 @@ def test_nothing_secret_is_in_what_is_said(hook: Hook, capfd: pytest.CaptureFixt
         post_json(target, b"1")
     failure = failed.value
     notifier, said = sending(target, post=lambda *_: (_ for _ in ()).throw(NotSent(str(failure), passing=False)))
-    notifier.tell([OPENED])
+    notifier.tell([event(OPENED)])
     wait_until(lambda: bool(said), "it was given up")
     notifier.close(5)
     shown = f"{target!r} {failure} {said} {notifier.notified()} {''.join(capfd.readouterr())}"
@@ -306,7 +435,7 @@ def test_an_error_that_nobody_foresaw_ends_one_notification_and_not_the_thread(w
 def test_a_shape_that_fails_on_what_a_cluster_holds_costs_nobody_else_the_news(
     hook: Hook, wording: SnapshotAssertion
 ) -> None:
-    shape = template('{"n": {{ 1 / (events[0].partition - 3) }} }')
+    shape = template('{"n": {{ 1 / (events[0].incidents[0].partition - 3) }} }')
     notifier, said = sending(Target("http://h:1", shape), Target(hook.url, numbered()))
     notifier.tell(ids("a"))
     wait_until(lambda: len(hook.received) == 1, "the other target was told")

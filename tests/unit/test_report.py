@@ -11,11 +11,11 @@ from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
 from txnscan.kafka.units import duration
-from txnscan.report import html, table
+from txnscan.report import html, paragraphs
 from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
-from txnscan.report.table import print_sweep
+from txnscan.report.sweep import print_sweep
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
 from txnscan.verdict.outcome import with_outcome
@@ -41,11 +41,11 @@ def hanging(**changes: Any) -> Judged:
     return judged(view("Empty", 9, transactional_id=changes.pop("transactional_id", "X")), **changes)
 
 
-def shown(found: Any, *, every: bool = False, terminal: bool = False) -> str:
+def shown(found: Any, *, every: bool = False, terminal: bool = False, verbose: bool = True) -> str:
     output = io.StringIO()
     colors: Literal["standard"] | None = "standard" if terminal else None
     console = Console(file=output, width=300, highlight=False, force_terminal=terminal, color_system=colors)
-    print_sweep(console, found if isinstance(found, dict) else scan_object(found), every=every)
+    print_sweep(console, found if isinstance(found, dict) else scan_object(found), every=every, verbose=verbose)
     return output.getvalue()
 
 
@@ -245,7 +245,7 @@ def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> 
     [
         ("committed", "an abort would delete data", "ever be written"),
         ("not_committed", "An ABORT marker deletes nothing committed", "COMMIT"),
-        ("maybe_committed", "no marker is written", "--"),
+        ("maybe_committed", "No marker is written", "--"),
         ("mixed", "an abort deletes what was committed", "--"),
         ("unknown", "--accept-unknown-outcome", "COMMIT"),
     ],
@@ -259,7 +259,7 @@ def test_an_outcome_says_what_follows_and_is_not_taken_for_a_reason(outcome: str
 
 def test_each_outcome_has_its_words_in_each_report() -> None:
     names = {outcome.value for outcome in Outcome}
-    assert table._OUTCOMES.keys() == names and html._OUTCOMES.keys() == names
+    assert paragraphs._OUTCOMES.keys() == names and html._OUTCOMES.keys() == names
 
 
 def test_kafkas_own_tool_is_shown_only_where_its_abort_deletes_nothing_that_was_or_may_be_committed() -> None:
@@ -272,14 +272,15 @@ def test_in_a_pipe_every_sentence_stays_whole_on_one_line() -> None:
     found = scan_object(scan(judged(view("CompleteCommit", 4))))
     (transaction,) = found["transactions"]
     out = io.StringIO()
-    print_sweep(Console(file=out, width=40), found)
+    print_sweep(Console(file=out, width=40), found, verbose=True)
     assert f"  {transaction['explanation']}\n" in out.getvalue()
     assert all(line == line.rstrip() for line in out.getvalue().splitlines())
 
 
 def test_on_a_terminal_lines_are_wrapped_under_their_indentation() -> None:
     out = io.StringIO()
-    print_sweep(Console(file=out, width=40, force_terminal=True, color_system=None), scan_object(scan(judged())))
+    console = Console(file=out, width=40, force_terminal=True, color_system=None)
+    print_sweep(console, scan_object(scan(judged())), verbose=True)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 40
     start = next(number for number, line in enumerate(lines) if "No transactional id" in line)

@@ -180,8 +180,8 @@ def _abort(
 ) -> Result:
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.report.json import scan_object
+    from txnscan.report.paragraphs import print_one
     from txnscan.report.resolution import LiveReport, applied_object
-    from txnscan.report.table import print_one
     from txnscan.resolve import abort as expert
     from txnscan.resolve.run import abort_now
 

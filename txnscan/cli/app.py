@@ -193,23 +193,23 @@ def write_json(found: dict[str, Any]) -> None:
     write_line(dumps(found))
 
 
-def print_scan(found: Scan, format: Format, every: bool) -> None:
+def print_scan(found: Scan, format: Format, every: bool, verbose: bool) -> None:
     """A finished sweep on stdout."""
     from txnscan.report.json import scan_object
 
-    print_object(scan_object(found), format, every)
+    print_object(scan_object(found), format, every, verbose)
 
 
-def print_object(found: dict[str, Any], format: Format, every: bool) -> None:
+def print_object(found: dict[str, Any], format: Format, every: bool, verbose: bool) -> None:
     """A sweep on stdout, its warnings on stderr. found: as `scan_object` and `stored_object` give it."""
     if format is Format.JSON:
         write_json(found)
         for warning in found["sweep"]["warnings"]:
             complain(f"warning: {warning}")
     else:
-        from txnscan.report.table import print_sweep
+        from txnscan.report.sweep import print_sweep
 
-        print_sweep(stdout_console(), found, every=every)
+        print_sweep(stdout_console(), found, every=every, verbose=verbose)
 
 
 def warn(config: ScanConfig) -> None:

@@ -19,6 +19,7 @@ from txnscan.cli.options import (
     OutputFormat,
     OwnerPattern,
     Timeout,
+    Verbose,
 )
 from txnscan.cli.sweep import _MINUTES_MAX
 from txnscan.config import ConfigError, ScanConfig
@@ -60,6 +61,7 @@ def find_hanging(
     timeout: Timeout = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
+    verbose: Verbose = False,
     owner_pattern: OwnerPattern = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
@@ -93,5 +95,5 @@ def find_hanging(
         with progress_bar() as progress:
             found = run_find_hanging(config, progress=progress)
         write_metrics(metrics_file, {config.bootstrap_servers: found})
-        print_scan(found, format, every)
+        print_scan(found, format, every, verbose)
     fail_on_findings(len(found.candidates), found.complete, fail_on)

@@ -107,6 +107,9 @@ MaxAge = Annotated[
 ]
 SparkMaster = Annotated[str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")]
 EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Explain each transaction, instead of a table for each event.")
+]
 TablesLocation = Annotated[
     str,
     typer.Option(

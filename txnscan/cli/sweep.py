@@ -38,6 +38,7 @@ from txnscan.cli.options import (
     OwnerPattern,
     Timeout,
     TopicPattern,
+    Verbose,
 )
 from txnscan.config import ScanConfig
 from txnscan.errors import ExitStatus, TxnscanError
@@ -111,6 +112,7 @@ def sweep(
     ] = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
+    verbose: Verbose = False,
     store_all: Annotated[
         bool, typer.Option("--store-all", help="Store a row for each healthy transaction too, not counts alone.")
     ] = False,
@@ -146,7 +148,7 @@ def sweep(
             check_metrics_file(metrics_file)
             all_swept = _sweep_clusters(clusters, engine, tables, master)
             write_metrics(metrics_file, {one.name: one.scan for one in all_swept})
-            _print_clusters(all_swept, format, every)
+            _print_clusters(all_swept, format, every, verbose)
             raise typer.Exit(worst_status([_status(one, fail_on or []) for one in all_swept]))
         one_config = ScanConfig(
             bootstrap_servers=bootstrap_server or "",
@@ -175,7 +177,7 @@ def sweep(
                 found, not_stored = error.result.scan, str(error)
         try:
             write_metrics(metrics_file, {one_config.bootstrap_servers: found})
-            print_scan(found, format, every)
+            print_scan(found, format, every, verbose)
         finally:
             if not_stored is not None:
                 complain(f"txnscan: {not_stored}")
@@ -206,7 +208,7 @@ def _session(
     return spark_for(tables, master, progress) if tables is not None else None
 
 
-def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: bool) -> None:
+def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: bool, verbose: bool) -> None:
     """The sweeps on stdout, and what failed on stderr."""
     from txnscan.report.clusters import cluster_object, print_clusters
 
@@ -218,7 +220,7 @@ def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: boo
                 for warning in one["sweep"]["warnings"] if one["sweep"] is not None else ():
                     complain(f"warning: {one['cluster']}: {warning}")
         else:
-            print_clusters(stdout_console(), found, every=every)
+            print_clusters(stdout_console(), found, every=every, verbose=verbose)
     finally:
         for cluster in clusters:
             if cluster.failure is not None:

@@ -20,6 +20,7 @@ from txnscan.cli.options import (
     SparkMaster,
     SweepId,
     TablesLocation,
+    Verbose,
 )
 from txnscan.config import ConfigError, is_catalog_schema, parse_duration_ms, parse_location, printable
 from txnscan.errors import ExitStatus
@@ -45,6 +46,7 @@ def show(
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
+    verbose: Verbose = False,
     fail_on: FailOnOption = None,
 ) -> None:
     """Show what the last sweep of the whole cluster left in the tables.
@@ -56,7 +58,7 @@ def show(
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.json import stored_object
-        from txnscan.report.table import print_stored
+        from txnscan.report.sweep import print_stored
         from txnscan.tables.selection import find_sweep, stale
 
         with progress_bar() as progress:
@@ -77,7 +79,7 @@ def show(
             note(sentence)
         if format is Format.TABLE:
             print_stored(stdout_console(), found["sweep"], wall_clock_ms())
-        print_object(found, format, every)
+        print_object(found, format, every, verbose)
         too_old = stale(last, max_age_ms, wall_clock_ms())
         if too_old is not None:
             complain(f"txnscan: {too_old}")

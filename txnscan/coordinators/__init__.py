@@ -1,1 +1,1 @@
-"""Ask the brokers as a whole: who leads, what coordinators claim, and whether all of them were seen."""
+"""Requests to all brokers: who leads which partition, what coordinators claim, and whether every claim was visible."""

@@ -1,24 +1,27 @@
-"""Claims: open transactions that a coordinator reports as its own. All others are read with proof.
+"""Claims: open transactions that a coordinator reports as its own. All other transactions need the proof.
 
 On a busy cluster nearly every open transaction has an owner, and evidence *for* an owner needs no obligation (see
-`rules.py`). So after the wide read every broker is asked once, without any proof:
+`rules.py`). So after the wide read the sweep asks every broker once, without any proof:
 
     ListTransactions(Ongoing, PrepareCommit, PrepareAbort)
-    DescribeTransactions(the listed ids whose producer id is open somewhere, and those in Prepare*)
+    DescribeTransactions(the listed ids whose producer id has an open transaction, and the ids in Prepare*)
 
 A *claim* is a transactional id in one of these states, as a broker describes it. A transaction with a claim that counts
-is *claimed*. It stays out of the two proven reads and of the proven snapshot between them, and is `ongoing`,
-`late_ongoing` or `pending_marker`, by the same rules as any other (`rules.py`). A claim hides a transaction from the
-proof, so it counts only
-- for the partitions that it lists, at the partition's producer epoch or a later one. The same producer may have left
-  something open on another partition, and a coordinator that has fallen behind ends nothing;
-- from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any broker
-  names. A broker that was deposed and does not know it yet still makes its claims (a zombie);
-- when there is no other claim on the producer id.
-An id that is Ongoing and lists no partitions claims nothing. Whatever fails here is left to the proof, and is no error.
+is *claimed*. A claimed transaction skips the two proven reads and the proven snapshot between them. The same rules
+apply to it as to all others (`rules.py`) and make it `ongoing`, `late_ongoing` or `pending_marker`. A claim exempts a
+transaction from the proof, so it counts only under these conditions:
+- It lists the partition, at the partition's producer epoch or a later epoch. The same producer may have left another
+  transaction open on a partition that the claim does not list. A coordinator with an earlier epoch ends no transaction.
+- It comes from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any
+  broker reports. A deposed broker that does not know of its successor still makes its old claims (a zombie).
+- There is no other claim on the producer id.
 
-A partition with anything left to prove is read whole, and all its transactions are judged from that. A transaction that
-is only claimed proves nothing about its partition: it closes no incident, and no outcome is read for it.
+An id that is Ongoing without partitions makes no claim. If a request fails here, the proof covers its transactions, and
+the failure is no error.
+
+If any transaction of a partition needs the proof, the whole partition is read, and all its transactions are judged from
+that read. A transaction that is only claimed is no proof about its partition: it closes no incident, and its outcome is
+not read.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from txnscan.reads.rows import WideRow
 
 @dataclass(frozen=True, slots=True)
 class ClaimedTransaction:
-    """An open transaction as the wide read saw it, and the view of the coordinator that claims it (`claims.py`)."""
+    """An open transaction from the wide read, and the view of the coordinator that claims it (`claims.py`)."""
 
     row: WideRow
     producer: OpenProducer
@@ -48,14 +51,14 @@ class ClaimedTransaction:
 
     @property
     def key(self) -> Key:
-        """Its partition."""
+        """The partition of the transaction."""
         return (self.row.topic or "", self.row.partition if self.row.partition is not None else -1)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswers:
-    """What one broker reports about the ids in a transaction: those listed, and those described where that was asked
-    for. Empty where a request failed.
+    """The ids in a transaction on one broker: the listed ids, and the requested descriptions of ids. Empty if a request
+    failed.
     """
 
     broker_id: int
@@ -65,10 +68,10 @@ class ClaimAnswers:
 
 @dataclass(frozen=True, slots=True)
 class CountedClaims:
-    """The claims that count, by producer id, each with the partitions that it lists.
+    """The claims that count, by producer id, each with its partitions.
 
     prepared: the ids in Prepare*, as the leaders of their `__transaction_state` partitions describe them; no verdict
-    rests on these. transactional_ids: how many ids are in a transaction.
+    depends on these. transactional_ids: the number of ids in a transaction.
     """
 
     claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]]
@@ -76,7 +79,7 @@ class CountedClaims:
     transactional_ids: int
 
     def claimant(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
-        """The claim on what this producer has open on the partition, or None."""
+        """The claim on this producer's open transaction on the partition, if it is claimed."""
         claim = self.claims.get(producer.producer_id)
         if claim is None:
             return None
@@ -86,9 +89,9 @@ class CountedClaims:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSplit:
-    """What is claimed, and the partitions that are left to be read with proof, as the wide read saw them.
+    """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
 
-    agreed: what all brokers agree on about `__transaction_state` and the topics of what is left. prepared,
+    agreed: the agreement of all brokers on `__transaction_state` and the topics of these partitions. prepared,
     transactional_ids: see CountedClaims.
     """
 
@@ -100,7 +103,7 @@ class ClaimSplit:
 
 
 def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -> ClaimAnswers:
-    """Asks one broker. Never raises: what fails is left to the proof."""
+    """Asks one broker for its claims. Never raises: if a request fails, the broker makes no claims."""
     try:
         listed = list_transactions(send, broker_id, states=IN_TRANSACTION)
         wanted = [n for n, one in listed.items() if one.producer_id in open_producer_ids or one.state in PREPARED]
@@ -110,8 +113,8 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
 
 
 def counted_claims(answers: Iterable[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
-    """The claims that count. Pure. latest: who leads `__transaction_state`, as far as brokers know; where it is None,
-    claims of any broker count.
+    """The claims that count. Pure. latest: the brokers' latest knowledge of the leaders of `__transaction_state`. If it
+    is None, claims of any broker count.
     """
     by_producer_id: dict[int, list[CoordinatorView | None]] = defaultdict(list)
     names: set[str] = set()
@@ -136,7 +139,7 @@ def counted_claims(answers: Iterable[ClaimAnswers], latest: Agreement | None) ->
 
 
 def _leaders(latest: Agreement) -> list[int | None]:
-    """Who leads each partition of the log."""
+    """The leader of each partition of the log."""
     indexes = latest.indexes(TRANSACTION_STATE_TOPIC)
     return [latest.latest_leader(TRANSACTION_STATE_TOPIC, k) for k in range(len(indexes))]
 
@@ -151,9 +154,9 @@ def split_by_claim(
     always: Collection[Key],
     claimant: Callable[[str, OpenProducer], CoordinatorView | None],
 ) -> tuple[list[ClaimedTransaction], dict[Key, WideRow]]:
-    """What is claimed, and the partitions that are left to be read with proof. Pure.
+    """The claimed transactions, and the partitions that need the proof. Pure.
 
-    always: partitions that are read with proof even if all that is open there is claimed: those of incidents.
+    always: partitions of incidents. They are read with proof even if all their open transactions are claimed.
     claimant: `CountedClaims.claimant`.
     """
     claimed: list[ClaimedTransaction] = []

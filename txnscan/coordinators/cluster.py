@@ -1,7 +1,7 @@
-"""What the driver asks of the cluster as a whole: what brokers there are, what they agree on, the coordinators.
+"""The cluster as the driver sees it: its brokers, their agreement on metadata, and the coordinators.
 
-Everything here asks every broker, in parallel, and returns failures as data. Partitions are read elsewhere, by the
-engines (`reads.py`).
+Most methods ask every broker, in parallel, and return failures as data. Partitions are read elsewhere, by the engines
+(`txnscan/reads`).
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 DRIVER_THREADS = 32
-# A coordinator that was just elected loads for a moment; what is not covered after these tries stays uncovered.
+# A newly elected coordinator loads for a moment. Partitions that are not covered after these tries remain uncovered.
 SNAPSHOT_TRIES = 3
 _RETRY_WAIT_S = 0.5
-# The broker's own default, for brokers that do not report theirs.
+# The broker's own default, for brokers that do not report their value.
 _DEFAULT_MAX_TIMEOUT_MS = 900_000
 
 
 class ClusterUnreachable(TxnscanError):
-    """No bootstrap server answered; the message is one sentence for users."""
+    """No bootstrap server answered. The message is one sentence for users."""
 
     option = "--bootstrap-server"
 
     @property
     def failure(self) -> Failure:
-        """The same as data."""
+        """The same failure as data."""
         return Failure(str(self), FailureCode.UNREACHABLE)
 
 
 class Cluster:
-    """A cluster as the driver sees it. Use it as a context manager.
+    """The cluster, as the driver sees it. Use it as a context manager.
 
-    threads: how many brokers to ask at once; with 0 they are asked in order, in the caller's thread.
-    deadline: of the sweep. sleep: waits between tries, in seconds. random_token: makes ids that no application has.
-    read_bytes: bytes of producers' states and of `__transaction_state` that were read, by the driver or by executors.
+    threads: the number of brokers to ask at once; 0 asks them in order, in the caller's thread. deadline: of the sweep.
+    sleep: waits between tries, in seconds. random_token: makes ids that no application uses. read_bytes: the bytes of
+    producer states and of `__transaction_state` that the driver and the executors have read.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Cluster:
         self._client = clients.client()
         self._bootstrap = tuple(broker.broker_id for broker in clients.brokers)
         self._tried: set[int] = set()
-        # Keeps what was decoded of the last answers about all topics.
+        # Caches the decoded parts of the last answers about all topics.
         self._metadata = MetadataRound()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self._sleep = sleep
@@ -86,11 +86,11 @@ class Cluster:
 
     @property
     def principal(self) -> str:
-        """The principal that brokers see, for the commands that grant it permissions."""
+        """The principal that brokers see. The suggested ACL commands use it."""
         return self._clients.settings.principal
 
     def format_failure(self, failure: Failure) -> str:
-        """A failure in words, with what to grant this principal."""
+        """The failure in words, with the permission to grant to this principal."""
         return explained(failure, self.principal)
 
     @property
@@ -99,13 +99,13 @@ class Cluster:
 
     @property
     def clients(self) -> ClientFactory:
-        """What an executor needs to reach the brokers known now."""
+        """The clients that an executor needs to reach all currently known brokers."""
         clients = replace(self._clients, brokers=tuple(self._brokers.values()))
         left = self.deadline.time_left()
         return clients if left is None else replace(clients, time_left=left)
 
     def sleep(self, seconds: float) -> None:
-        """Waits so long, or until the sweep's time is up."""
+        """Waits for this time, or until the deadline of the sweep."""
         self._sleep(min(seconds, self.deadline.left_s))
 
     def _learn(self, brokers: Iterable[Broker]) -> None:
@@ -114,11 +114,11 @@ class Cluster:
         self._brokers.update((broker.broker_id, broker) for broker in named)
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """What the call returns for each item, in their order."""
+        """The results of the call for each item, in the order of the items."""
         return list(self._pool.map(call, items) if self._pool is not None else map(call, items))
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """The Metadata of the first broker that answers: known ones first, then the bootstrap servers.
+        """The Metadata of the first broker that answers. Asks known brokers first, then the bootstrap servers.
 
         Raises ClusterUnreachable.
         """
@@ -143,7 +143,8 @@ class Cluster:
         try:
             found = read_latest(self.send, self._brokers, metadata, self.in_parallel, self._learn)
             if found.unreachable() or len(found.view.brokers) == 1:
-                # The broker may be cut off, and what it names may be gone: other bootstrap servers may know more.
+                # This broker may be cut off, and the brokers that it names may be gone. Other bootstrap servers may
+                # know more.
                 known = {*self._brokers, *self._other_bootstrap_servers()}
                 if known > found.reported.keys():
                     found = read_latest(self.send, known, metadata, self.in_parallel, self._learn)
@@ -152,7 +153,7 @@ class Cluster:
         return found
 
     def _other_bootstrap_servers(self) -> Iterator[int]:
-        """Those that are not known to be a broker, and that did not fail to answer before."""
+        """The bootstrap servers that are no known broker and have not yet failed to answer."""
         known = {broker.address for broker in self._brokers.values()}
         return (b.broker_id for b in self._clients.brokers if b.broker_id not in self._tried and b.address not in known)
 
@@ -163,10 +164,12 @@ class Cluster:
         return (*latest.unreachable(), *late)
 
     def hidden_topics(self) -> Failure | None:
-        """Why topics may be invisible to this principal, or None. Metadata leaves out what it may not describe.
+        """Why topics may be invisible to this principal, if they may be. Metadata leaves out topics that it may not
+        describe.
 
-        To find out, Metadata is asked for a name that no topic has. It is refused exactly where topics without a rule
-        of their own are (`KafkaApis.handleTopicMetadataRequest`). A topic with a DENY of its own is not found so.
+        The test asks for the Metadata of a random name that no topic has. Brokers refuse it exactly if they refuse
+        topics without an ACL of their own (`KafkaApis.handleTopicMetadataRequest`). The test does not detect a topic
+        with its own DENY.
         """
         nowhere = f"txnscan-{self.random_token()}"
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
@@ -179,12 +182,12 @@ class Cluster:
         return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
-        """What all brokers agree on about these topics, now."""
+        """The current agreement of all brokers on these topics."""
         return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
 
     def topics_gone(self, view: ClusterView, known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Which of these topics, by name and id, all brokers agree are gone, and how. Only those are asked about that
-        the view does not have.
+        """The topics, by name and id, that are gone according to all brokers, and how they ended. Brokers are asked
+        only about topics that the view lacks.
         """
         missing = {*known} - {(topic.name, topic.topic_id) for topic in view.topics}
         if not missing:
@@ -193,8 +196,8 @@ class Cluster:
         return {which: how for which in missing if (how := agreed.gone(*which)) is not None}
 
     def max_timeout_ms(self) -> tuple[int, tuple[Unobserved, ...]]:
-        """The longest `transaction.max.timeout.ms` of all brokers; one that does not report its own counts with the
-        default.
+        """The highest `transaction.max.timeout.ms` of all brokers. A broker that does not report its value counts with
+        the default.
         """
         assumed = f"transaction.max.timeout.ms is taken to be {duration(_DEFAULT_MAX_TIMEOUT_MS)}"
 
@@ -211,15 +214,15 @@ class Cluster:
     def split_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
     ) -> ClaimSplit:
-        """Which open transactions coordinators report as theirs, and what is left to be proven.
+        """Splits the open transactions into claimed transactions and partitions that need the proof.
 
-        suspects: what the wide read saw open. always: partitions that are read with proof, even if all that is open
-        there is claimed.
+        suspects: the partitions on which the wide read saw open transactions. always: partitions that are read with
+        proof, even if all their open transactions are claimed.
         """
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
         answers = self.ask_claims(producer_ids, on_progress)
-        # What is left is worked out before it is known who leads `__transaction_state`, so that one round asks for all
-        # leaders. Knowing that rarely changes what is left.
+        # The unclaimed partitions are computed before the leaders of `__transaction_state` are known, so that one round
+        # asks for all leaders. Those leaders rarely change the result.
         likely = counted_claims(answers, None)
         claimed, left = split_by_claim(suspects, always, likely.claimant)
         agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
@@ -229,7 +232,7 @@ class Cluster:
         return ClaimSplit(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
-        """What every broker reports about the ids in a transaction."""
+        """Every broker's report of its ids in a transaction."""
         ask = self._counted(lambda broker_id: ask_claims(self.send, broker_id, producer_ids), on_progress)
         return self.in_parallel(ask, sorted(self._brokers))
 
@@ -240,10 +243,10 @@ class Cluster:
         agreed: Agreement,
         on_progress: OnProgress,
     ) -> tuple[Snapshot, Agreement]:
-        """The snapshot of the coordinators, with its coverage, and what all brokers agree on after it. Taken again
-        while coverage may still become complete: not where a broker lacks an API.
+        """The snapshot of the coordinators, with its coverage, and the agreement of all brokers after it. Repeated
+        while coverage may still become complete, but not for a broker that lacks an API.
 
-        agreed: the last round on `__transaction_state` and these topics.
+        agreed: the last agreement on `__transaction_state` and these topics.
         """
         topics = {TRANSACTION_STATE_TOPIC, *open_topics}
         before = agreed
@@ -269,7 +272,7 @@ class Cluster:
         return self.in_parallel(self._counted(ask, on_progress), [broker.broker_id for broker in before.brokers])
 
     def _counted(self, ask: Callable[[int], Result], on_progress: OnProgress) -> Callable[[int], Result]:
-        """The same, with progress in brokers."""
+        """The same function. It also reports progress, counted in brokers."""
         done = 0
 
         def counted(broker_id: int) -> Result:
@@ -282,7 +285,7 @@ class Cluster:
         return counted
 
     def close(self) -> None:
-        """Ends all connections of this process."""
+        """Closes all connections of this process."""
         if self._pool is not None:
             self._pool.shutdown()
         self._clients.close()
@@ -292,7 +295,7 @@ class Cluster:
 
     def __exit__(self, *exc_info: object) -> None:
         if exc_info[0] is KeyboardInterrupt:
-            # Threads wait for brokers that may not answer; after Ctrl-C nobody waits for these threads.
+            # Threads wait for brokers that may not answer. After Ctrl-C the process does not wait for these threads.
             threading.Thread(target=self.close, daemon=True).start()
         else:
             self.close()

@@ -1,7 +1,8 @@
-"""Which partition and which broker serve a transactional id or a consumer group. Pure.
+"""Find the partition and the broker that serve a transactional id or a consumer group. Pure.
 
-It is found by Metadata and the hash of the name, the same for ids and groups (`TransactionStateManager.partitionFor`,
-`GroupMetadataManager.partitionFor`). FindCoordinator would say it too, but creates the topic where it is missing.
+They follow from Metadata and the hash of the name. The hash is the same for ids and groups
+(`TransactionStateManager.partitionFor`, `GroupMetadataManager.partitionFor`). FindCoordinator is not used, because it
+creates a missing topic.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Who serves a name. kind: "transactional_id" or "group". failure: why the broker is not known, or None."""
+    """The coordinator of a name. kind: "transactional_id" or "group". failure: why the broker is not known."""
 
     kind: str
     name: str
@@ -33,7 +34,7 @@ class Coordinator:
 
 
 def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
-    """The coordinator that all brokers agree on. agreed: what they say of the leaders of `topic_of(kind)`."""
+    """The coordinator that all brokers agree on. agreed: the leaders of `topic_of(kind)`."""
     topic = topic_of(kind)
     count = len(agreed.indexes(topic))
     if not count:
@@ -54,7 +55,7 @@ def coordinator_of(kind: str, name: str, agreed: Agreement) -> Coordinator:
 
 
 def coordinator_among(kind: str, name: str, count: int) -> Coordinator:
-    """The partition alone, of a topic with `count` partitions: no broker was asked, and none is named."""
+    """Only the partition, of a topic with `count` partitions. No broker was asked, so the broker is not known."""
     return Coordinator(kind, name, topic_of(kind), coordinator_partition(name, count), count)
 
 

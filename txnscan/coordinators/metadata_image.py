@@ -1,21 +1,20 @@
-"""The latest metadata of the cluster, and which brokers lag behind it.
+"""The latest metadata of the cluster, and the brokers that lag behind it.
 
 Theory
 ======
-A broker that is cut off from the controller answers Metadata from its old image. It lacks newer topics, and names
-leaders that others have replaced. A sweep that plans from such an answer misses partitions, and reads others from
-replicas that may lack what the leader has. **A plan is current when its image is at least as new as that of every
-broker.** A broker leads a partition because its image says so. So a current plan has every partition that takes
-records.
+A broker that is cut off from the controller answers Metadata from its old image. That answer lacks newer topics, and
+has leaders that were replaced. A sweep with such a plan misses partitions, and reads others from replicas that
+may lack records of the leader. **A plan is current if its image is at least as new as the image of every broker.** A
+broker leads a partition because its image says so. So a current plan has every partition that takes records.
 
 In KRaft mode all brokers apply one metadata log. A broker reports the offset of its image in that log as the epoch of
 the finalized features (`KRaftMetadataCache.features`). Of two images, the one with the higher offset is newer. A sweep
-asks all brokers for their offsets, then asks a broker with the highest one for Metadata.
+asks all brokers for their offsets, then asks a broker with the highest offset for Metadata.
 
 Brokers outside KRaft mode report an epoch of another kind. They are all asked for Metadata. For each partition the
 entry with the highest leader epoch counts. A partition on which brokers differ is disputed.
 
-Not covered: a broker whose image is newer than the image of every broker that answered and that names it.
+Not covered: a broker that is newer than all brokers that answered, and that none of them knows.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ DISPUTED = Failure("brokers disagree on who leads the partition", FailureCode.BR
 Reported = int | Failure | None
 InParallel = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]
 
-# Up to date brokers differ by one or two records for some milliseconds. A broker that stays behind for five seconds is
-# cut off, paused, or very slow.
+# Up to date brokers differ by one or two records for some milliseconds. A broker that is still behind after five
+# seconds is cut off, paused, or very slow.
 _LAG_WAIT_S, _LAG_WAITS = 0.25, 20
 
 
@@ -48,7 +47,7 @@ _LAG_WAIT_S, _LAG_WAITS = 0.25, 20
 class Latest:
     """The metadata of the cluster at one moment.
 
-    view: the latest that a broker showed. reported: by broker, for all brokers that were asked. disputed: partitions on
+    view: the latest metadata of any broker. reported: the answer of each broker that was asked. disputed: partitions on
     which brokers outside KRaft mode differ.
     """
 
@@ -58,7 +57,7 @@ class Latest:
 
     @property
     def offset(self) -> int | None:
-        """The highest offset of an image, or None outside KRaft mode."""
+        """The highest offset of an image. None outside KRaft mode."""
         return max(_offsets(self.reported).values(), default=None)
 
     def unreachable(self) -> tuple[Unobserved, ...]:
@@ -67,14 +66,14 @@ class Latest:
         return tuple(Unobserved("plan", answer, one) for one, answer in named if isinstance(answer, Failure))
 
     def behind(self, offset: int) -> dict[int, int]:
-        """The brokers whose images do not reach this offset, and the offsets of these. A broker that the controller has
-        fenced counts, too: it may still answer, and contradict the others.
+        """The brokers whose images do not reach this offset, with the offsets of their images. This includes brokers
+        that the controller has fenced: they may still answer, and contradict the others.
         """
         return {one: at for one, at in _offsets(self.reported).items() if at < offset and one >= 0}
 
 
 def ask_offsets(send: Send, broker_ids: Iterable[int], in_parallel: InParallel) -> dict[int, Reported]:
-    """Asks each of these brokers."""
+    """The answer of each of these brokers."""
 
     def ask(broker_id: int) -> Reported:
         try:
@@ -93,9 +92,11 @@ def read_latest(
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
 ) -> Latest:
-    """The latest metadata of these brokers and of those that it names besides. Raises RequestFailed if none answers.
+    """The latest metadata of these brokers and of all other brokers that it names. Raises RequestFailed if every broker
+    fails to answer.
 
-    metadata: asks for some topics or for all. learn: gets every broker named, so that `send` can reach it.
+    metadata: the request, for some topics or for all. learn: is called with all brokers that are named, so that `send`
+    can reach them.
     """
     reported: dict[int, Reported] = {}
     to_ask = set(broker_ids)
@@ -113,7 +114,7 @@ def read_latest(
 def catch_up(
     send: Send, behind: Mapping[int, int], offset: int, in_parallel: InParallel, sleep: Callable[[float], None]
 ) -> tuple[Unobserved, ...]:
-    """Waits for brokers that are behind an offset; a failure for each that does not reach it in time."""
+    """Waits for brokers that are behind an offset. Returns a failure for each that does not reach it in time."""
     waiting, failed = dict(behind), {}
     for _ in range(_LAG_WAITS):
         if not waiting:
@@ -135,11 +136,11 @@ def _lags(broker_id: int, records: int) -> Failure:
 
 
 def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView:
-    """The Metadata of the broker with the newest image. A broker that does not answer is marked, and the next is asked.
-    Raises RequestFailed.
+    """The Metadata of the broker with the newest image. If a broker does not answer, its failure is recorded in
+    `reported`, and the next is asked. Raises RequestFailed.
     """
     while offsets := _offsets(reported):
-        # Of equal ones a broker of the cluster, not a bootstrap server: these have negative numbers.
+        # If offsets are equal, prefer a broker of the cluster to a bootstrap server, whose number is negative.
         newest = max(offsets, key=lambda broker_id: (offsets[broker_id], broker_id))
         try:
             return metadata.ask(send, newest)
@@ -154,7 +155,7 @@ def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
 
 
 def _without_order(agreed: Agreement, reported: Mapping[int, Reported]) -> Latest:
-    """The metadata of brokers outside KRaft mode, merged. Raises RequestFailed."""
+    """The merged metadata of brokers outside KRaft mode. Raises RequestFailed."""
     failures = {one.broker: one.failure for one in agreed.errors if one.broker is not None}
     if not agreed.views:
         raise RequestFailed("; ".join(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
@@ -164,7 +165,7 @@ def _without_order(agreed: Agreement, reported: Mapping[int, Reported]) -> Lates
 
 
 def _merged(shown: Sequence[tuple[Topic, ...]]) -> tuple[tuple[Topic, ...], frozenset[Key]]:
-    """The topics of several views, each partition with its highest leader epoch; and partitions that differ."""
+    """The topics of several views, each partition with its highest leader epoch, and the partitions that differ."""
     first, *others = shown
     if all(other == first for other in others):
         return first, frozenset()
@@ -191,7 +192,7 @@ def differing(before: Iterable[Topic], after: Iterable[Topic]) -> set[Key]:
     return {
         partition.key
         for topic in after
-        # Nearly all topics are the same, and are compared as a whole.
+        # Nearly all topics are equal, so whole topics are compared first.
         if topic != (was := known.get(topic.name))
         for partition in set(topic.partitions) - set(was.partitions if was is not None else ())
     }

@@ -1,9 +1,9 @@
-"""What all brokers agree on: one round of Metadata from every one of them.
+"""The agreement of all brokers on metadata: one round of Metadata from every broker.
 
-A broker that is cut off from the controller keeps its old view of the cluster, and answers for partitions and
-coordinators that others have taken over. So a leader counts as known only when every broker that any of them names has
-answered and names the same leader at the same leader epoch. A broker that does not answer and that no other names any
-more has been fenced by the controller; it is not waited for.
+A broker that is cut off from the controller keeps its old view of the cluster. It still answers for partitions and
+coordinators that others have taken over. So a leader is known only if every broker that is named in any answer has
+answered, and all report the same leader at the same leader epoch. If a broker does not answer and no other broker names
+it any more, the controller has fenced it, and it is ignored.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
 
-# What can become of a topic.
+# How a topic can end.
 TOPIC_DELETED, TOPIC_RECREATED = "topic_deleted", "topic_recreated"
 
 
-# Calls the function on each item, in parallel where that helps, and gives the results in order.
+# Calls the function on each item, possibly in parallel, and returns the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | Unobserved], Iterable[int]], list[ClusterView | Unobserved]]
 
 
 class Unagreed(Exception):
-    """Brokers do not agree on a partition's leader; the failure says how."""
+    """Brokers do not agree on a partition's leader. The failure gives the reason."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -40,13 +40,13 @@ class Unagreed(Exception):
 
 
 class NoSuchTopic(Unagreed):
-    """They agree that there is no such topic."""
+    """All brokers agree that there is no such topic."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """One round: the views of the brokers that answered, and why others that were named did not answer. If there is no
-    answer at all, the failures of all brokers.
+    """One round: the views of the brokers that answered, and the failures of the other brokers that these views name.
+    If no broker answered, the failures of all brokers.
     """
 
     views: tuple[ClusterView, ...]
@@ -54,24 +54,24 @@ class Agreement:
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
-        """Every broker that is named by a broker that answered."""
+        """All brokers that appear in any answer."""
         named = {broker.broker_id: broker for view in self.views for broker in view.brokers}
         return tuple(named[broker_id] for broker_id in sorted(named))
 
     @cached_property
     def _beliefs(self) -> tuple[ClusterView, ...]:
-        """One view for each different answer: most brokers give the same answer, and share what was decoded of it."""
+        """One view for each different answer. Most brokers give the same answer, and share its decoded topics."""
         return tuple({id(view.topics): view for view in self.views}.values())
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition with the leader and leader epoch that all brokers name. Raises Unagreed."""
+        """The partition with the leader and leader epoch that all brokers report. Raises Unagreed."""
         if self.errors:
             raise Unagreed(self.errors[0].failure.within("not every broker said who leads it"))
         if not self.views:
             raise _unagreed("no broker said who leads it", FailureCode.LEFT_OUT)
         if len({view.cluster_id for view in self.views}) > 1:
             raise _unagreed("the brokers say that they are of different clusters", FailureCode.BROKERS_DISAGREE)
-        # What each belief shows of it: one entry, unless a broker contradicts itself.
+        # The entries of each belief for this partition: exactly one, unless a broker contradicts itself.
         claims = {
             frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
         }
@@ -115,12 +115,12 @@ class Agreement:
         return TOPIC_RECREATED if any(found) else TOPIC_DELETED
 
     def view_of(self, broker_id: int) -> ClusterView | None:
-        """What this broker believes, or None where it did not answer."""
+        """This broker's view, if it answered."""
         return next((view for view in self.views if view.answered_by == broker_id), None)
 
     def latest_leader(self, topic: str, index: int) -> int | None:
-        """The leader at the highest leader epoch that any broker names, or None where there is none at it. This is no
-        proof: brokers that did not answer may know of a later one.
+        """The leader at the highest leader epoch that any broker reports, if there is one leader at that epoch. This is
+        no proof: brokers that did not answer may know a later leader epoch.
         """
         shown = {entry for belief in self._beliefs for one in _shown(belief, topic) for entry in one.at(index)}
         if not shown:
@@ -130,7 +130,7 @@ class Agreement:
         return leaders.pop() if len(leaders) == 1 else None
 
     def leader_epochs(self, topic: str) -> dict[int, int]:
-        """By partition number, the leader epoch on which all brokers agree; without those where they do not."""
+        """The leader epochs by partition number, without the partitions on which brokers do not agree."""
         agreed = {}
         for index in self.indexes(topic):
             with suppress(Unagreed):
@@ -138,7 +138,7 @@ class Agreement:
         return agreed
 
     def indexes(self, topic: str) -> tuple[int, ...]:
-        """The partition numbers that any broker names for a topic."""
+        """The partition numbers that any broker reports for a topic."""
         shown = (shown for belief in self._beliefs for shown in _shown(belief, topic))
         return tuple(sorted({index for topic in shown for index in topic.indexes}))
 
@@ -148,7 +148,7 @@ def _unagreed(error: str, code: FailureCode) -> Unagreed:
 
 
 def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
-    """What a view shows of a topic, which is in the order of the topics' names."""
+    """The entries of a view for a topic. The topics of a view are sorted by name."""
     first = bisect_left(view.topics, topic, key=lambda t: t.name)
     return view.topics[first : bisect_right(view.topics, topic, key=lambda t: t.name)]
 
@@ -160,9 +160,9 @@ def read_agreement(
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
 ) -> Agreement:
-    """Asks the known brokers about these topics or about all, then those that their answers name besides.
+    """Asks the known brokers about these topics or about all, then any other brokers that the answers name.
 
-    `learn` gets every broker named, so that `send` can reach it.
+    `learn` is called with all brokers that are named, so that `send` can reach them.
     """
     round_of_all = MetadataRound(topics)
 

@@ -1,8 +1,9 @@
-"""The producers that brokers know of partitions, with what Kafka's tool leaves out beside an open transaction: its
-owner, when that began and how long it may take, and where the partition stands.
+"""The producers of partitions, as brokers report them. For an open transaction, this adds what Kafka's tool leaves out:
+its owner, its start time and timeout, and the offsets of the partition.
 
-A broker that does not lead a partition answers as readily as its leader, and what it says may be long over. So each row
-says whether it was read from the leader. Even then it is one read, and proves nothing: `find-hanging` does.
+A broker that does not lead a partition answers as readily as the leader, with data that may be long out of date. So
+each row shows whether it was read from the leader. Even then it is a single read, which proves nothing: `find-hanging`
+gives the proof.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.rows import OffsetsRow
 
 _PARTITIONS_AT_ONCE = 100
-# So many partitions are kept until their owners are known.
+# Up to this number of partitions, all are read before their owners.
 _READ_FIRST_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionProducers:
-    """One partition as one broker shows it. offsets: where its leader is, beside an open transaction; None where
-    nothing is open, or the leader does not say. owners: the ids in a transaction that have the producer ids of what is
-    open.
+    """One partition as one broker shows it. offsets: the leader's offsets of a partition with an open transaction; None
+    if no transaction is open, or if the leader does not report them. owners: by producer id of the open transactions,
+    the transactional ids in a transaction that have it.
     """
 
     partition: Partition
@@ -64,8 +65,8 @@ class Share:
 
 
 def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share], list[Unobserved]]:
-    """Who is asked for what: each partition's leader, or this broker for all; and the partitions without a leader.
-    Pure.
+    """The partitions to ask each broker for. With `broker_id` this broker is asked for all, without it each leader.
+    Also the partitions without a leader. Pure.
     """
     by_broker: dict[int, list[Partition]] = defaultdict(list)
     errors = []
@@ -84,7 +85,7 @@ def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share],
 
 
 def read_share(send: Send, share: Share, view: ClusterView) -> Iterator[PartitionProducers | Unobserved]:
-    """The partitions of a share, or why one could not be read. Never raises."""
+    """The partitions of a share, or the failures to read them. Never raises."""
     indexes: dict[str, list[int]] = defaultdict(list)
     for partition in share.partitions:
         indexes[partition.topic].append(partition.partition)
@@ -107,10 +108,11 @@ def read_share(send: Send, share: Share, view: ClusterView) -> Iterator[Partitio
 def read_producers(
     cluster: Cluster, topics: Sequence[Topic], view: ClusterView, broker_id: int | None
 ) -> Iterator[PartitionProducers | Unobserved]:
-    """The producers of these partitions as brokers answer, with the owners of what is open, and what could not be read.
+    """The producers of these partitions as brokers report them, the owners of open transactions, and the failures.
 
-    broker_id: whom to ask for all of them; without it, each partition's leader. A few partitions are read first, and
-    then the owners of what is open on them; with many, all owners are read first, so that no partition need be kept.
+    broker_id: the broker to ask for all partitions; without it, each partition's leader is asked. A small number of
+    partitions is read before the owners of their open transactions. For a large number, all owners are read first, so
+    that no partition must stay in memory.
     """
     shared, unled = shares(topics, broker_id)
     yield from unled
@@ -127,8 +129,8 @@ def read_producers(
 
 
 def owners(answers: Iterable[ClaimAnswers]) -> Mapping[int, Sequence[CoordinatorView]]:
-    """The ids in a transaction, by their producer ids, as brokers describe them. No proof: a coordinator that moves may
-    show an id twice, or not at all. Pure.
+    """The ids in a transaction, by producer id, as brokers describe them. This is no proof: if a coordinator moves, an
+    id may appear twice, or not at all. Pure.
     """
     found: dict[int, list[CoordinatorView]] = defaultdict(list)
     for answer in answers:
@@ -141,7 +143,9 @@ def owners(answers: Iterable[ClaimAnswers]) -> Mapping[int, Sequence[Coordinator
 def _owners_of(
     one: PartitionProducers, known: Mapping[int, Collection[CoordinatorView]]
 ) -> Mapping[int, CoordinatorView]:
-    """Of several ids with a producer id, the one that has the partition."""
+    """The owner of each open producer. Of several ids with the same producer id, an id with this partition is
+    preferred.
+    """
     found = {}
     for producer in one.open:
         views = sorted(known.get(producer.producer_id, ()), key=lambda view: one.name not in view.partitions)
@@ -151,7 +155,7 @@ def _owners_of(
 
 
 class _EveryNumber(Collection[int]):
-    """All producer ids, for asking about any."""
+    """All producer ids, to ask about any of them."""
 
     def __contains__(self, one: object) -> bool:
         return True

@@ -1,24 +1,32 @@
-"""What the coordinators report in a sweep: what every broker lists and describes, and proof that nothing was missed.
+"""The snapshot: what every broker lists and describes as a coordinator, with proof that no id was missed.
 
-ListTransactions returns only what a broker has cached, and silently leaves out what it has not, and ids that the
-principal may not describe. So each broker is asked in this order, the listing between two probes:
+ListTransactions returns only the ids that a broker has cached. It silently leaves out all other ids, and ids that the
+principal may not describe. So each broker gets these requests in this order, with the listing between two probes:
 
     DescribeAcls(all rules on transactional ids)
     DescribeTransactions(one random id for each __transaction_state partition, and for each class of ids in the rules)
-    ListTransactions(the producer ids that are open somewhere and are not claimed)
+    ListTransactions(the producer ids with open transactions that are not claimed)
     DescribeTransactions(the listed ids)
     DescribeTransactions(the same random ids)
     DescribeAcls
 
-all of it between two rounds of Metadata from every broker, on `__transaction_state` and the topics of what is open.
-TRANSACTIONAL_ID_NOT_FOUND for a random id proves that the broker has that partition's ids cached; NOT_COORDINATOR that
-it has not. Obligation **V** holds for a partition of `__transaction_state` when the broker that all brokers agree leads
-it, at one leader epoch before and after, claims it in both probes and gave its listing, and no other broker claims it.
-Obligation **A** holds when every broker that gave a listing lets an id of each class be described (`visibility.py`).
-A description silently leaves out topics that the principal may not describe; so it is no proof that an id does not hold
-a partition unless the same broker showed the topics with open transactions in both rounds.
+Before and after all of this, every broker is asked for the Metadata of `__transaction_state` and of the topics with
+open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it has cached the ids of that
+partition. If it answers NOT_COORDINATOR, it has not.
 
-Asking is I/O (`ask_coordinators`). Concluding is pure (`conclude`).
+Obligation **V** holds for a partition of `__transaction_state` if
+- before and after, all brokers report the same leader at the same leader epoch;
+- that leader claims the partition in both probes, and returned its listing;
+- no other broker claims it.
+
+Obligation **A** holds if every broker that returned a listing allows an id of each class to be described
+(`visibility.py`).
+
+A description silently leaves out topics that the principal may not describe. So a description without a partition
+proves that the id lacks the partition only if the same broker showed the topics with open transactions in both rounds
+of Metadata.
+
+`ask_coordinators` does the I/O. `conclude` is pure.
 """
 
 from __future__ import annotations
@@ -41,11 +49,12 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the coordinators reported in a sweep, and what of it could not be seen.
+    """The answers of the coordinators in a sweep, and the gaps in them.
 
-    views: of the ids whose producer id is open somewhere and not claimed (`claims.py`). coverage_errors: one per
-    `__transaction_state` partition that obligation V does not hold for. split_failures: what brokers disagree on.
-    visibility_failures: why obligation A does not hold; empty where it does.
+    views: of the ids whose producer id has open transactions that are not claimed (`claims.py`). coverage_errors: one
+    for each `__transaction_state` partition for which obligation V does not hold, unless a visibility failure covers
+    it. split_failures: how brokers contradict each other. visibility_failures: why obligation A does not hold; empty if
+    it holds.
     """
 
     views: tuple[CoordinatorView, ...]
@@ -62,7 +71,7 @@ class Snapshot:
 
     @property
     def coverage_failure(self) -> Failure | None:
-        """Why the absence of a producer id from this snapshot would prove nothing, or None when it does."""
+        """Why, by the coverage errors, the absence of a producer id from this snapshot is no proof."""
         if not self.coverage_errors:
             return None
         first = self.coverage_errors[0].failure
@@ -71,17 +80,18 @@ class Snapshot:
         return replace(first, error=f"{first.error}{also}")
 
 
-# A broker answers these for an id only when it has the id's partition cached.
+# A broker answers these codes for an id only if it has the id's partition cached.
 _CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswers:
-    """One broker's answers, in the order asked. After a failure the later ones are missing.
+    """One broker's answers, in the order of the requests. After a failure the later answers are missing.
 
-    before, after: error code by `__transaction_state` partition. listed: by transactional id, those whose producer id
-    is open somewhere. described: the answers for these. visibility: whether ids may be missing in `listed`.
+    before, after: the error code of each `__transaction_state` partition. listed: the listed ids with a producer id
+    that has open transactions. described: the answers for these ids. visibility: whether ids may be missing in
+    `listed`.
     """
 
     broker_id: int
@@ -96,7 +106,7 @@ class CoordinatorAnswers:
 def ask_coordinators(
     send: Send, broker_id: int, probes: Mapping[str, int], open_producer_ids: frozenset[int]
 ) -> CoordinatorAnswers:
-    """Asks one broker, in the order that the proof needs. Never raises: what failed is in the answer."""
+    """Asks one broker, in the order that the proof needs. Never raises: the result includes the failure."""
     classes = read_classes(send, broker_id, probes)
     probed: list[Probed] = []
     listed: dict[str, ListedTransaction] | None = None
@@ -106,7 +116,7 @@ def ask_coordinators(
     try:
         probed.append(probe(send, broker_id, probes, classes))
         found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
-        # This does not rely on the broker's filter: other producer ids that it returns are dropped here.
+        # A broker might ignore the filter, so other producer ids are dropped here.
         listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
         described = describe_transactions(send, broker_id, sorted(listed))
         probed.append(probe(send, broker_id, probes, classes))
@@ -120,7 +130,7 @@ def ask_coordinators(
 
 
 def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str]) -> Failure | None:
-    """Why this broker may leave one of these topics out of what it describes, or None when it showed them all."""
+    """Why this broker's descriptions may leave out one of these topics. None if it showed all of them."""
     for one in rounds:
         view = one.view_of(broker_id)
         if view is None:
@@ -144,10 +154,10 @@ def conclude(
     open_topics: frozenset[str],
     principal: str,
 ) -> Snapshot:
-    """The snapshot that these answers prove, and what they leave open. Pure.
+    """The snapshot that these answers prove, with its gaps. Pure.
 
-    before, after: what all brokers agreed on before and after the answers. open_topics: the topics of what is open and
-    not claimed. principal: who asked, which decides which ACLs hide ids.
+    before, after: the agreement of all brokers before and after the answers. open_topics: the topics with open
+    transactions that are not claimed. principal: the principal that asked; it decides which ACLs hide ids.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
     why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}
@@ -162,7 +172,7 @@ def conclude(
         for k in range(partition_count)
         if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
     }
-    # These are reported once already, among the visibility failures, with what to do about it.
+    # The visibility failures already report these partitions, with the remedy.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if hides else set()
     views = [
         replace(
@@ -192,14 +202,14 @@ def _claimed_twice(k: int, who: Iterable[int]) -> Failure:
 
 def _partition_count(before: Agreement, after: Agreement) -> int:
     indexes = before.indexes(TRANSACTION_STATE_TOPIC)
-    # A changed count changes which partition an id hashes to; the brokers themselves stop serving then.
+    # If the count changes, ids hash to other partitions. The brokers themselves stop serving then.
     return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
 
 
 def _without_coordinators(
     by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, hides: tuple[Failure, ...]
 ) -> Snapshot:
-    """The snapshot where `__transaction_state` does not exist, or is not shown. It proves no absence of an owner."""
+    """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
@@ -218,7 +228,7 @@ def _without_coordinators(
 
 
 def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
-    """The brokers that claim, at either probe, to coordinate this partition, or to be loading it."""
+    """The brokers that claim, in either probe, to coordinate this partition or to be loading it."""
     claims = (*_CLAIMS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return frozenset(
         answer.broker_id
@@ -235,7 +245,7 @@ def _uncovered(
     k: int,
     claimants: frozenset[int],
 ) -> Unobserved | None:
-    """Why obligation V does not hold for this `__transaction_state` partition, or None when it does."""
+    """Why obligation V does not hold for this `__transaction_state` partition. None if it holds."""
     try:
         leader = before.partition(TRANSACTION_STATE_TOPIC, k)
         still = after.partition(TRANSACTION_STATE_TOPIC, k)
@@ -263,7 +273,7 @@ def _uncovered(
 
 
 def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: int) -> bool:
-    """Whether this partition is uncovered because its leader refused to describe the random id, and gave a listing."""
+    """Whether this partition is uncovered because its leader refused the random id, although it returned a listing."""
     try:
         answer = by_broker.get(before.partition(TRANSACTION_STATE_TOPIC, k).leader)
     except Unagreed:
@@ -278,10 +288,10 @@ def _error(k: int, failure: Failure, leader: Partition) -> Unobserved:
 def _views(
     answer: CoordinatorAnswers, why_hidden: Sequence[Failure], hidden_topic: Failure | None
 ) -> Iterable[CoordinatorView]:
-    """What this broker reports about each listed id.
+    """This broker's views of its listed ids.
 
-    An id that it does not know any more right after listing it has expired, and is absent. One that took a new producer
-    id is shown under the new one.
+    If the broker no longer knows an id right after listing it, the id has expired and is absent. If an id has taken a
+    new producer id, the view has the new producer id.
     """
     for name, listing in (answer.listed or {}).items():
         described = answer.described.get(name)
@@ -302,7 +312,7 @@ def _views(
 
 
 def _with_reason(failure: Failure, why_hidden: Sequence[Failure]) -> Failure:
-    """The failure; where it is a refusal, with the reason that the same broker's other answers show."""
+    """The failure. If it is a refusal, it gets the reason that other answers of the same broker show."""
     refused = failure.code == _REFUSED.name and bool(why_hidden)
     return why_hidden[0].within(failure.error) if refused else failure
 
@@ -310,7 +320,7 @@ def _with_reason(failure: Failure, why_hidden: Sequence[Failure]) -> Failure:
 def _visibility_failures(
     by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[Failure]]
 ) -> tuple[Failure, ...]:
-    """Why obligation A does not hold. A broker that gave no listing does not count: it covers nothing."""
+    """Why obligation A does not hold. Brokers without a listing are ignored, because they cover no partition."""
     reasons = (failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in why_hidden[b])
     return tuple(dict.fromkeys(reasons))
 

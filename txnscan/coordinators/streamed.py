@@ -1,4 +1,4 @@
-"""Asking many brokers at once, and giving what they answer as it comes."""
+"""Ask many brokers at once, and return their answers as they arrive."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-# How many brokers are asked at once: an answer is held as bytes until its rows are gone.
+# The number of brokers to ask at once. An answer stays in memory as bytes until its rows are consumed.
 _THREADS = 8
-# How many pieces of answers may wait to be taken. So a slow terminal holds up reading, and memory does not grow.
+# The number of pieces of answers that may wait. A slow terminal then slows down reading, and memory does not grow.
 _WAITING_MAX = 16
 _LOOK_S = 0.1
 
 
 def streamed(call: Callable[[Item], Iterable[Answer]], items: Iterable[Item]) -> Iterator[Answer]:
-    """What the call gives for each item, in the order in which it comes. What a call raises ends it all.
+    """The results of the call for each item, in the order of arrival. An exception in a call ends the iteration.
 
-    A caller that stops early leaves threads behind, which end with the answer that they wait for.
+    If the caller stops early, threads remain. They end when the answer for which they wait arrives.
     """
     to_do: queue.SimpleQueue[Item] = queue.SimpleQueue()
     for item in items:
@@ -49,7 +49,7 @@ def streamed(call: Callable[[Item], Iterable[Answer]], items: Iterable[Item]) ->
             give("error", error)
         give("end")
 
-    # Daemons: nobody who interrupts a command waits for them.
+    # Daemon threads: an interrupted command does not wait for them.
     workers = [threading.Thread(target=work, daemon=True) for _ in range(min(_THREADS, to_do.qsize()))]
     for worker in workers:
         worker.start()

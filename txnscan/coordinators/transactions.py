@@ -1,7 +1,7 @@
-"""Transactional ids as their coordinators know them: all of them, one line each, or a few, with all there is.
+"""Transactional ids as their coordinators report them: all ids in brief, or some ids in full.
 
-ListTransactions gives an id's producer id and state, and no time. So those in a transaction are
-described as well: when it began, by its coordinator's clock, and how long it may take. Kafka's tool lists neither.
+ListTransactions gives an id's producer id and state, but no time. So ids in a transaction are also described, which
+gives their start time by the coordinator's clock, and their timeout. Kafka's tool lists neither of them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Pa
 from txnscan.reads.fenced_read import read_offsets
 from txnscan.reads.rows import OffsetsRow, ReadBatch
 
-# Why a partition cannot be asked about.
-# What a coordinator lists; PrepareEpochFence and Dead it never shows.
+# The states that a coordinator lists. It never lists PrepareEpochFence and Dead.
 LISTED_STATES = (State.EMPTY, *IN_TRANSACTION, *COMPLETE)
-# The timeout of an id that takes part in two-phase commit (KIP-939): none.
+# The timeout of an id in a two-phase commit (KIP-939). It means that there is no timeout.
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 _IDS_AT_ONCE = 1_000
-# A coordinator that moves or loads says so, and is asked again.
+# The answers of a coordinator that moves or loads. It is asked again.
 _PASSING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name,
     ErrorCode.COORDINATOR_NOT_AVAILABLE.name,
@@ -41,11 +40,11 @@ _NOT_FOUND = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transactional id at the broker that answered for it. Times are epoch milliseconds by its clock.
+    """A transactional id at the broker that answered for it. Times are epoch milliseconds by that broker's clock.
 
-    start_time_ms, timeout_ms, producer_epoch: None where the id was only listed. start_time_ms also where it is in no
-    transaction. partitions: those of its transaction as "topic-partition", of a Prepare* those still without a marker.
-    offsets: of these partitions, as far as their leaders tell.
+    start_time_ms, timeout_ms, producer_epoch: None if the id was only listed. start_time_ms is also None if the id is
+    in no transaction. partitions: the partitions of its transaction as "topic-partition"; for Prepare*, only those
+    still without a marker. offsets: of these partitions, if their leaders report them.
     """
 
     transactional_id: str
@@ -62,12 +61,12 @@ class Transaction:
 
     @property
     def two_phase_commit(self) -> bool:
-        """Whether it has no timeout, as ids that take part in two-phase commit."""
+        """Whether the id has no timeout, because it takes part in a two-phase commit."""
         return self.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
 
     @property
     def overdue_ms(self) -> int | None:
-        """For how long the transaction is past its timeout, None where it is not."""
+        """The time since the transaction's timeout, if it is over."""
         if self.age_ms is None or self.timeout_ms is None or self.two_phase_commit:
             return None
         return self.age_ms - self.timeout_ms if self.age_ms > self.timeout_ms else None
@@ -76,7 +75,7 @@ class Transaction:
 def list_on(
     send: Send, broker_id: int, wanted: ListingFilter, now_ms: Callable[[], int]
 ) -> Iterator[list[Transaction] | Unobserved]:
-    """The ids that this broker lists, a thousand at a time, or that it could not be asked. Never raises."""
+    """The ids that this broker lists, in lists of up to 1,000, or the failure. Never raises."""
     listed = listing(send, broker_id, wanted)
     try:
         while some := list(islice(listed, _IDS_AT_ONCE)):
@@ -94,7 +93,7 @@ def _with_times(
         try:
             described = describe_transactions(send, broker_id, busy)
         except RequestFailed:
-            # What was listed stands; only its times are not known.
+            # The listing is still valid. Only the times are missing.
             described = {}
     now = now_ms()
     return [_listed(broker_id, name, one, described.get(name), now) for name, one in listed]
@@ -103,7 +102,7 @@ def _with_times(
 def _listed(
     broker_id: int, name: str, listed: ListedTransaction, described: DescribedTransaction | None, now_ms: int
 ) -> Transaction:
-    """What was listed, with the times of the same transaction: an id may have gone on between the two answers."""
+    """The listed id, with times if the description has the same state. An id may have changed between the answers."""
     row = Transaction(name, broker_id, listed.producer_id, listed.state)
     if described is None or described.error is not None:
         return row
@@ -113,7 +112,7 @@ def _listed(
 
 
 def of_description(name: str, broker_id: int, described: DescribedTransaction, now_ms: int) -> Transaction:
-    """A description without an error."""
+    """The row of a description that has no error."""
     started = described.start_time_ms if described.start_time_ms >= 0 and described.state in IN_TRANSACTION else None
     return Transaction(
         transactional_id=name,
@@ -135,11 +134,11 @@ def describe(
     now_ms: Callable[[], int],
     sleep: Callable[[float], None],
 ) -> tuple[list[Transaction], list[Unobserved]]:
-    """Each id as its coordinator describes it, in the order given, and what could not be described.
+    """Each id as its coordinator describes it, in the given order, and the failures.
 
-    view: Metadata of some topics, from any broker. A coordinator is found by it and the id's hash: FindCoordinator
-    would create `__transaction_state` where it is missing. Where it is hidden, every broker is asked: all but one say
-    that they are not the coordinator.
+    view: returns Metadata of some topics, from any broker. The coordinator follows from it and from the id's hash.
+    FindCoordinator is not used, because it creates `__transaction_state` if that is missing. If the topic is hidden,
+    every broker is asked, and all except the coordinator answer NOT_COORDINATOR.
     """
     wanted = list(dict.fromkeys(ids))
     answers: dict[str, Transaction | Unobserved] = {}
@@ -165,7 +164,7 @@ def _may_pass(answer: Transaction | Unobserved) -> bool:
 def _described(
     send: Send, names: Sequence[str], view: ClusterView, now_ms: Callable[[], int]
 ) -> dict[str, Transaction | Unobserved]:
-    """Each id, asked for once."""
+    """The answer for each id, from one attempt."""
     by_broker, answers = located(names, view)
     found: dict[str, Transaction | Unobserved] = dict(answers)
     known: set[str] = set()
@@ -185,15 +184,15 @@ def _described(
                 found[name] = replace(
                     of_description(name, broker_id, one, now_ms()), coordinator_partition=_partition_of(name, view)
                 )
-            # Of many that were asked, the one that is its coordinator counts.
+            # If many brokers were asked, the answer of the id's coordinator counts.
             elif name not in found or (one.error_code != ErrorCode.NOT_COORDINATOR and name not in known):
                 found[name] = Unobserved("describe", answered(one.error_code), broker_id)
     return found
 
 
 def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str]], dict[str, Unobserved]]:
-    """Which broker to ask for each id, all of them where `__transaction_state` is hidden; and those that nobody serves.
-    Pure.
+    """The ids to ask each broker for, and the ids without a coordinator. If `__transaction_state` is hidden, every
+    broker is asked for every id. Pure.
     """
     by_broker: dict[int, list[str]] = defaultdict(list)
     unserved: dict[str, Unobserved] = {}
@@ -219,7 +218,7 @@ def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str
 
 
 def _partition_of(name: str, view: ClusterView) -> int | None:
-    """The partition of `__transaction_state` of an id, None where that topic is hidden."""
+    """The id's partition of `__transaction_state`, if that topic is visible."""
     counts = [len(topic.indexes) for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC]
     return coordinator_partition(name, counts[0]) if counts else None
 
@@ -233,7 +232,7 @@ def _of_id(name: str, failure: Failure) -> Failure:
 def with_offsets(
     send: Send, transactions: Sequence[Transaction], view: Callable[[Collection[str]], ClusterView]
 ) -> list[Transaction]:
-    """The same, with where the partitions of each transaction stand, as far as their leaders tell."""
+    """The same transactions, with the offsets of their partitions, if the leaders report them."""
     wanted = {key_of(name) for one in transactions for name in one.partitions}
     if not wanted:
         return list(transactions)
@@ -245,13 +244,13 @@ def with_offsets(
 
 
 def key_of(topic_partition: str) -> Key:
-    """The topic and the number of a "topic-partition"."""
+    """The topic and the partition number of a "topic-partition"."""
     topic, _, index = topic_partition.rpartition("-")
     return topic, int(index)
 
 
 def offsets_of(send: Send, keys: Collection[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
-    """High watermark and last stable offset of these partitions, of their leaders by this view."""
+    """The high watermark and the last stable offset of these partitions, from their leaders by this view."""
     by_leader: dict[int, list[Partition]] = defaultdict(list)
     topics = {topic.name: topic for topic in view.topics}
     for topic, index in sorted(keys):

@@ -1,16 +1,21 @@
-"""Obligation A: that no transactional id is hidden from this principal.
+"""Obligation A: no transactional id is hidden from this principal.
 
-A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show which those are:
-brokers may build principals and groups in their own ways, rules may hold for one host alone, super users pass by all of
-them, and with `allow.everyone.if.no.acl.found` an id is hidden by the mere existence of a rule that allows it to
-somebody else. So the broker is asked. It decides about an id by the rules on the id's name, on prefixes of it and on
-'*', so all ids to which the same of these apply are decided alike (`StandardAuthorizerData.findAclRule`). One id of
-each such class is described: every literal name, a random continuation of every prefix, and a random id to which
-nothing but '*' applies. Authorisation comes before all else, so an authorization error means that the class is hidden,
-and every other answer of a coordinator that it is not. Each broker has its own copy of the rules; each is asked, before
-its listing and after it.
+A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show these ids:
+- Brokers may build principals and groups in their own ways.
+- A rule may apply to one host only.
+- Super users pass all rules.
+- With `allow.everyone.if.no.acl.found`, a rule that allows an id to one principal hides the id from principals without
+  such a rule.
 
-What is asked does not depend on the principal. Which rule hides a class, and what to grant, does: `hidden` takes it.
+So the broker is asked. It decides about an id by the rules on the id's name, on prefixes of the name, and on '*'. So
+the decision is the same for all ids to which the same of these rules apply (`StandardAuthorizerData.findAclRule`). The
+probes describe one id of each such class: every literal name, a random continuation of every prefix, and a random id to
+which only '*' applies. A broker checks authorization first. So an authorization error means that the class is hidden,
+and any other answer of a coordinator means that it is not. Each broker has its own copy of the rules, so each broker is
+probed, before its listing and after it.
+
+The probes do not depend on the principal. The rule that hides a class and the permission to grant do, so `hidden` takes
+the principal.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ from txnscan.kafka.security.acls import (
     needing,
 )
 
-# A broker answers these for an id only after it has authorised the principal (`handleDescribeTransactionsRequest`).
+# A broker answers these codes for an id only after it has authorized the principal
+# (`handleDescribeTransactionsRequest`).
 _AUTHORISED = (
     ErrorCode.NONE,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -50,8 +56,8 @@ _REASONS_MAX = 3
 class Classes:
     """The classes of ids that a broker's rules distinguish.
 
-    rules: those on transactional ids, None where the broker did not list them. ids: one id of each class, with the
-    permission that allows that class. unknown: why there may be other classes.
+    rules: on transactional ids, None if the broker did not list them. ids: an id of each class, with the permission
+    that allows the class. unknown: why there may be other classes.
     """
 
     rules: frozenset[AclRule] | None
@@ -63,8 +69,8 @@ class Classes:
 class Probed:
     """A broker's answers to one round of probes, as error codes.
 
-    partitions: by `__transaction_state` partition. classes: by the id of each class, None where the answer left it out.
-    any_refused: whether any of all the ids may not be described.
+    partitions: by `__transaction_state` partition. classes: by the id of each class, None if the answer left it out.
+    any_refused: whether the broker refused to describe any of the ids.
     """
 
     partitions: Mapping[int, int]
@@ -74,9 +80,9 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What a broker's answers show about which ids may be described.
+    """A broker's answers about which ids the principal may describe.
 
-    probed: each round of probes that it answered. changed: why there may be new classes since the first probe
+    probed: the rounds of probes that it answered. changed: why there may be new classes since the first probe
     (`changes`).
     """
 
@@ -86,18 +92,18 @@ class Visibility:
 
 
 def read_classes(send: Send, broker_id: int, probes: Mapping[str, int]) -> Classes:
-    """Which classes of ids there are. Never raises: what failed is in the result.
+    """The classes of ids on a broker. Never raises: the result includes the failure.
 
     probes: random ids, one for each `__transaction_state` partition.
     """
     rules, unknown = _rules(send, broker_id)
-    # Without probes there is nothing to prove: no partition of `__transaction_state` was shown.
+    # Without probes no proof is possible: no partition of `__transaction_state` was visible.
     if not probes:
         return Classes(rules, {}, unknown)
     try:
         return Classes(rules, class_probes(rules or (), next(iter(probes))), unknown)
     except Unprobed as unprobed:
-        # Only rules can leave no random id, so they were read, and nothing else is unknown.
+        # Only rules can leave no random id. So the rules were read, and there is no other unknown.
         return Classes(rules, {}, frozenset({Failure(str(unprobed), FailureCode.ACLS_TOO_MANY)}))
 
 
@@ -122,9 +128,9 @@ def changes(send: Send, broker_id: int, classes: Classes) -> frozenset[Failure]:
 
 
 def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, ...]:
-    """Why ids may be missing in this broker's listing; nothing when obligation A holds for it. Pure.
+    """Why ids may be missing in this broker's listing. Empty if obligation A holds for the broker. Pure.
 
-    principal: who asked, where the settings have it.
+    principal: the principal that asked, if the settings have it.
     """
     classes = seen.classes
     codes = [(name, code) for one in seen.probed for name, code in one.classes.items()]
@@ -135,7 +141,7 @@ def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, .
         if code != _REFUSED and code not in _AUTHORISED
     )
     why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown, key=str))
-    # Every random id is of one of the classes. Where one was refused and no class was, the rules have changed.
+    # Every random id is in one of the classes. If a random id was refused and no class was, the rules have changed.
     return why or ((_changed(broker_id),) if any(one.any_refused for one in seen.probed) else ())
 
 
@@ -158,7 +164,7 @@ def _rules(send: Send, broker_id: int) -> tuple[frozenset[AclRule] | None, froze
 
 
 class Unprobed(Exception):
-    """A class of ids that no random id could be found for; the message is for users."""
+    """There is no random id for a class of ids. The message is for users."""
 
 
 def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
@@ -178,7 +184,7 @@ def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
 
 
 def _continued(prefix: str, prefixes: set[str], token: str) -> str:
-    """An id that begins with this prefix, and with no longer one of the prefixes."""
+    """An id that begins with this prefix, and with no longer prefix of the rules."""
     for lead in ("", *string.ascii_letters):
         name = f"{prefix}{lead}{token}"
         if not any(name[:end] in prefixes for end in range(len(prefix) + 1, len(name) + 1)):
@@ -187,9 +193,9 @@ def _continued(prefix: str, prefixes: set[str], token: str) -> str:
 
 
 def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[Failure, ...]:
-    """What hides these classes of ids from this principal: the rules that deny it, and the permissions that it lacks.
+    """The rules that deny these classes of ids to this principal, and the permissions that it lacks.
 
-    refused: ids and permissions from `class_probes`. principal: its name, where the settings have it.
+    refused: ids and permissions from `class_probes`. principal: its name, if the settings have it.
     """
     denying = sorted(
         (rule for rule in rules if rule.denies_describe and _may_be_for(principal, rule)),
@@ -202,8 +208,8 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
             rules_against.add(Failure(denied(rule), _REFUSED.name))
         else:
             lacking.add(permission)
-    # Advise a rule on '*' only where nothing allows all ids yet. Where other ids are visible because no rule is about
-    # them (`allow.everyone.if.no.acl.found`), a rule on '*' would hide them from everybody else.
+    # Suggest a rule on '*' only if no rule allows all ids yet. If other ids are visible because there is no rule about
+    # them (`allow.everyone.if.no.acl.found`), a rule on '*' would hide them from all other principals.
     if DESCRIBE_ALL_IDS in lacking:
         lacking = {DESCRIBE_ALL_IDS}
     missing = {Failure("", _REFUSED.name, needs=permission) for permission in lacking}
@@ -214,6 +220,6 @@ def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], prin
 
 
 def _may_be_for(principal: str, rule: AclRule) -> bool:
-    """Whether a rule may be for this principal. For advice only: just the broker knows which rules apply."""
+    """Whether a rule may be for this principal. Only for advice: only the broker knows which rules apply."""
     another = rule.principal.startswith("User:") and rule.principal not in (principal, "User:*")
     return principal == UNKNOWN_PRINCIPAL or not another

@@ -39,7 +39,8 @@ from txnscan.demo.plant import (
 from txnscan.demo.requests import Wire
 from txnscan.engine.spark.session import require_pyspark
 from txnscan.kafka.units import duration
-from txnscan.report.table import headline, where
+from txnscan.report.paragraphs import where
+from txnscan.report.sweep import headline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

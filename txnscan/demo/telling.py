@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -35,14 +36,19 @@ _SHOWN = ("txnscan_candidates", "txnscan_open_incidents", "txnscan_blocked_recor
 
 @dataclass
 class Hook:
-    """A webhook that stores the summary of each posted event."""
+    """A webhook that stores the summary of each event, and counts the incidents that opened and closed."""
 
     url: str
-    told: list[str] = field(default_factory=list)
+    summaries: list[str] = field(default_factory=list)
+    opened: int = 0
+    closed: int = 0
 
-    def of(self, kind: str) -> list[str]:
-        """The summaries of incidents that opened, or of incidents that closed."""
-        return [one for one in self.told if one.startswith(kind)]
+    def receive(self, body: Mapping[str, Any]) -> None:
+        """Keeps a notification."""
+        for event in body["events"]:
+            self.summaries.append(event["summary"])
+            self.opened += event["opened_incidents"]
+            self.closed += event["closed_incidents"]
 
 
 @contextmanager
@@ -51,8 +57,7 @@ def listening() -> Iterator[Hook]:
 
     class Posted(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            hook.told += [event["summary"] for event in body["events"]]
+            hook.receive(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(204)
             self.end_headers()
 
@@ -112,8 +117,9 @@ def tell_and_resolve(
         console.print()
         console.print(Text(f"  {sys.argv[0]} {' '.join(arguments)}"), soft_wrap=True)
         say("Waiting for its first sweeps")
-        wait_until(lambda: len(hook.of("opened")) >= len(plan.actions), "the webhook was notified", _TELL_S_MAX)
-        _show(console, "What the webhook got:", hook.of("opened"))
+        wait_until(lambda: hook.opened >= len(plan.actions), "the webhook was notified", _TELL_S_MAX)
+        told = list(hook.summaries)
+        _show(console, "What the webhook got:", told)
         _show(console, f"{url} says:", _metrics(url))
         _write_page(config, console, say)
         if not resolve:
@@ -123,8 +129,8 @@ def tell_and_resolve(
         console.print()
         print_applied(console, apply_to(None, config, plan, execute=True, options=OPTIONS))
         say("Waiting for the sweep that sees it")
-        wait_until(lambda: len(hook.of("closed")) >= len(plan.actions), "the webhook was notified", _TELL_S_MAX)
-        _show(console, "What the webhook got:", hook.of("closed"))
+        wait_until(lambda: hook.closed >= len(plan.actions), "the webhook was notified", _TELL_S_MAX)
+        _show(console, "What the webhook got:", hook.summaries[len(told) :])
         _show(console, f"{url} says:", _metrics(url))
         read = read_both(wire, torn)
         console.print(

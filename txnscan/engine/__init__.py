@@ -1,7 +1,7 @@
-"""How a pure function is mapped over batches: on Spark executors (`spark.py`) or in threads (`threads.py`).
+"""Engines map a pure function over batches: on Spark executors (`spark/`) or in threads (`threads.py`).
 
-Both give the same rows. Both return only when every row is here, in the driver, as plain values: nothing is left lazy
-that could read the cluster again later, after the coordinators were asked, which would silently break the proof.
+Both return the same rows, and only when all rows are in the driver, as plain values. A lazy result could read the
+cluster again later, after the coordinators were asked, and would silently break the proof.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txnscan.verdict.evidence import Context, Judged
 
 
 class Laned(Protocol):
-    """A piece of work. lane: the queue that it waits in. size: how long it takes, relative to others."""
+    """A piece of work. lane: the number of its queue. size: its duration, relative to other pieces."""
 
     @property
     def lane(self) -> int: ...
@@ -28,13 +28,13 @@ Row = TypeVar("Row")
 Batch = TypeVar("Batch", bound=Laned)
 
 
-# From about so many partitions on, executors read faster on two cores than threads of the driver, which share one; with
-# fewer, threads are done with the whole sweep sooner: `python -m tests.bench distribution`.
+# With more partitions than this, executors on two cores read faster than threads of the driver, which share one core.
+# With fewer, threads finish the whole sweep sooner: `python -m tests.bench distribution`.
 EXECUTORS_PAY_FROM_PARTITIONS = 100_000
 
 
 def advice(engine: str, partitions: int) -> str | None:
-    """A sentence on the quicker engine for a sweep of so many partitions; None where `engine` is that one."""
+    """A sentence about the faster engine for a sweep of this size, if `engine` is not the faster engine."""
     few = partitions < EXECUTORS_PAY_FROM_PARTITIONS
     if few == (engine == "threads"):
         return None
@@ -48,7 +48,7 @@ def advice(engine: str, partitions: int) -> str | None:
 
 
 def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[CoordinatorView, ...]]:
-    """The coordinators' views of each producer id, in order: what observations are joined with."""
+    """The coordinators' views of each producer id, in order, to join with observations."""
     found: dict[int, tuple[CoordinatorView, ...]] = {}
     for view in views:
         found[view.producer_id] = (*found.get(view.producer_id, ()), view)
@@ -56,12 +56,12 @@ def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[Coordina
 
 
 class Engine(Protocol):
-    """Where reads and judgements run."""
+    """Runs reads and judgements."""
 
     @property
     def driver(self) -> Engine:
-        """The engine that reads in this process: for little work, which is done before executors would have begun. Self
-        where this engine reads in this process anyway.
+        """The engine that reads in this process. It finishes a small read before executors would start. Self if this
+        engine already reads in this process.
         """
         ...
 
@@ -72,11 +72,11 @@ class Engine(Protocol):
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
-        """Calls `read` on every batch, lanes in parallel and the batches of a lane in order; all rows, in no order."""
+        """Calls `read` on every batch: lanes in parallel, the batches of a lane in order. Rows come in no order."""
         ...
 
     def judge(
         self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
     ) -> list[Judged]:
-        """Joins the observations with the coordinators' views by producer id and judges each, in no order."""
+        """Joins the observations with the coordinators' views by producer id, and judges each. No order."""
         ...

@@ -1,4 +1,4 @@
-"""Clocks, at the edge: whatever needs the time takes it as an argument."""
+"""Clocks. All code that needs the time takes it as an argument; only the edge reads a clock."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class BootTime:
-    """How long a machine has run since it booted, suspended times included. This clock cannot be set."""
+    """The time since a machine booted, including time in suspension. This clock cannot be set."""
 
     boot_id: str
     since_boot_ms: int
 
 
 def boot_time() -> BootTime | None:
-    """The time since boot, on Linux."""
+    """The time since boot, if this is Linux."""
     try:
         boot_id = _BOOT_ID.read_text("ascii").strip()
         return BootTime(boot_id, round(time.clock_gettime(time.CLOCK_BOOTTIME) * 1_000))
@@ -30,16 +30,16 @@ def boot_time() -> BootTime | None:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """How long a stage of a sweep took, up to the beginning of the next one, in milliseconds."""
+    """The duration of a stage of a sweep, up to the beginning of the next stage, in milliseconds."""
 
     stage: str
     duration_ms: int
 
 
 class Stopwatch:
-    """Measures stages. Call it with (stage, done, total), as a progress callback; it passes each call on.
+    """Measures stages. Call it with (stage, done, total), as a progress callback. It passes each call on.
 
-    clock: in seconds; it must never be set.
+    clock: in seconds. It must be a clock that cannot be set.
     """
 
     def __init__(self, progress: Callable[[str, int, int], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +53,7 @@ class Stopwatch:
         self._progress(stage, done, total)
 
     def times(self) -> tuple[StageTime, ...]:
-        """The stages up to now, in their order."""
+        """The stages so far, in their order."""
         began_s = [*self._begun_s.values(), self._clock()]
         took_s = (end - begin for begin, end in pairwise(began_s))
         return tuple(StageTime(stage, round(s * 1_000)) for stage, s in zip(self._begun_s, took_s, strict=True))

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to Arrow and back, for what travels between driver and executors.
+"""Convert frozen dataclasses to Arrow and back, for data between driver and executors.
 
-One walk over a dataclass's annotations gives the Arrow type, the Spark type and the conversion, so that the three
-cannot differ: int, bool, str, bytes, StrEnum, `X | None`, tuple[X, ...] and nested dataclasses.
+The annotations of a dataclass give the Arrow type, the Spark type and the conversion, so that the three cannot differ.
+Supported types: int, bool, str, bytes, StrEnum, `X | None`, tuple[X, ...] and nested dataclasses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def from_arrow(table: pa.Table | pa.RecordBatch, row_type: type[Row]) -> list[Ro
 
 
 def from_row(row_type: type[Row], row: Any) -> Row:
-    """One row, as a dict, list and scalars."""
+    """One row, from a dict, list and scalars."""
     built: Row = _build(row_type, row)
     return built
 

@@ -1,4 +1,4 @@
-"""The bounded thread pool in this process: needs no Spark and no Java. A task on an executor reads with one, too."""
+"""The bounded thread pool in this process. It needs no Spark and no Java. Tasks on executors also read with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS = 16
 
 
 class ThreadsEngine:
-    """Reads and judges in this process, with at most `threads` reads under way."""
+    """Reads and judges in this process, with at most `threads` reads at once."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
@@ -34,7 +34,7 @@ class ThreadsEngine:
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
-        """See Engine. One thread works through one lane."""
+        """See Engine. One thread reads all batches of a lane."""
         rows: list[Row] = []
         done = 0
         for batches_done, found in read_lanes(read, lanes(batches), self._threads):
@@ -52,7 +52,7 @@ class ThreadsEngine:
 
 
 def lanes(batches: Iterable[Batch]) -> list[list[Batch]]:
-    """The batches of each lane, in order; lanes in the order of their numbers."""
+    """The batches of each lane, in order. Lanes are in the order of their numbers."""
     queues: dict[int, list[Batch]] = defaultdict(list)
     for batch in batches:
         queues[batch.lane].append(batch)
@@ -62,7 +62,7 @@ def lanes(batches: Iterable[Batch]) -> list[list[Batch]]:
 def read_lanes(
     read: Callable[[Batch], Iterable[Row]], queues: Sequence[Sequence[Batch]], threads: int
 ) -> Iterator[tuple[int, list[Row]]]:
-    """For each lane that is done, how many batches it had, and its rows."""
+    """For each finished lane, its number of batches and its rows."""
     with ThreadPoolExecutor(min(threads, len(queues) or 1), thread_name_prefix="txnscan-read") as pool:
         futures = {pool.submit(_read_lane, read, queue): len(queue) for queue in queues}
         for future in as_completed(futures):

@@ -1,1 +1,1 @@
-"""What a hanging transaction blocks, how it came about and whose it is."""
+"""The impact of a hanging transaction: blocked groups and topics, the cause, and the owner."""

@@ -1,18 +1,19 @@
-"""How a transaction came to hang, as far as evidence tells. Pure, and no part of the verdict.
+"""Why a transaction hangs, as far as the evidence shows. Pure, and no part of the verdict.
 
-Four things are told apart, each only where something shows it:
-- **marker_missing**: the transaction was decided, its coordinator counts it as complete, and this partition has no
-  marker of it. Whether the marker was skipped or lost cannot be told: Kafka 4.3 skips a partition that has no leader at
-  that moment (KAFKA-20734), and an unclean leader election loses what was acknowledged. Leader epochs do not show it
-  either: OffsetsForLeaderEpoch returns where each epoch begins, not what was cut off there.
-- **late_write**: the records are dated after the end of their epoch, or of its last transaction, which had its marker.
-  The dates are by the producer's clock, so that this may be wrong where clocks differ by more than `CLOCK_SLACK_MS`.
-- **never_added**: `__transaction_state` is whole for this epoch (`outcome.whole`), and no transaction in it has this
-  partition. The broker took the records without asking the coordinator: it is older than Kafka 3.6, verification is
-  off, or it failed open (KIP-890).
-- **fenced**: the id was initialised again, at a later epoch, by another producer (InitProducerId).
+There are four causes, each reported only if evidence shows it:
+- **marker_missing**: the transaction was decided, its coordinator counts it as complete, and this partition lacks its
+  marker. The marker was skipped or lost, but the evidence does not show which. Kafka 4.3 skips a partition that has no
+  leader at that moment (KAFKA-20734). An unclean leader election loses acknowledged records. Leader epochs do not show
+  such a loss: OffsetForLeaderEpoch returns where an epoch ends, not which records were cut off there.
+- **late_write**: the records are dated after the end of their epoch, or after its last transaction, which had its
+  marker. The dates come from the producer's clock, so this may be wrong if clocks differ by more than
+  `CLOCK_SLACK_MS`.
+- **never_added**: `__transaction_state` has no gaps for this epoch (`transitions.py`), and no transaction in it has
+  this partition. The broker took the records without asking the coordinator: it is older than Kafka 3.6, verification
+  is off, or verification failed open (KIP-890).
+- **fenced**: another producer initialised the id again, at a later epoch (InitProducerId).
 
-Everything else is unknown.
+In all other cases the cause is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from txnscan.verdict.outcome import CLOCK_SLACK_MS, decisions
 
 
 class Cause(StrEnum):
-    """How a transaction came to hang, as far as evidence tells (`impact/cause.py`)."""
+    """The cause of a hanging transaction, as far as the evidence shows (`impact/cause.py`)."""
 
     MARKER_MISSING = "marker_missing"
     LATE_WRITE = "late_write"
@@ -47,10 +48,10 @@ _HOW_MISSED = (
 def cause_of(
     judged: Judged, logged: Sequence[LoggedTransaction], earlier: tuple[Cause, str] | None = None
 ) -> tuple[Cause, str]:
-    """The cause of what hangs, and why in a sentence without its full stop.
+    """The cause of a hanging transaction, and its explanation as a sentence without a full stop.
 
-    logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
-    earlier: what an earlier sweep found, which is kept where this one finds nothing.
+    logged: the records that `__transaction_state` still has of the ids that ever had its producer id; empty if they
+    were not read. earlier: the result of an earlier sweep. It is kept if this sweep finds no cause.
     """
     found = _cause(judged, logged)
     if found[0] is Cause.UNKNOWN and earlier is not None:
@@ -81,11 +82,11 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
 
 
 def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation) -> tuple[Cause, str]:
-    """The same where nothing of the epoch is missing in the log."""
+    """The cause, if the log has no gaps for the epoch."""
     ended_ms = _ended_ms(chain, o)
     had_it = _names_partition(chain, o)
     late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second.read_at_ms
-    # If a transaction had the partition, later records are without an owner only once that one had its marker.
+    # If a transaction had the partition, later records have no owner only after that transaction had its marker.
     if late and (not had_it or o.coordinator_epoch >= 0):
         return (
             Cause.LATE_WRITE,
@@ -102,7 +103,7 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
 
 
 def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> str | None:
-    """The id whose abort of this very data is complete: an abort that raised the epoch can be of no other data."""
+    """The id whose completed abort is of exactly this data. If an abort raised the epoch, it is of no other data."""
     for decision in decisions(logged):
         record = decision.record
         ours = record.producer_id == o.producer_id and decision.epoch == o.producer_epoch
@@ -136,8 +137,8 @@ def _names_partition(chain: Sequence[LoggedTransaction], o: Observation) -> bool
 
 
 def _ended_ms(chain: Sequence[LoggedTransaction], o: Observation) -> int | None:
-    """When the epoch of the open data was over, by its coordinator's clock; where the epoch still goes on, when its
-    last transaction was. None where a transaction is under way, or nothing shows it.
+    """When the epoch of the open data ended, by its coordinator's clock. If the epoch is not over, when its last
+    transaction ended. None if a transaction is still open, or if the log does not show the time.
     """
     for record in chain[1:]:
         past = record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch

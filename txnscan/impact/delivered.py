@@ -1,9 +1,10 @@
-"""Find the groups for which no record is left below the last stable offset. Pure but for `send`.
+"""Find the groups that have no more records to read below the last stable offset. Pure except for `send`.
 
-A committed offset below the last stable offset does not show that there is something to read: markers, aborted records
-and gaps of compaction may be all that stands between. A read decides, as consumers read: what is in control batches or
-aborted is dropped (`CompletedFetch.nextFetchedRecord`). A group with more to read proves the same of every group whose
-offset is lower, so that reads go from the highest offset down, and most partitions take one.
+A committed offset below the last stable offset does not show that there are records to read: the offsets between may be
+only markers, aborted records and gaps of compaction. So the partition is read in the way of consumers, which drop
+control batches and aborted records (`CompletedFetch.nextFetchedRecord`). If there is a record after a group's offset,
+then every group with a lower offset has that record to read, too. So reads go from the highest offset down, and most
+partitions take a single read.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from txnscan.kafka.protocol.fetch import FetchedCommitted, fetch, fetch_committe
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Partition
 
-# The most requests for one partition, for all its groups.
+# The limit of requests for one partition, for all its groups.
 REQUESTS_MAX = 16
-# A group that only lags has a record in its first batch, which a broker gives whole. More is read only if it has none.
+# If a group only lags, its first batch has a record, and a broker returns the first batch whole. More is read only if
+# that batch has no record for the group.
 _FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """offsets: committed offsets without a record to deliver before the last stable offset. unknown: those that the
-    read did not decide. failure: the reason.
+    """offsets: committed offsets with no record to deliver before the last stable offset. unknown: offsets that the
+    read did not decide. failure: the reason for unknown offsets.
     """
 
     offsets: frozenset[int] = frozenset()
@@ -47,7 +49,7 @@ class _Budget:
 
 
 def starved(send: Send, partition: Partition, committed: Iterable[int], last_stable_offset: int) -> Starved:
-    """Find those of these committed offsets, all below the last stable offset, without a record to deliver."""
+    """Returns which of these committed offsets, all below the last stable offset, have no record to deliver."""
     offsets = sorted(set(committed), reverse=True)
     budget, end = _Budget(), last_stable_offset
     found: set[int] = set()
@@ -81,7 +83,7 @@ def _delivers(send: Send, partition: Partition, offset: int, end: int, budget: _
 
 
 def _kept(fetched: FetchedCommitted) -> Iterable[Batch]:
-    """The batches of one answer that a consumer does not drop."""
+    """The batches of an answer that a consumer does not drop."""
     pending = sorted(fetched.aborted, key=lambda one: one.first_offset)
     aborted: set[int] = set()
     for batch in fetched.batches:
@@ -95,8 +97,8 @@ def _kept(fetched: FetchedCommitted) -> Iterable[Batch]:
 
 
 def _has_record(send: Send, partition: Partition, batch: Batch, start: int, end: int, budget: _Budget) -> bool:
-    """Whether a record of the batch is at or after the start, and before the end. Compaction leaves the first and the
-    last offset of a batch as they were: the records of a batch that has gaps and crosses a bound are read.
+    """Whether a record of the batch is at or after the start, and before the end. Compaction does not change the first
+    and the last offset of a batch. So if a batch has gaps and crosses a bound, its records are read.
     """
     if not batch.records_count or batch.last_offset < start:
         return False
@@ -112,8 +114,8 @@ def _has_record(send: Send, partition: Partition, batch: Batch, start: int, end:
 
 
 def _expect_gap(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> None:
-    """Raises RequestFailed unless the next batch after this offset stands at or after the end: an empty answer alone
-    shows no gap, since a broker may give one for other reasons.
+    """Raises RequestFailed unless the next batch after this offset is at or after the end. An empty answer alone shows
+    no gap, because a broker may return it for other reasons.
     """
     budget.take(offset, end)
     after = fetch(send, partition, offset, 1, records=False).batches

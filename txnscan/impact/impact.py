@@ -1,4 +1,4 @@
-"""What a hanging transaction blocks."""
+"""The impact of a hanging transaction, as values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from txnscan.impact.owner import Owner
 
 @dataclass(frozen=True, slots=True)
 class KnownImpact:
-    """What earlier sweeps found of a hanging transaction's impact: the last stable offset and since when, at least, it
-    has stood there; the cause; and the transactional id of its owner.
+    """The impact of a hanging transaction by earlier sweeps: the last stable offset, and a time since which it has not
+    moved; the cause; the transactional id of the owner; and the event.
     """
 
     last_stable_offset: int | None
@@ -20,13 +20,15 @@ class KnownImpact:
     cause: Cause
     cause_reason: str
     owner_id: str | None
+    event_id: str | None = None
 
 
 class BlockReason(StrEnum):
-    """How a hanging transaction blocks a group, or may. UNSTABLE: the transaction holds offsets of the group, which
-    brokers do not return until it ends (UNSTABLE_OFFSET_COMMIT). MAYBE_UNSTABLE: brokers do not return offsets of the
-    group, and whether they are in this transaction could not be read. AT_LSO: a read_committed consumer gets
-    no record between the group's committed offset and the last stable offset; its isolation level is not visible.
+    """How a hanging transaction blocks a group, or may block it. UNSTABLE: the transaction has offsets of the group,
+    which brokers do not return until it ends (UNSTABLE_OFFSET_COMMIT). MAYBE_UNSTABLE: brokers do not return offsets of
+    the group, and the read could not show whether they are in this transaction. AT_LSO: a read_committed consumer gets
+    no record between the group's committed offset and the last stable offset. The group's isolation level is not
+    visible.
     """
 
     UNSTABLE = "unstable"
@@ -38,9 +40,8 @@ class BlockReason(StrEnum):
 class BlockedGroup:
     """A consumer group that a hanging transaction blocks, or may block.
 
-    state: of the group, as its coordinator lists it, None where it does not. committed_offset, lag: on the partition,
-    lag up to the high watermark; None where it is unstable. partitions: the "topic-partition" names whose offsets are
-    not returned, the first ones of many.
+    state: of the group, if its coordinator lists it. committed_offset: on the partition. lag: up to the high watermark.
+    Both are None if the offset is unstable. partitions: the first "topic-partition" names with unstable offsets.
     """
 
     group: str
@@ -53,13 +54,13 @@ class BlockedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a hanging transaction blocks, how it came about and whose it is. None stands for what is not known.
+    """The impact of a hanging transaction. None means not known.
 
-    lso_since_ms: when the first sweep of the same history saw the last stable offset where it is. groups: the first of
-    the blocked groups, up to a limit. groups_blocked: their number, None if some may be missing.
-    groups_asked: the number of groups asked about. groups_error: why some may be missing.
-    retention_ms: of a topic that deletes by age and is not tiered, -1 for no end: deletion does not wait for the last
-    stable offset (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`).
+    lso_since_ms: when the first sweep of the same history saw the last stable offset at its present value. groups: the
+    first of the blocked groups, up to a limit. groups_blocked: their number, None if some may be missing. groups_asked:
+    the number of groups that were asked about. groups_error: why some may be missing. retention_ms: only for a topic
+    that deletes by age and is not tiered; -1 means no limit. Deletion does not wait for the last stable offset
+    (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`). event_id: see `impact/event.py`.
     """
 
     cause: Cause
@@ -72,6 +73,7 @@ class Impact:
     groups_error: str | None = None
     cleanup_policy: str | None = None
     retention_ms: int | None = None
+    event_id: str | None = None
 
     @property
     def compaction_blocked(self) -> bool | None:

@@ -1,22 +1,23 @@
-"""Whose a hanging transaction is, and which framework the shape of its transactional id suggests. Pure.
+"""The owner of a hanging transaction, and the framework that the shape of its transactional id suggests. Pure.
 
-A shape is a hint and no proof: anybody may choose such an id. The shapes, from the projects' sources:
+A shape is a hint and no proof, because any application may choose such an id. The shapes come from the projects'
+sources:
 
-- Kafka Streams, `ActiveTaskCreator`: `<application.id>-<process id, a UUID>-<thread>` (exactly_once_v2); up to 3.x with
-  `exactly_once` `<application.id>-<subtopology>_<partition>`, which is a task id.
-- Kafka Connect (KIP-618), `DistributedConfig.transactionalProducerId`: `connect-cluster-<group.id>` for a worker that
-  leads; `Worker.taskTransactionalId`: `<group.id>-<connector>-<task>` for the task of a source connector. That shape
-  alone is too common, so it is recognised by the groups of protocol "connect" that the cluster has. Debezium runs as a
-  task of Connect, and its ids are Connect's.
-- Flink, `TransactionalIdFactory`: `<prefix>-<subtask>-<number>`, the number being that of a checkpoint, or with the
-  pooling strategy (`TransactionNamingStrategyImpl`) any that is free. Its checkpoints hold producer id and epoch
-  (`KafkaCommittable`), with which it resumes and commits (`KafkaTransactionTool`, FLINK-39218).
-- Spring for Apache Kafka before 3.0, `KafkaMessageListenerContainer.zombieFenceTxIdSuffix`:
-  `<prefix><group>.<topic>.<partition>`, which is recognised by the topics that the cluster has; else
-  `<prefix><number>` (`DefaultKafkaProducerFactory`), which many other producers use, so that it suggests nothing.
+- Kafka Streams, `ActiveTaskCreator`: `<application.id>-<process id, a UUID>-<thread>` (exactly_once_v2). Up to 3.x with
+  `exactly_once`: `<application.id>-<subtopology>_<partition>`, which ends in a task id.
+- Kafka Connect (KIP-618): `connect-cluster-<group.id>` for the leading worker
+  (`DistributedConfig.transactionalProducerId`), and `<group.id>-<connector>-<task>` for the task of a source connector
+  (`Worker.taskTransactionalId`). The second shape alone is too common, so it counts only if the cluster has a group of
+  that name with protocol "connect". Debezium runs as a task of Connect, and has the ids of Connect.
+- Flink, `TransactionalIdFactory`: `<prefix>-<subtask>-<number>`. The number is that of a checkpoint. With the pooling
+  strategy (`TransactionNamingStrategyImpl`) it is any free number. Flink's checkpoints have the producer id and epoch
+  (`KafkaCommittable`), with which Flink resumes and commits (`KafkaTransactionTool`, FLINK-39218).
+- Spring for Apache Kafka before 3.0: `<prefix><group>.<topic>.<partition>`
+  (`KafkaMessageListenerContainer.zombieFenceTxIdSuffix`), which counts only if the cluster has that topic. Its other
+  shape, `<prefix><number>` (`DefaultKafkaProducerFactory`), suggests no framework, because many other producers use it.
 
-No framework ends a hanging transaction by starting again: InitProducerId ends the transaction that the coordinator
-holds, and it does not hold this one.
+A restart of the application does not end a hanging transaction in any framework: InitProducerId ends the transaction
+that the coordinator has, and the coordinator does not have this transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from txnscan.verdict.evidence import Judged
 
 
 class Framework(StrEnum):
-    """What made a transactional id, by its shape (`impact/owner.py`)."""
+    """The framework that made a transactional id, by the id's shape (`impact/owner.py`)."""
 
     STREAMS = "Kafka Streams"
     CONNECT = "Kafka Connect"
@@ -43,9 +44,9 @@ class Framework(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who wrote a transaction, as far as is known. transactional_id: the one that has the producer id, or the last one
-    of the log that had it. framework: what its shape suggests, or the name of the user's own pattern. advice: what to
-    ask or do first, in sentences.
+    """The owner of a transaction, as far as it is known. transactional_id: the id that has the producer id, or the last
+    id in the log that had it. framework: by the shape of the id, or the name of the user's own pattern. advice: the
+    first steps for the user, in sentences.
     """
 
     transactional_id: str | None
@@ -72,11 +73,11 @@ def owner_of(
     earlier_id: str | None = None,
     patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Owner:
-    """The owner of what hangs.
+    """The owner of a hanging transaction.
 
-    logged: what is left in `__transaction_state` of the ids that ever had its producer id. connect_groups: the groups
-    of Kafka Connect's workers. topics: the names of the cluster's topics. earlier_id: what an earlier sweep knew.
-    patterns: the user's own: an owner's name, and the pattern that the whole id has to match.
+    logged: the records that `__transaction_state` still has of the ids that ever had its producer id. connect_groups:
+    the groups of Kafka Connect's workers. topics: the names of the cluster's topics. earlier_id: the id from an earlier
+    sweep. patterns: the user's own patterns: an owner's name, and the pattern that the whole id must match.
     """
     o = judged.observation
     name = _id_of(judged, logged)
@@ -96,7 +97,7 @@ def owner_of(
 
 
 def _id_of(judged: Judged, logged: Sequence[LoggedTransaction]) -> str | None:
-    """The id that has the producer id at its coordinator, or else the one in the log that had it, if there is one."""
+    """The id that has the producer id at its coordinator, or else the only id in the log that had it, if any."""
     views = judged.evidence.coordinators
     if views:
         return views[0].transactional_id
@@ -107,13 +108,13 @@ def _id_of(judged: Judged, logged: Sequence[LoggedTransaction]) -> str | None:
 def _shape(
     name: str, o: Observation, connect_groups: Collection[str], topics: Collection[str]
 ) -> tuple[str | None, str]:
-    """The framework, None where the shape suggests none, and the advice. The most specific shapes come first."""
+    """The framework, if the shape suggests any, and the advice. The most specific shapes come first."""
     if found := _STREAMS.fullmatch(name):
         return Framework.STREAMS, _streams(found["application"])
     if name.startswith(_CONNECT_LEADER):
         group = name.removeprefix(_CONNECT_LEADER)
         return Framework.CONNECT, f"By its shape the leading worker of the Connect cluster '{group}'. {_RESTART}"
-    # The longest group that fits: one may begin with the name of another.
+    # Try long groups first: a group may begin with the name of another group.
     for group in sorted(connect_groups, key=len, reverse=True):
         rest = name.removeprefix(f"{group}-")
         if rest != name and (task := _TASK.fullmatch(rest)):
@@ -129,7 +130,7 @@ def _shape(
 
 
 def _topic_at_the_end(text: str, topics: Collection[str]) -> str | None:
-    """The longest topic name that follows a dot, to the end: groups and topics may contain dots themselves."""
+    """The longest topic name that follows a dot and ends the text. Groups and topics may contain dots."""
     dots = (at for at, character in enumerate(text) if character == ".")
     return next((text[at + 1 :] for at in dots if text[at + 1 :] in topics), None)
 

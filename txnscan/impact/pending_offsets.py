@@ -1,8 +1,9 @@
-"""Which committed offsets an open transaction on `__consumer_offsets` holds. Pure but for `send`.
+"""Find the committed offsets in an open transaction on `__consumer_offsets`. Pure except for `send`.
 
-The key of a committed offset is version 0 or 1, group, topic and partition (`OffsetCommitKey.json`); other versions are
-about groups. A coordinator writes the offsets of a transaction with its producer id, always with sequence 0
-(`CoordinatorRuntime`), so that all of them are known to be seen only at the end of the log.
+The key of a committed offset has version 0 or 1, group, topic and partition (`OffsetCommitKey.json`). Keys of other
+versions are about groups. A coordinator writes the offsets of a transaction with its producer id, and always with
+sequence 0 (`CoordinatorRuntime`). So the sequence does not show whether offsets are missing, and the read must go to
+the end of the log.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ PIECES_MAX = 4
 
 @dataclass(slots=True)
 class PendingOffsets:
-    """The partitions whose offsets are in a transaction, by group. failure: why there may be more, or None."""
+    """The partitions whose offsets are in a transaction, by group. failure: why there may be more."""
 
     groups: dict[str, set[Key]] = field(default_factory=dict)
     failure: Failure | None = None
 
 
 class _Cut(ValueError):
-    """A key that ends too early."""
+    """A key is shorter than its format."""
 
 
 class _Key(Reader):
@@ -42,7 +43,7 @@ class _Key(Reader):
 
 
 def offset_key(key: bytes) -> tuple[str, Key] | None:
-    """Group and partition of a committed offset, None for a record of another kind."""
+    """The group and the partition of a committed offset. None for a record of another kind."""
     record = _Key(key)
     try:
         if record.int16() not in _OFFSET_KEY_VERSIONS:
@@ -54,7 +55,7 @@ def offset_key(key: bytes) -> tuple[str, Key] | None:
 
 
 def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
-    """The offsets in this transaction, read from its start to the high watermark, or up to a limit."""
+    """The offsets in this transaction. Reads from its start to the high watermark, or up to a limit."""
     partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
     found, offset = PendingOffsets(), o.start_offset
     try:
@@ -79,5 +80,5 @@ def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
 
 
 def _of_producer(producer_id: int) -> Wanted:
-    """Finds the batches of this producer."""
+    """Selects the batches of this producer."""
     return lambda data, bounds: [HEADER.unpack_from(data, at)[9] == producer_id for at in bounds[:-1]]

@@ -1,16 +1,17 @@
-"""What hanging transactions block: groups, and the cleaning of their topics. Pure but for `send`.
+"""Find what hanging transactions block: groups, and the cleaning of their topics. Pure except for `send`.
 
-No proof depends on it, and it sends requests only if a transaction hangs. What could not be read is reported beside
-what could, and changes no verdict.
+No proof depends on this, and it sends requests only if a transaction hangs. Failed reads are reported with the results,
+and change no verdict.
 
-On `__consumer_offsets` the transaction itself names groups and partitions (`pending_offsets.py`), and the coordinator
-confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not show which transaction
-it is about: exactly-once applications get it all the time, for a moment. On any other topic a group counts as blocked
-where its committed offset is the last stable offset, or one less: a marker may stand between, which is no record to
-commit. A group further back is blocked if a read_committed consumer gets no record before the last stable offset
-(`delivered.py`). Its isolation level is not visible: a read_uncommitted group that stopped right there looks the same.
-Lag is measured up to the high watermark, since a read_committed client measures it to the last stable offset, and sees
-none.
+On `__consumer_offsets` the transaction itself lists groups and partitions (`pending_offsets.py`), and the coordinator
+confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not identify the
+transaction, because exactly-once applications often get it for a moment.
+
+On any other topic a group counts as blocked if its committed offset is the last stable offset or one less: there may be
+a marker between, and consumers do not commit markers. A group further back is blocked if a read_committed consumer gets
+no record before the last stable offset (`delivered.py`). The group's isolation level is not visible: a read_uncommitted
+group that stopped exactly there looks the same. Lag is measured up to the high watermark. A read_committed client
+measures it up to the last stable offset, and sees no lag.
 """
 
 from __future__ import annotations
@@ -43,35 +44,35 @@ from txnscan.verdict.evidence import Judged
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Groups of one broker that are asked about; those with members first.
+# The limit of groups to ask about per broker. Groups with members come first.
 GROUPS_MAX = 1_000
-# Groups that are kept for one transaction; those with the greatest lag first.
+# The limit of groups to keep per transaction. Groups with the greatest lag come first.
 GROUPS_KEPT_MAX = 100
-# Partitions that groups are asked about, those with the most records blocked first.
+# The limit of partitions to ask groups about. Partitions with the most blocked records come first.
 PARTITIONS_MAX = 100
 _PARTITIONS_NAMED_MAX = 10
 _REASONS_MAX = 5
-# A consumer that has read everything commits the offset after its last record, where a marker may stand.
+# A consumer that has read everything commits the offset after its last record. There may be a marker at that offset.
 _MARKER = 1
 _CONNECT = "connect"
 _CONSUMERS = ("", "consumer", "streams")
-# Groups of KIP-932. They have no committed offsets, and the last stable offset stops them if share.isolation.level is
-# read_committed.
+# Groups of KIP-932. They have no committed offsets. If share.isolation.level is read_committed, the last stable offset
+# stops them.
 _SHARE = "share"
 _NO_MEMBERS = ("Empty", "Dead")
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
 
 
 class InParallel(Protocol):
-    """Calls the function on each item, in parallel where that helps, and gives the results in order."""
+    """Calls the function on each item, possibly in parallel, and returns the results in order."""
 
     def __call__(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The groups that one transaction blocks, or may block: the first ones, and how many there are. asked: how many
-    groups were asked about. unknown: why there may be more.
+    """The first of the groups that a transaction blocks, or may block, and their number. asked: the number of groups
+    that were asked about. unknown: why there may be more.
     """
 
     groups: tuple[BlockedGroup, ...] = ()
@@ -82,9 +83,9 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Blockage:
-    """What is blocked, by transaction and by topic. connect_groups: the groups of Kafka Connect's workers that were
-    listed. unknown: why groups may be missing, the reasons of one transaction together. cleaning_failure: why it is not
-    known how a topic is cleaned, or None.
+    """The blocked groups by transaction, and the cleaning by topic. connect_groups: the listed groups of Kafka
+    Connect's workers. unknown: why groups may be missing, with the reasons of a transaction together. cleaning_failure:
+    why the cleaning of a topic is not known.
     """
 
     groups: Mapping[TransactionKey, Blocked]
@@ -94,7 +95,7 @@ class Blockage:
     cleaning_failure: Failure | None = None
 
     def warnings(self, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
-        """What could not be read, in sentences. format_failure: puts a failure into words."""
+        """The failed reads, as sentences. format_failure: puts a failure into words."""
         reasons = _reasons(_said(failures, format_failure) for failures in self.unknown)
         warnings = [f"not every group that waits behind what hangs is known: {reasons}"] if reasons else []
         if self.cleaning_failure is not None:
@@ -105,8 +106,8 @@ class Blockage:
 
 @dataclass(slots=True)
 class _Answers:
-    """What one broker reported about its groups. errors: why groups are missing, each reason once. of_offsets: the
-    groups that each transaction on a partition of `__consumer_offsets` blocks, where this broker leads the partition.
+    """One broker's answers about its groups. errors: why groups are missing, without duplicates. of_offsets: the groups
+    that each transaction on a partition of `__consumer_offsets` blocks, if this broker leads the partition.
     """
 
     listed: tuple[ListedGroup, ...] = ()
@@ -124,9 +125,10 @@ def read_blockage(
     *,
     random_token: Callable[[], str],
 ) -> Blockage:
-    """What these hanging transactions block. offsets_partitions: how many partitions `__consumer_offsets` has.
+    """The groups and topics that these hanging transactions block.
 
-    random_token: makes a name that no group has, to see whether groups may be invisible.
+    offsets_partitions: the partition count of `__consumer_offsets`. random_token: makes a name that no group has, to
+    test whether groups may be invisible.
     """
     topics = sorted({judged.observation.topic for judged in hanging})
     cleaning, cleaning_failure = _cleaning(send, broker_ids, topics)
@@ -141,8 +143,8 @@ def read_blockage(
         here = [o for o in of_offsets if o.leader == broker_id]
         return _ask_broker(send, broker_id, asked_keys, here, offsets_partitions)
 
-    # The leader of a partition of __consumer_offsets coordinates its groups. Groups that read other topics may be
-    # coordinated by any broker.
+    # The leader of a partition of __consumer_offsets coordinates the groups of that partition. Any broker may
+    # coordinate the groups that read other topics.
     brokers = sorted(broker_ids) if asked_keys else sorted({o.leader for o in of_offsets})
     answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
     of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
@@ -183,9 +185,9 @@ def impact_of(
 ) -> Impact:
     """The impact of one hanging transaction.
 
-    logged: what is left in `__transaction_state` of the ids that ever had its producer id, empty where it was not read.
-    known: what earlier sweeps found of its impact. topics: the names of the cluster's topics.
-    patterns: the user's own, for owners.
+    logged: the records that `__transaction_state` still has of the ids that ever had its producer id; empty if they
+    were not read. known: its impact by earlier sweeps. topics: the names of the cluster's topics. patterns: the user's
+    own patterns for owners.
     """
     o = judged.observation
     cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
@@ -232,12 +234,12 @@ def _cut(keys: Sequence[Key]) -> list[Failure]:
     return [Failure(cut, FailureCode.NOT_ASKED)] if more > 0 else []
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str) -> Failure | None:
-    """Why groups may be invisible to this principal, or None. It is asked for a group that does not exist (`nobody`),
-    which is refused unless the principal may describe all groups.
+    """Why groups may be invisible to this principal, if they may be. The test asks for a group that does not exist
+    (`nobody`). Brokers refuse it unless the principal may describe all groups.
     """
     for broker_id in broker_ids:
         try:
@@ -275,7 +277,7 @@ def _ask_broker(
 
 
 def _not_judged(send: Send, broker_id: int, shares: Sequence[str]) -> list[Failure]:
-    """Why it is not known of these share groups whether they wait. Those with `read_uncommitted`, the default, wait for
+    """Why it is not known whether these share groups wait. Share groups with `read_uncommitted`, the default, wait for
     no transaction.
     """
     if not shares:
@@ -295,7 +297,7 @@ def _not_judged(send: Send, broker_id: int, shares: Sequence[str]) -> list[Failu
 def _fetched(
     send: Send, broker_id: int, wanted: Mapping[str, Sequence[Key] | None], *, require_stable: bool
 ) -> tuple[dict[str, GroupOffsets], list[Failure]]:
-    """The offsets of these groups, and what failed: each reason with the number of groups that it is about."""
+    """The offsets of these groups, and the failures: each reason with the number of its groups."""
     try:
         found = offset_fetch(send, broker_id, wanted, require_stable=require_stable)
     except RequestFailed as failed:
@@ -309,8 +311,8 @@ def _fetched(
 def _ask_unstable(
     send: Send, broker_id: int, o: Observation, consumers: Sequence[ListedGroup], offsets_partitions: int
 ) -> Blocked:
-    """The groups whose offsets this transaction holds: those that it names; where it could not be read to its end, also
-    all groups of that partition with unstable offsets.
+    """The groups whose offsets are in this transaction. If the transaction could not be read to its end, also all
+    groups of that partition with unstable offsets.
     """
     pending = pending_offsets(send, o)
     states = {group.group: group.state for group in consumers}
@@ -349,7 +351,7 @@ def _unstable(name: str, reason: BlockReason, states: Mapping[str, str | None], 
 def _cleaning(
     send: Send, broker_ids: Iterable[int], topics: Sequence[str]
 ) -> tuple[dict[str, Cleaning], Failure | None]:
-    """How these topics are cleaned, by the first broker that answers, and why that is not known of one, or None."""
+    """The cleaning of these topics, by the first broker that answers, and why it is not known for a topic."""
     failure = None
     for broker_id in broker_ids:
         try:
@@ -364,7 +366,7 @@ def _cleaning(
     return {}, failure
 
 
-# --- the groups that are blocked --------------------------------------------------------------------------------------
+# --- blocked groups ---------------------------------------------------------------------------------------------------
 
 
 def _committed(answers: Iterable[_Answers]) -> Mapping[Key, Sequence[tuple[ListedGroup, int]]]:
@@ -382,7 +384,8 @@ def _of_partition(
     committed: Iterable[tuple[ListedGroup, int]], asked: int, o: Observation, why: Iterable[Failure], behind: Starved
 ) -> Blocked:
     """The groups that have no record to read before the last stable offset. committed: the groups' offsets on the
-    partition. asked: how many groups were asked about. behind: the offsets further back, by a read.
+    partition. asked: the number of groups that were asked about. behind: the result of the read for offsets further
+    back.
     """
     lso, high_watermark = o.second.last_stable_offset, o.second.high_watermark
     if lso is None or high_watermark is None:
@@ -396,7 +399,7 @@ def _of_partition(
 
 
 def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGroup, int]]) -> Starved:
-    """Reads for the groups that stand before the last stable offset, and not right at it."""
+    """Reads for the groups further back than the last stable offset."""
     lso = o.second.last_stable_offset
     offsets = {offset for _, offset in committed if lso is not None and 0 <= offset < lso - _MARKER}
     if lso is None or not offsets:
@@ -406,13 +409,13 @@ def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGro
 
 
 def _not_read(o: Observation, behind: Starved) -> Failure:
-    """The reason why groups further back could not be judged."""
+    """Why groups further back could not be judged."""
     failure = behind.failure.failure if behind.failure is not None else _NOT_READ
     return needing(failure, Permission("Read", "Topic")).within(o.topic_partition)
 
 
 def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Blocked:
-    """The groups with the greatest lag, and how many groups there are."""
+    """The groups with the greatest lag, and the number of all groups."""
     blocked.sort(key=lambda group: (-(group.lag or 0), group.group))
     return Blocked(tuple(blocked[:GROUPS_KEPT_MAX]), len(blocked), asked, tuple(why))
 
@@ -422,7 +425,7 @@ def _said(failures: Iterable[Failure], format_failure: Callable[[Failure], str])
 
 
 def _reasons(why: Iterable[str]) -> str:
-    """The first reasons, each once, and how many more there are."""
+    """The first reasons without duplicates, and the number of the other reasons."""
     every = list(dict.fromkeys(why))
     more = len(every) - _REASONS_MAX
     return "; ".join(every[:_REASONS_MAX]) + (f"; and {plural(more, 'reason')} more like it" if more > 0 else "")

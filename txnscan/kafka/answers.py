@@ -1,4 +1,4 @@
-"""What brokers answer, as values."""
+"""The answers of brokers, as values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txnscan.kafka.failure import Failure
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where a leader epoch ends in a log: the offset behind its last batch."""
+    """The end of a leader epoch in a log: the offset after its last batch."""
 
     leader_epoch: int
     end_offset: int
@@ -18,10 +18,10 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorView:
-    """A transactional id as one broker describes it, with why that broker may not be its proven coordinator.
+    """A transactional id as one broker describes it, and why that broker may not be its proven coordinator.
 
-    `partitions` are "topic-partition" names. `coverage_failure` is None when obligation V holds for the id's
-    `__transaction_state` partition; `split_failure` says how brokers disagree about that partition.
+    `partitions` are "topic-partition" names. `coverage_failure` is None if obligation V holds for the id's
+    `__transaction_state` partition. `split_failure` is a disagreement of brokers about that partition.
     """
 
     transactional_id: str
@@ -50,7 +50,7 @@ class OpenProducer:
 
 
 class State(StrEnum):
-    """`TransactionState`, in the order of the ids that the log has for them."""
+    """`TransactionState`, in the order of the numbers that the log has for the states."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -62,9 +62,9 @@ class State(StrEnum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
-# The decision is taken, and markers are owed.
+# The coordinator has decided, and owes markers.
 PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-# The decision is taken, and every marker was acknowledged or skipped.
+# The coordinator has decided, and every marker was acknowledged or skipped.
 COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 AT_REST = (State.EMPTY, *COMPLETE)
 IN_TRANSACTION = (State.ONGOING, *PREPARED)

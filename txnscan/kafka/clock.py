@@ -1,4 +1,4 @@
-"""The wall clock, at the edge: whatever needs the time takes it as an argument."""
+"""The wall clock. All code that needs the time takes it as an argument; only the edge reads this clock."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def wall_clock_ms() -> int:
-    """Now, in epoch milliseconds."""
+    """The current time, in epoch milliseconds."""
     return time.time_ns() // 1_000_000

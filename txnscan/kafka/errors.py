@@ -1,4 +1,4 @@
-"""Error codes of the Kafka protocol that the sweep reasons about, and the one exception a request can end in."""
+"""The error codes of the Kafka protocol that rules depend on, and the exception of a failed request."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kafka.errors import kafka_errors
 
 from txnscan.kafka.failure import Failure, FailureCode
 
-# The Kafka version that introduced each API which brokers in use may still lack.
+# The Kafka version that introduced each API that brokers in use may lack.
 API_SINCE: Mapping[str, str] = MappingProxyType(
     {"DescribeProducers": "2.8", "ListTransactions": "3.0", "DescribeTransactions": "3.0"}
 )
 
 
 class ErrorCode(IntEnum):
-    """Names and numbers of `org.apache.kafka.common.protocol.Errors` (the ones that rules depend on)."""
+    """Names and numbers of `org.apache.kafka.common.protocol.Errors`, only those that rules depend on."""
 
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -48,7 +48,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """The protocol's name for an error code; an unlisted code keeps its number and is never taken for success."""
+    """The protocol's name for an error code. An unlisted code keeps its number, and never counts as success."""
     if code in ErrorCode._value2member_map_:
         return ErrorCode(code).name
     message = getattr(kafka_errors.get(code), "message", None)
@@ -56,10 +56,10 @@ def error_name(code: int) -> str:
 
 
 class RequestFailed(Exception):
-    """A request that brought no usable answer from a broker.
+    """A request without a usable answer.
 
-    failure: why, without secrets; a text becomes a Failure with this code. sent: whether the request may have reached
-    the broker, which decides if a request that changes something can be repeated.
+    failure: the reason, without secrets. A text becomes a Failure with the given code. sent: whether the request may
+    have reached the broker. This decides whether a request that changes data can be repeated.
     """
 
     def __init__(self, failure: Failure | str, code: str = FailureCode.UNUSABLE_ANSWER, *, sent: bool = True) -> None:
@@ -75,36 +75,36 @@ class RequestFailed(Exception):
 
     @property
     def error(self) -> str:
-        """What failed, in words."""
+        """The failure in words."""
         return self.failure.error
 
     @classmethod
     def unsupported(cls, where: str, api: str) -> RequestFailed:
-        """A broker does not have an API. where: which broker, in words."""
+        """A broker lacks an API. where: the broker, in words."""
         since = API_SINCE.get(api)
         lacks = f"lacks an API of Kafka {since} and newer: it " if since is not None else ""
         return cls(Failure(f"{where} {lacks}does not support {api}", "UNSUPPORTED_VERSION", api), sent=False)
 
     @classmethod
     def answered(cls, where: str, api: str, error_code: int) -> RequestFailed:
-        """A broker answered an API with an error of the protocol. where: which broker, in words."""
+        """A broker answered an API with an error of the protocol. where: the broker, in words."""
         code = error_name(error_code)
         return cls(Failure(f"{where} answered {api} with {code}", code))
 
 
-# The failures of a partition that was asked about.
+# Failures of a single partition in an answer.
 LEFT_OUT = Failure("the broker left this partition out of its answer", FailureCode.LEFT_OUT)
 ANSWERED_TWICE = Failure("the broker's answer holds a partition twice", FailureCode.UNUSABLE_ANSWER)
 
 
 def answered(error_code: int) -> Failure:
-    """The failure of an answer with this error code, in words the protocol's name for it."""
+    """The failure of an answer with this error code. Its words are the protocol's name of the error."""
     return Failure(error_name(error_code), error_name(error_code))
 
 
 def present(items: Iterable[Any] | None) -> Iterable[Any]:
-    """A list in an answer. Raises RequestFailed for null, which is not an empty list: nothing must count as absent by
-    it. kafka-python reads null from a damaged frame; no broker sends it for a list.
+    """A list in an answer. Raises RequestFailed for null, because null is not an empty list and proves no absence.
+    kafka-python reads null from a damaged frame. No broker sends null for a list.
     """
     if items is None:
         raise RequestFailed("an answer holds null in place of a list")

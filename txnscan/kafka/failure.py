@@ -1,4 +1,4 @@
-"""Failures as data: why something could not be observed, and where."""
+"""Failures as data: what could not be observed, why, and where."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import StrEnum
 
 
 class FailureCode(StrEnum):
-    """The failures that the protocol has no error for. The codes of all others are the names of the protocol's errors
-    (`org.apache.kafka.common.protocol.Errors`).
+    """The failures for which the protocol has no error. The codes of all other failures are the names of the protocol's
+    errors (`org.apache.kafka.common.protocol.Errors`).
     """
 
     meaning: str
@@ -47,7 +47,7 @@ class FailureCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An operation on a resource; with `prefixed`, on all whose names begin with `name`, which the Cluster ignores."""
+    """An operation on a resource. prefixed: on all resources whose names begin with `name`. Cluster has no name."""
 
     operation: str
     resource_type: str
@@ -62,12 +62,12 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something could not be observed. As a text it says so to any principal; `acls.explained` adds the command
-    that grants one what it lacks.
+    """Why an observation failed. Its text suits any principal; `acls.explained` adds the command that grants the
+    missing permission.
 
-    error: what failed, in words, without what to grant; empty where the missing permission says it all. code: a
-    `FailureCode`, or the name of the protocol's error. lacks_api: the API that the broker does not have, where that is
-    why. needs: the permission that is missing, where that is why.
+    error: the failure in words, without the permission to grant; empty if the missing permission explains everything.
+    code: a `FailureCode`, or the name of the protocol's error. lacks_api: the API that the broker lacks, if that is the
+    reason. needs: the missing permission, if that is the reason.
     """
 
     error: str
@@ -82,7 +82,7 @@ class Failure:
         return f"{self.error}: {lacks}" if self.error else lacks
 
     def within(self, what: str) -> Failure:
-        """The same failure, its words preceded by `what`: the thing that it is about."""
+        """The same failure, with `what` before its words: the subject of the failure."""
         return replace(self, error=f"{what}: {self.error}" if self.error else what)
 
 
@@ -91,7 +91,7 @@ NO_LEADER = Failure("the partition has no leader", FailureCode.NO_LEADER)
 
 @dataclass(frozen=True, slots=True)
 class Unobserved:
-    """Something that could not be observed, as data."""
+    """A failed observation, with its stage and place."""
 
     stage: str
     failure: Failure

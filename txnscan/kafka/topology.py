@@ -31,7 +31,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as one broker's Metadata answer shows it. `leader` is -1 where there is none."""
+    """A partition as one broker's Metadata answer shows it. `leader` is -1 if it has no leader."""
 
     topic: str
     topic_id: str
@@ -46,10 +46,10 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic's partitions as one broker's Metadata answer shows them, in columns: one position is one partition.
+    """A topic's partitions as one broker's Metadata answer shows them, in columns: each position is a partition.
 
-    They are in the order of their numbers. A cluster has a million of them and a sweep looks at few, so they become
-    objects on demand.
+    Partitions are sorted by number. A cluster may have a million partitions and a sweep uses few of them, so they
+    become objects on demand.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Topic:
         return tuple(Partition(self.name, self.topic_id, *column) for column in columns)
 
     def at(self, index: int) -> tuple[Partition, ...]:
-        """The partition of this number: none where it is not shown, several where it is shown more than once."""
+        """The partition with this number: empty if the answer lacks it, several if the answer repeats it."""
         first, end = bisect_left(self.indexes, index), bisect_right(self.indexes, index)
         return tuple(
             Partition(self.name, self.topic_id, index, self.leaders[at], self.leader_epochs[at])
@@ -81,10 +81,10 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One broker's Metadata answer: what it believes the cluster to be.
+    """One broker's Metadata answer: its view of the cluster.
 
-    `topics` are in the order of their names. `topic_errors` holds (topic, error name) for topics that were asked for by
-    name and are missing or forbidden.
+    `topics` are sorted by name. `topic_errors` has (topic, error name) for topics that the request named and that are
+    missing or forbidden.
     """
 
     answered_by: int
@@ -95,5 +95,5 @@ class ClusterView:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """All of them as objects."""
+        """All partitions, as objects."""
         return tuple(partition for topic in self.topics for partition in topic.partitions)

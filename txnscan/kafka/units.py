@@ -6,8 +6,8 @@ _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(duration_ms: int) -> str:
-    """A length of time for people, in its two largest units: "45 s", "5 min 45 s", "2 d 3 h". Smaller units are cut
-    off; only a time shorter than a second is in milliseconds.
+    """A duration for people, in its two largest units: "45 s", "5 min 45 s", "2 d 3 h". Smaller units are cut off. Only
+    a duration below a second is in milliseconds.
     """
     if abs(duration_ms) < 1_000:
         return f"{duration_ms} ms"
@@ -22,5 +22,5 @@ def duration(duration_ms: int) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """A count of things, such as "1 record" and "2,000 records"."""
+    """A count with its noun, such as "1 record" and "2,000 records"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

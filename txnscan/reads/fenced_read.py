@@ -1,16 +1,16 @@
-"""Reading partitions: `(batch, send) -> rows`, error rows included. Pure but for `send` and `now_ms`.
+"""Read partitions: `(batch, send) -> rows`, with rows for errors. Pure except for `send` and `now_ms`.
 
-The wide read only filters: which partitions hold an open transaction at all? The fenced read proves, for those, that
-the answer came from the leader:
+The wide read is only a filter: it finds the partitions with open transactions. For those partitions the fenced read
+proves that the answer came from the leader:
 
     ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
     DescribeProducers                                    -> the open transactions
     ListOffsets(latest, read_committed, leader epoch)    -> last stable offset, after
 
-Followers answer DescribeProducers without an error, but ListOffsets with a leader epoch succeeds only on the leader at
-that epoch. So between two such successes at one epoch, DescribeProducers was answered by the leader (obligation L). An
-open transaction that starts at or above the high watermark may still be truncated; one that the last stable offset has
-passed was ended meanwhile. Neither is counted as proven.
+Followers answer DescribeProducers without an error. But ListOffsets with a leader epoch succeeds only on the leader at
+that epoch. So if both ListOffsets succeed at the same epoch, the leader answered the DescribeProducers between them
+(obligation L). Two kinds of open transactions are not proven: a transaction that starts at or above the high watermark
+may still be truncated, and a transaction that the last stable offset has passed has ended meanwhile.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
 
 
 def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
-    """One row per partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
+    """One row for each partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
@@ -86,7 +86,7 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
 
 
 def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
-    """A row for each partition whose offsets its leader reports; they show what a claimed transaction blocks."""
+    """A row for each partition whose leader reports offsets. They show how much a claimed transaction blocks."""
     try:
         high = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         stable = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
@@ -113,8 +113,8 @@ def fenced_failed(partition: Partition, failure: Failure, read_at_ms: int) -> Fe
 def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> bool:
     """Whether the last stable offset is beyond a transaction that was open a moment before.
 
-    Either it ended meanwhile, or its first records are deleted: the last stable offset is never below the log start
-    (`UnifiedLog.maybeIncrementFirstUnstableOffset`), which then decides.
+    Either the transaction has ended, or its first records are deleted: the last stable offset is never below the log
+    start (`UnifiedLog.maybeIncrementFirstUnstableOffset`). The log start then decides.
     """
     first_open = min((p.start_offset for p in described.open_producers), default=None)
     return first_open is not None and after.offset > first_open
@@ -127,7 +127,7 @@ def _unproven(
     after: ListedOffset,
     log_start: ListedOffset | None,
 ) -> Failure | None:
-    """Why obligation L does not hold for this read, or None when it does."""
+    """Why obligation L does not hold for this read, if it does not."""
     for operation, failure in (
         ("Describe", before.failure),
         ("Read", described.failure),
@@ -147,5 +147,5 @@ def of_topic(failure: Failure, operation: str, topic: str) -> Failure:
 
 
 def failed_partitions(rows: Iterable[FencedRow]) -> frozenset[Key]:
-    """The partitions that a fenced read did not prove, which are worth another try."""
+    """The partitions that a fenced read did not prove. A second try may prove them."""
     return frozenset(row.key for row in rows if row.failure is not None)

@@ -1,4 +1,4 @@
-"""An open transaction, as two reads of its partition show it."""
+"""An open transaction, as observed by two reads of its partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnscan.kafka.failure import Failure
 
 
 class TransactionKey(NamedTuple):
-    """The identity of an open transaction on a partition, in all sweeps."""
+    """The identity of an open transaction on a partition, the same in all sweeps."""
 
     topic: str
     topic_id: str
@@ -21,18 +21,18 @@ class TransactionKey(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> TransactionKey:
-        """The key of a table's row, whose columns have these names."""
+        """The key from a table's row, whose columns have these names."""
         return cls(*(row[name] for name in cls._fields))
 
     def incident_id(self, cluster_id: str) -> str:
-        """The id of its incident, if it hangs: the same in every sweep."""
+        """The id of the transaction's incident, if it hangs. It is the same in every sweep."""
         return hashlib.sha256("\0".join(map(str, (cluster_id, *self))).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRef:
-    """A transaction on a partition, as the partition knows it. coordinator_epoch: of the last marker from this producer
-    id there, -1 before the first.
+    """A transaction on a partition, by the partition's data. coordinator_epoch: of the last marker of this producer id
+    on the partition, -1 before the first marker.
     """
 
     topic: str
@@ -45,19 +45,19 @@ class TransactionRef:
 
     @property
     def topic_partition(self) -> str:
-        """Its partition, as "topic-partition"."""
+        """The partition, as "topic-partition"."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def ref(self) -> dict[str, Any]:
-        """These fields alone, by name, for another value that is about the same transaction."""
+        """Only these fields, by name, to build another value about the same transaction."""
         return {field.name: getattr(self, field.name) for field in fields(TransactionRef)}
 
 
 @dataclass(frozen=True, slots=True)
 class FencedRead:
-    """A read of the partition, with proof, for one transaction. failure: the reason if obligation L does not hold.
-    start_offset, producer_epoch, last_sequence: of the transaction that the producer had open then, if it had one.
+    """A proven read of the partition, for one transaction. failure: why obligation L does not hold. start_offset,
+    producer_epoch, last_sequence: of the transaction that the producer had open at that time, if any.
     """
 
     read_at_ms: int
@@ -71,9 +71,9 @@ class FencedRead:
 
 @dataclass(frozen=True, slots=True)
 class Observation(TransactionRef):
-    """An open transaction on a partition: what the two proven reads of its leader showed.
+    """An open transaction on a partition, as the two proven reads of its leader show it.
 
-    incident_offset: the start offset of its incident, if its first records are gone since (`identity.py`).
+    incident_offset: the start offset of its incident, if its first records have been deleted since (`identity.py`).
     """
 
     last_timestamp_ms: int
@@ -87,6 +87,6 @@ class Observation(TransactionRef):
 
     @property
     def transaction_key(self) -> TransactionKey:
-        """Its identity in other sweeps."""
+        """The transaction's identity in all sweeps."""
         start_offset = self.start_offset if self.incident_offset is None else self.incident_offset
         return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, start_offset)

@@ -1,8 +1,8 @@
-"""Plans the reads of partitions in bounded batches per leader, from Metadata. Pure.
+"""Plan the reads of partitions in bounded batches per leader, from Metadata. Pure.
 
-A **lane** is a queue of batches for one leader that are read one after another; a leader has at most `in_flight_max`
-of them, which caps what is in flight per broker whatever the number of executors or threads. Engines run lanes in
-parallel and keep the order within a lane.
+A **lane** is a queue of batches for one leader, which are read one after another. A leader has at most `in_flight_max`
+lanes. This limits the requests in flight per broker for any number of executors or threads. Engines run lanes in
+parallel, and keep the order within a lane.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def plan_wide(
 ) -> tuple[tuple[WideBatch, ...], tuple[Unobserved, ...]]:
     """The requests of a wide read, and a failure for each partition without a leader.
 
-    Batches are spread evenly: no lane of a leader is longer than another by more than one batch, and lanes of
-    different leaders alternate, so that the first lanes to run do not all queue at one broker.
+    Batches are spread evenly: the lanes of a leader differ by at most one batch. Lanes of different leaders alternate,
+    so that the first lanes to run do not all queue at one broker.
     """
     led: dict[int, dict[str, list[int]]] = defaultdict(dict)
     errors = []
@@ -41,7 +41,7 @@ def plan_wide(
 
 
 def plan_fenced(partitions: Iterable[Partition], *, batch_size: int, in_flight_max: int) -> tuple[ReadBatch, ...]:
-    """The batches of a proven read, spread in the same way. Every partition given has a leader."""
+    """The batches of a proven read, spread in the same way. All given partitions have a leader."""
     led: dict[int, list[Partition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda p: p.key):
         led[partition.leader].append(partition)
@@ -58,8 +58,8 @@ def plan_logs(
     in_flight_max: int,
     known: Mapping[Partition, tuple[int, tuple[str, ...]]] = MappingProxyType({}),
 ) -> tuple[LogBatch, ...]:
-    """A batch for each partition of `__transaction_state`, with the producer ids to look for in it. known: of those of
-    which only what was appended is looked through, from where on, and the ids to look for.
+    """A batch for each partition of `__transaction_state`, with the producer ids to search for. known: for partitions
+    of which only appended records are searched, the offset to start from, and the ids to search for.
     """
     led: dict[int, list[Partition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda p: p.key):
@@ -71,11 +71,11 @@ def plan_logs(
 
 
 def _filled(indexes: Mapping[str, list[int]], size: int) -> Iterator[dict[str, tuple[int, ...]]]:
-    """The partitions in groups of `size`; a topic that crosses a border is cut there."""
+    """The partitions in groups of `size`. A topic may be split between two groups."""
     group: dict[str, tuple[int, ...]] = {}
     room = size
     for topic, owned in indexes.items():
-        # Should a broker name one twice, it is asked for once.
+        # If a broker names a partition twice, it is asked for once.
         rest = tuple(sorted(set(owned)))
         while rest:
             group[topic] = rest[:room]

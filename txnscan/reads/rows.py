@@ -1,4 +1,4 @@
-"""What the reads of partitions are given, and what they return."""
+"""The inputs and results of reads of partitions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import Key, Partition
 
-# Called with how many are done, of how many.
+# Called with the number of finished items and the number of all items.
 OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Partitions to read, with proof, from one leader. `lane` numbers the queue that this batch waits in."""
+    """Partitions to read with proof from one leader. `lane` is the number of the batch's queue."""
 
     lane: int
     leader: int
@@ -28,8 +28,8 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class WideBatch:
-    """Partitions to describe in one request to one leader, numbers by topic. `lane` numbers the queue that this batch
-    waits in.
+    """Partitions to describe in one request to one leader, as partition numbers by topic. `lane` is the number of the
+    batch's queue.
     """
 
     lane: int
@@ -43,10 +43,10 @@ class WideBatch:
 
 @dataclass(frozen=True, slots=True)
 class WideRow:
-    """What the wide read sends back: a partition with open transactions, a partition with a failure, or a count.
+    """A row of the wide read: a partition with open transactions, a partition with a failure, or a count.
 
-    A count row has no topic; its `answered`, `producers` and `read_bytes`, the size of the answer, cover every
-    partition of one request.
+    A count row has no topic. Its `answered`, `producers` and `read_bytes` (the size of the answer) cover all partitions
+    of a request.
     """
 
     leader: int
@@ -61,9 +61,9 @@ class WideRow:
 
 @dataclass(frozen=True, slots=True)
 class FencedRow:
-    """One partition read between two ListOffsets at a leader epoch (proof obligation L).
+    """One partition, read between two ListOffsets at a leader epoch (proof obligation L).
 
-    `failure` is None exactly when the answers prove that they came from the leader at `leader_epoch`.
+    `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`.
     """
 
     topic: str
@@ -85,7 +85,7 @@ class FencedRow:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRow:
-    """A partition's high watermark and last stable offset, as its leader reports them: without proof."""
+    """A partition's high watermark and last stable offset, as its leader reports them, without proof."""
 
     topic: str
     partition: int
@@ -96,10 +96,10 @@ class OffsetsRow:
 @dataclass(frozen=True, slots=True)
 class LogBatch:
     """A partition of `__transaction_state` to read from its leader, for the ids that ever had one of these producer
-    ids. `lane` numbers the queue that this batch waits in.
+    ids. `lane` is the number of the batch's queue.
 
-    scanned_to: an earlier read at the same leader epoch came so far. What was appended since is looked through for
-    records of these producer ids and of `names`, the ids that had one of them; -1 where the whole log is to be read.
+    scanned_to: the end of an earlier read at the same leader epoch. Only the records appended since are searched, for
+    these producer ids and for `names`, the ids that had any of them. -1 if the whole log must be read.
     """
 
     lane: int

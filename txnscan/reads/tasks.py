@@ -1,7 +1,7 @@
-"""The reads as tasks, for a thread of the driver or an executor: with the client of the process, and its clock.
+"""The reads as tasks for a thread of the driver or an executor. A task uses the client of its process, and its clock.
 
-An executor process keeps one client for as long as it works for one sweep, so that its tasks share connections and
-what is known of dead brokers. Nothing is read from disk: connection settings and addresses travel with the task.
+An executor process keeps one client while it works for a sweep, so that its tasks share connections and the knowledge
+of dead brokers. A task reads no files: it carries its connection settings and addresses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, Wide
 
 @dataclass(frozen=True, slots=True)
 class ReadWide:
-    """Picklable: the wide read of one batch."""
+    """The wide read of one batch. Picklable."""
 
     clients: ClientFactory
 
@@ -26,7 +26,7 @@ class ReadWide:
 
 @dataclass(frozen=True, slots=True)
 class ReadFenced:
-    """Picklable: the fenced read of one batch. now_ms: the clock where the batch is read."""
+    """The fenced read of one batch. Picklable. now_ms: the clock of the process that reads."""
 
     clients: ClientFactory
     now_ms: Callable[[], int]
@@ -37,7 +37,7 @@ class ReadFenced:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """Picklable: the offsets of the partitions of one batch."""
+    """The offsets of the partitions of one batch. Picklable."""
 
     clients: ClientFactory
 

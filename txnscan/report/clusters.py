@@ -11,8 +11,9 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.report.json import scan_object
+from txnscan.report.paragraphs import print_text
 from txnscan.report.rows import Column, TableRows
-from txnscan.report.table import print_sweep, print_text
+from txnscan.report.sweep import print_sweep
 from txnscan.sweeps.result import Scan
 
 _NAME_WIDTH_MAX = 40
@@ -24,8 +25,12 @@ def cluster_object(name: str, found: Scan | None, failure: str | None) -> dict[s
     return {"cluster": name, "failure": failure, **swept}
 
 
-def print_clusters(console: Console, clusters: Sequence[Mapping[str, Any]], *, every: bool) -> None:
-    """Prints these objects; with `every` also the healthy transactions."""
+def print_clusters(
+    console: Console, clusters: Sequence[Mapping[str, Any]], *, every: bool, verbose: bool = False
+) -> None:
+    """Prints these objects; with `every` also the healthy transactions, and with `verbose` a paragraph for
+    each.
+    """
     indeterminate = partial(_of, lambda sweep: sweep["counts"]["indeterminate"])
     width = min(max((len(printable(one["cluster"])) for one in clusters), default=0), _NAME_WIDTH_MAX)
     TableRows(
@@ -42,7 +47,7 @@ def print_clusters(console: Console, clusters: Sequence[Mapping[str, Any]], *, e
         if one["sweep"] is not None and (every or _needs_attention(one)):
             print_text(console, Text())
             print_text(console, Text(printable(one["cluster"]), style="bold"))
-            print_sweep(console, one, every=every)
+            print_sweep(console, one, every=every, verbose=verbose)
 
 
 def _state(cluster: Mapping[str, Any]) -> str:

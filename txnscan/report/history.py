@@ -10,8 +10,8 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
+from txnscan.report.paragraphs import print_text
 from txnscan.report.plain import utc
-from txnscan.report.table import print_text
 
 if TYPE_CHECKING:
     from txnscan.tables.maintain import Kept, Maintained

@@ -15,7 +15,7 @@ from typing import Any
 from txnscan.config import ConfigError, printable
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.news import Details, Kind, News
+from txnscan.sweeps.news import Details, EventNews, Kind, News
 from txnscan.sweeps.result import Scan
 
 # How many lines one chat message has; the rest is only counted.
@@ -24,6 +24,9 @@ _LINES_MAX = 20
 _TEXT_MAX = 1_000
 # Chat programs see no mention, link or address with this character in it, and people do not see the character.
 _HIDDEN_SPACE = "\u200b"
+# Incidents of an event that a body names; the rest is counted.
+_INCIDENTS_MAX = 100
+_ID_SHOWN = 8
 # PagerDuty's own limit.
 _SUMMARY_MAX = 1_024
 # Alertmanager ends an alert by itself unless the alert has an end: an opening gets one that far ahead.
@@ -112,12 +115,65 @@ def fields(news: News) -> dict[str, Any]:
     }
 
 
-Shape = Callable[[Sequence[News], str | None], list[Any]]
+def event_sentence(event: EventNews) -> str:
+    """One line on what happened to an event, for a message. An event of one incident is told as that incident."""
+    if event.merged_into is not None:
+        into = f"event {event.merged_into[:_ID_SHOWN]}"
+        return f"closed: event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)} turned out to be part of {into}"
+    changed = (*event.opened, *event.closed)
+    if len(changed) == 1 and event.open_incidents == len(event.opened):
+        return sentence(changed[0])
+    parts = []
+    if event.opened:
+        topics = len({one.where.topic for one in event.opened})
+        on = f"topic '{_text(event.opened[0].where.topic)}'" if topics == 1 else f"{topics} topics"
+        parts.append(
+            f"{plural(len(event.opened), 'transaction')} on {on} hang and are late{_all_blocked(event.opened)}"
+        )
+    if event.closed:
+        verb = "is" if len(event.closed) == 1 else "are"
+        parts.append(f"{plural(len(event.closed), 'transaction')} {verb} over")
+    if event.open_incidents != len(event.opened):
+        parts.append(f"{plural(event.open_incidents, 'transaction')} in all")
+    elif not event.open_incidents:
+        parts.append("none is open")
+    causes = sorted({d.cause for one in event.opened if (d := one.details) is not None and d.cause is not None})
+    if causes:
+        parts.append(f"cause: {' and '.join(causes)}")
+    whose = f"event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)}"
+    return printable(f"{event.kind.value}: {whose}: {'; '.join(parts)}")
 
 
-def _slack(batch: Sequence[News], _: str | None) -> list[Any]:
+def _all_blocked(opened: Sequence[News]) -> str:
+    records = sum((one.details.blocked_records or 0) for one in opened if one.details is not None)
+    return f" and block {plural(records, 'record')}" if records else ""
+
+
+def event_fields(event: EventNews) -> dict[str, Any]:
+    """An event as plain data: the members of the generic body, which templates see."""
+    return {
+        "event": event.kind.value,
+        "event_id": event.event_id,
+        "cluster": _text(event.cluster),
+        "cluster_id": event.cluster_id,
+        "open_incidents": event.open_incidents,
+        "opened_incidents": len(event.opened),
+        "closed_incidents": len(event.closed),
+        "incidents": [fields(one) for one in (*event.opened, *event.closed)[:_INCIDENTS_MAX]],
+        "merged_into": event.merged_into,
+        "first_seen_at": _iso(event.first_seen_ms),
+        "at": _iso(event.at_ms),
+        "summary": event_sentence(event),
+    }
+
+
+Shape = Callable[[Sequence[EventNews], str | None], list[Any]]
+_SIGNS = {Kind.OPENED: "🔴", Kind.UPDATED: "🟠", Kind.CLOSED: "🟢"}
+
+
+def _slack(batch: Sequence[EventNews], _: str | None) -> list[Any]:
     """One message. Mattermost and Rocket.Chat take it too. mrkdwn: no marks of emphasis in Slack."""
-    lines = [f"{'🔴' if one.kind is Kind.OPENED else '🟢'} {_slack_text(sentence(one))}" for one in batch[:_LINES_MAX]]
+    lines = [f"{_SIGNS[one.kind]} {_slack_text(event_sentence(one))}" for one in batch[:_LINES_MAX]]
     if len(batch) > _LINES_MAX:
         lines.append(f"and {len(batch) - _LINES_MAX} more")
     return [{"text": "\n".join(lines), "mrkdwn": False}]
@@ -130,46 +186,53 @@ def _slack_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _pagerduty(batch: Sequence[News], routing_key: str | None) -> list[Any]:
-    """An event (Events API v2) for each: its deduplication is by incident, so that the closing finds the opening."""
+def _pagerduty(batch: Sequence[EventNews], routing_key: str | None) -> list[Any]:
+    """An event of PagerDuty (Events API v2) for each: the key is that of our event, so that an update and the closing
+    find the opening.
+    """
     return [
         {
             "routing_key": routing_key,
-            "event_action": "trigger" if one.kind is Kind.OPENED else "resolve",
-            "dedup_key": one.incident_id,
+            "event_action": "resolve" if one.kind is Kind.CLOSED else "trigger",
+            "dedup_key": one.event_id,
             "client": "txnscan",
             "payload": {
-                "summary": sentence(one)[:_SUMMARY_MAX],
+                "summary": event_sentence(one)[:_SUMMARY_MAX],
                 "source": _text(one.cluster),
                 "severity": "critical",
                 "timestamp": _iso(one.at_ms),
-                "component": f"{_text(one.where.topic)}-{one.where.partition}",
+                "component": _component(one),
                 "group": _text(one.cluster),
                 "class": "hanging transaction",
-                "custom_details": fields(one),
+                "custom_details": event_fields(one),
             },
         }
         for one in batch
     ]
 
 
-def _alertmanager(batch: Sequence[News], _: str | None) -> list[Any]:
+def _component(event: EventNews) -> str | None:
+    """The partition, if it is one, else the topic; None for several topics."""
+    names = {(one.where.topic, one.where.partition) for one in (*event.opened, *event.closed)}
+    topics = {topic for topic, _ in names}
+    if len(topics) != 1:
+        return None
+    (topic,) = topics
+    return f"{_text(topic)}-{min(names)[1]}" if len(names) == 1 and event.open_incidents <= 1 else _text(topic)
+
+
+def _alertmanager(batch: Sequence[EventNews], _: str | None) -> list[Any]:
     """All alerts in one body (POST /api/v2/alerts). Labels are what stays the same until the closing."""
     return [
         [
             {
                 "labels": {
-                    "alertname": "TxnscanIncident",
+                    "alertname": "TxnscanEvent",
                     "severity": "critical",
                     "cluster": _text(one.cluster),
-                    "topic": _text(one.where.topic),
-                    "partition": str(one.where.partition),
-                    "incident_id": one.incident_id,
+                    "event_id": one.event_id,
                 },
-                "annotations": {
-                    "summary": sentence(one),
-                    "description": (_text(one.details.explanation) if one.details is not None else "") or sentence(one),
-                },
+                "annotations": {"summary": event_sentence(one), "description": _description(one)},
                 "startsAt": _iso(one.first_seen_ms),
                 "endsAt": _iso(one.at_ms) if one.kind is Kind.CLOSED else _iso(one.at_ms, _ALERT_LASTS),
             }
@@ -178,9 +241,14 @@ def _alertmanager(batch: Sequence[News], _: str | None) -> list[Any]:
     ]
 
 
-def _json(batch: Sequence[News], _: str | None) -> list[Any]:
+def _description(event: EventNews) -> str:
+    details = next((one.details for one in (*event.opened, *event.closed) if one.details is not None), None)
+    return (_text(details.explanation) if details is not None else None) or event_sentence(event)
+
+
+def _json(batch: Sequence[EventNews], _: str | None) -> list[Any]:
     """All of them in one body."""
-    return [{"version": 1, "events": [fields(one) for one in batch]}]
+    return [{"version": 1, "events": [event_fields(one) for one in batch]}]
 
 
 # What --notify-as takes.
@@ -189,22 +257,22 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 )
 
 
-def bodies(shape: Shape, batch: Sequence[News], routing_key: str | None = None) -> list[bytes]:
+def bodies(shape: Shape, batch: Sequence[EventNews], routing_key: str | None = None) -> list[bytes]:
     """The body of each POST, in the order in which they are to be sent."""
     return [json.dumps(body).encode() for body in shape(batch, routing_key)]
 
 
 def template(text: str) -> Shape:
-    """A shape of one's own: a Jinja2 template that gives JSON, with `events` as `fields` has them.
+    """A shape of one's own: a Jinja2 template that gives JSON, with `events` as `event_fields` has them.
 
     Raises ConfigError where it cannot be rendered, or gives no JSON for an opening and a closing.
     """
     from jinja2 import StrictUndefined, TemplateError
     from jinja2.sandbox import SandboxedEnvironment
 
-    def shape(batch: Sequence[News], _: str | None) -> list[Any]:
+    def shape(batch: Sequence[EventNews], _: str | None) -> list[Any]:
         # Below, the template is tried with examples first.
-        return [json.loads(made.render(events=[fields(one) for one in batch]))]
+        return [json.loads(made.render(events=[event_fields(one) for one in batch]))]
 
     try:
         made = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False).from_string(text)
@@ -225,4 +293,10 @@ def _iso(epoch_ms: int, later: timedelta = timedelta()) -> str:
 
 
 _WHERE = TransactionKey('a "topic"', "id", 0, 7, 100)
-_EXAMPLE = tuple(News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, how="ended") for kind in Kind)
+_OPENED, _CLOSED = (
+    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, how="ended") for kind in (Kind.OPENED, Kind.CLOSED)
+)
+_EXAMPLE = (
+    EventNews(Kind.OPENED, "cluster", "id", "0f", 0, 1_000, 1, opened=(_OPENED,)),
+    EventNews(Kind.CLOSED, "cluster", "id", "0f", 0, 1_000, 0, closed=(_CLOSED,)),
+)

@@ -21,8 +21,8 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
+from txnscan.report.paragraphs import print_text, print_transactions
 from txnscan.report.plain import iso_utc, utc
-from txnscan.report.table import print_text, print_transactions
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import timestamp
 from txnscan.txnlog.facts import LoggedTransaction

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
+from txnscan.report.paragraphs import print_text
 from txnscan.report.plain import utc
 from txnscan.report.progress import TerminalProgress
-from txnscan.report.table import print_text
 from txnscan.resolve.apply import DONE, Result, Status
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import Applied

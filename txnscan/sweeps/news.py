@@ -1,7 +1,8 @@
-"""Incidents that open and close."""
+"""Incidents that open and close, and the events that they belong to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,9 +10,12 @@ from txnscan.reads.observation import TransactionKey
 
 
 class Kind(StrEnum):
-    """Whether an incident opened or closed."""
+    """The change of an incident or an event. UPDATED: an event has more or fewer open incidents, or has taken over those
+    of another event.
+    """
 
     OPENED = "opened"
+    UPDATED = "updated"
     CLOSED = "closed"
 
 
@@ -50,3 +54,73 @@ class News:
     at_ms: int
     details: Details | None = None
     how: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An open incident of which notifications were sent. event_id: the event that they named."""
+
+    event_id: str
+    first_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventNews:
+    """An event (`impact/event.py`) that opened, changed or closed in a sweep.
+
+    open_incidents: the number of its incidents that are open after the sweep. opened, closed: the incidents that opened
+    and closed in it. merged_into: the event that it turned out to be a part of.
+    """
+
+    kind: Kind
+    cluster: str
+    cluster_id: str
+    event_id: str
+    first_seen_ms: int
+    at_ms: int
+    open_incidents: int
+    opened: tuple[News, ...] = ()
+    closed: tuple[News, ...] = ()
+    merged_into: str | None = None
+
+
+def events_of(
+    cluster: str,
+    cluster_id: str,
+    at_ms: int,
+    news: Sequence[News],
+    before: Mapping[str, Announced],
+    after: Mapping[str, Announced],
+) -> tuple[EventNews, ...]:
+    """The events that a sweep changed, the earliest first.
+
+    news: of incidents. before, after: the open incidents of which notifications were sent, by incident id, before the
+    sweep and with it.
+    """
+    known = {**before, **after}
+    found = []
+    earliest_first = sorted((*before.values(), *after.values()), key=lambda one: one.first_seen_ms)
+    for event_id in dict.fromkeys(one.event_id for one in earliest_first):
+        had = {which for which, one in before.items() if one.event_id == event_id}
+        has = {which for which, one in after.items() if one.event_id == event_id}
+        opened = tuple(one for one in news if one.kind is Kind.OPENED and one.incident_id in has)
+        if had == has and not opened:
+            continue
+        # A process that has just begun notifies of everything once more.
+        goes_on = had - {one.incident_id for one in opened}
+        elsewhere = sorted({after[which].event_id for which in had - has if which in after})
+        found.append(
+            EventNews(
+                kind=Kind.CLOSED if not has else Kind.UPDATED if goes_on else Kind.OPENED,
+                cluster=cluster,
+                cluster_id=cluster_id,
+                event_id=event_id,
+                first_seen_ms=min(known[which].first_seen_ms for which in had | has),
+                at_ms=at_ms,
+                open_incidents=len(has),
+                opened=opened,
+                closed=tuple(one for one in news if one.kind is Kind.CLOSED and one.incident_id in had),
+                merged_into=elsewhere[0] if elsewhere and not has else None,
+            )
+        )
+    return tuple(found)

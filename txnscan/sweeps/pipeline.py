@@ -18,6 +18,7 @@ from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
+from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
 from txnscan.impact.who_waits import impact_of, read_blockage
 from txnscan.kafka.client.deadline import TIME_IS_UP
@@ -383,9 +384,31 @@ def _impacts(
         which = one.observation.transaction_key
         incident = everything.incidents.get(which)
         known = incident.impact if incident is not None else None
-        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
+        impact = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
+        found[which] = replace(impact, event_id=known.event_id if known is not None else None)
     run.progress("ask who waits", 1, 1)
-    return found, blockage.warnings(cluster.format_failure)
+    return with_events(view.cluster_id, hanging, found), blockage.warnings(cluster.format_failure)
+
+
+def with_events(
+    cluster_id: str, hanging: Iterable[Judged], impacts: Mapping[TransactionKey, Impact]
+) -> dict[TransactionKey, Impact]:
+    """The impacts, each with its event. Before, each has the event that an earlier sweep stored, or None."""
+    which = {one.observation.transaction_key: one.observation for one in hanging}
+    members = {
+        key: Member(
+            incident_id=key.incident_id(cluster_id),
+            first_seen_ms=o.first_seen_ms,
+            last_timestamp_ms=o.last_timestamp_ms,
+            producer_id=o.producer_id,
+            owner_id=impacts[key].owner.transactional_id,
+            cause=impacts[key].cause,
+            event_id=impacts[key].event_id,
+        )
+        for key, o in which.items()
+    }
+    events = event_ids(members.values())
+    return {key: replace(impacts[key], event_id=events[member.incident_id]) for key, member in members.items()}
 
 
 def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:

@@ -124,7 +124,9 @@ class Scan:
         since_ms = o.second.read_at_ms if impact.lso_since_ms is None else impact.lso_since_ms
         known_since_ms = None if o.second.last_stable_offset is None else since_ms
         owner = impact.owner.transactional_id
-        return KnownImpact(o.second.last_stable_offset, known_since_ms, impact.cause, impact.cause_reason, owner)
+        return KnownImpact(
+            o.second.last_stable_offset, known_since_ms, impact.cause, impact.cause_reason, owner, impact.event_id
+        )
 
     @property
     def stored(self) -> tuple[Judged, ...]:

@@ -25,7 +25,7 @@ from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +356,13 @@ IMPACT = (
     ),
     Column("framework", "STRING", "Framework that the shape of that id suggests", _impact("owner.framework")),
     Column("advice", "STRING", "Whom to ask, and what to check before it is ended", _impact("owner.advice")),
+    Column(
+        "event_id",
+        "STRING",
+        "The event that it belongs to: hanging transactions that share producer id, owner or cause, and time. The id "
+        "is that of the earliest incident of the event",
+        _impact("event_id"),
+    ),
 )
 
 _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
@@ -582,7 +589,7 @@ INCIDENTS = Table(
         *(
             column
             for column in IMPACT
-            if column.name in ("groups_blocked", "cause", "cause_reason", "owner_id", "framework")
+            if column.name in ("groups_blocked", "cause", "cause_reason", "owner_id", "framework", "event_id")
         ),
     ),
     (

@@ -56,7 +56,7 @@ _BEGUN_MAX = 100
 # What counts at once, whatever becomes of its sweep.
 FACTS = (LOG_READS, LOG_SCANS, COMMITS)
 # What a sweep needs to know of an incident's impact.
-_IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id")
+_IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id", "event_id")
 # Last the one that makes a sweep visible.
 OF_SWEEPS = (LOG_READS, LOG_SCANS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
@@ -449,6 +449,7 @@ def _known_impact(row: Row) -> KnownImpact | None:
         cause=Cause(row["cause"]),
         cause_reason=row["cause_reason"] or "",
         owner_id=row["owner_id"],
+        event_id=row["event_id"],
     )
 
 

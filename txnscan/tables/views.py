@@ -42,9 +42,20 @@ VIEWS = (
         "open_incidents",
         "Hanging transactions without proof of their end",
         "SELECT incident_id, cluster_id, topic, partition, producer_id, producer_epoch, start_offset, reason, outcome, "
-        "transactional_id, blocked_records, first_seen_at, last_seen_at, sweeps, "
+        "transactional_id, blocked_records, event_id, first_seen_at, last_seen_at, sweeps, "
         "CAST(unix_timestamp(last_seen_at) - unix_timestamp(first_seen_at) AS BIGINT) AS seen_for_s "
         "FROM {incidents} WHERE is_open",
+    ),
+    View(
+        "events",
+        "Events: hanging transactions that share producer id, owner or cause, and time. open is the number of "
+        "incidents without proof of their end",
+        "SELECT event_id, cluster_id, min(first_seen_at) AS first_seen_at, max(last_seen_at) AS last_seen_at, "
+        "CASE WHEN count_if(is_open) = 0 THEN max(resolved_at) END AS resolved_at, "
+        "count(*) AS incidents, count_if(is_open) AS open, array_sort(collect_set(topic)) AS topics, "
+        "array_sort(collect_set(cause)) AS causes, array_sort(collect_set(owner_id)) AS owner_ids, "
+        "coalesce(sum(CASE WHEN is_open THEN blocked_records END), 0) AS blocked_records "
+        "FROM {incidents} WHERE event_id IS NOT NULL GROUP BY event_id, cluster_id",
     ),
     View(
         "incidents_by_day",

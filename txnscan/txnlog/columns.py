@@ -1,4 +1,4 @@
-"""`decode.peeked` for many record batches at once, with numpy, which is no part of the base installation."""
+"""`decode.peeked` for many record batches at once, with numpy, which the base installation does not include."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from txnscan.txnlog.decode import VALUE_VERSION_MAX
 
 _COUNT_AT = HEADER.size - 4
 _NULL = 1
-# The last bytes of a key, which are compared before the whole key is.
+# The last bytes of a key. They are compared before the whole key.
 _TAIL = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Peeks:
-    """odd: the batches for which `peeked` returns None. key_at, key_size: where the others have their keys.
-    producer_id: in their values; -1 where they have no value.
+    """odd: the batches for which `peeked` returns None. key_at, key_size: the position and size of the keys of all
+    other batches. producer_id: the producer ids in their values; -1 if there is no value.
     """
 
     odd: NDArray[np.bool_]
@@ -30,7 +30,7 @@ class Peeks:
 
 
 def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
-    """A look at each of these batches. bounds: where they begin, and where the last of them ends."""
+    """Peeks into each of these batches. bounds: the position at which each begins, and the end of the last batch."""
     every = np.array(bounds, np.int64)
     begins, ends = every[:-1], every[1:]
     buffer = np.frombuffer(data, np.uint8)
@@ -41,12 +41,12 @@ def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
 
     at = begins + HEADER.size
     odd = _wide(data, begins + _COUNT_AT, ">i4") != 1
-    # The record's length, of up to three bytes.
+    # The length of the record takes up to three bytes.
     longer = byte(at) >= 0x80
     longest = longer & (byte(at + 1) >= 0x80)
     odd |= longest & (byte(at + 2) >= 0x80)
     at = at + longer + longest
-    # The deltas of timestamp and offset: 0 for the first record of a batch.
+    # The deltas of timestamp and offset are 0 for the first record of a batch.
     odd |= (byte(at + 2) != 0) | (byte(at + 3) != 0)
     size = byte(at + 4)
     longer = size >= 0x80
@@ -66,7 +66,7 @@ def peeks(data: bytes, bounds: Sequence[int]) -> Peeks:
 
 
 def _wide(data: bytes, at: NDArray[np.int64], kind: str) -> NDArray[np.int64]:
-    """The numbers of this kind at these positions; at a position beyond the data, some other number."""
+    """The numbers of this kind at these positions. A position beyond the data gives an arbitrary number."""
     size = np.dtype(kind).itemsize
     numbers: NDArray[np.int64] = np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))
     return numbers[np.minimum(at, len(data) - size)].astype(np.int64)

@@ -1,8 +1,9 @@
-"""`__transaction_state`, record by record: what a coordinator has written about a transactional id. Pure.
+"""Decode the records of `__transaction_state`: what a coordinator has written about a transactional id. Pure.
 
-Key and value are those of `TransactionLogKey.json` and `TransactionLogValue.json`. Value version 1 (written from
-transaction.version 1 on) is flexible, and has the client's transactions version in a tagged field. Prepare* holds the
-whole list of partitions, with the epoch already raised where the end raises it; Complete* holds none.
+Keys and values follow `TransactionLogKey.json` and `TransactionLogValue.json`. Value version 1 (written from
+transaction.version 1 on) is flexible, and has the client's transactions version in a tagged field. A Prepare* record
+has the whole list of partitions, and its epoch is already raised if the end raises it. A Complete* record has no
+partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from txnscan.txnlog.facts import LoggedTransaction
 _KEY_VERSION = 0
 VALUE_VERSION_MAX = 1
 _FLEXIBLE = 1
-# PreviousProducerId, NextProducerId, and ClientTransactionVersion, of which there are 0, 1 and 2.
+# PreviousProducerId, NextProducerId, and ClientTransactionVersion, whose values are 0, 1 and 2.
 _TAGS = (0, 1, 2)
 _CLIENT_VERSION_TAG, _CLIENT_VERSION_MAX = 2, 2
 _PRODUCER_ID = struct.Struct(">hq")
@@ -32,15 +33,15 @@ _STATES = tuple(State)
 
 
 class UnknownRecord(ValueError):
-    """A record that this version cannot read; the message says why."""
+    """A record that this version cannot read. The message gives the reason."""
 
 
 class DamagedRecord(UnknownRecord):
-    """A record that no version can read: a coordinator stops loading there (`TransactionStateManager`)."""
+    """A record that no version can read. A coordinator stops loading there (`TransactionStateManager`)."""
 
 
 def transactional_id(key: bytes) -> str | None:
-    """The id that a record is about; None for a key of another kind, which brokers skip too. Raises UnknownRecord."""
+    """The id that a record is about. None for keys of another kind, which brokers also skip. Raises UnknownRecord."""
     record = _Record(key)
     if record.int16() != _KEY_VERSION:
         return None
@@ -59,21 +60,21 @@ def producer_id_bytes(one: int) -> bytes:
 
 
 def peeked(batch: bytes) -> tuple[bytes, bytes] | None:
-    """The key of the one record of a record batch, and the bytes of the producer id in its value (empty where it has no
-    value): found in half a microsecond, without decoding the batch. None where the batch is not as coordinators write
-    it, or the value is of a version that is not known here.
+    """The key of a batch's only record, and the bytes of the producer id in its value (empty if it has no value). Takes
+    half a microsecond, without decoding the batch. Returns None if the batch does not look as coordinators write it, or
+    if the value has an unknown version.
     """
     try:
         at = _RECORDS_AT
         while batch[at] & 0x80:  # the record's length
             at += 1
-        # Then its attributes, and the deltas of timestamp and offset: 0 for the first record of a batch.
+        # Next come its attributes, and the deltas of timestamp and offset, which are 0 for the first record of a batch.
         if batch[_COUNT_AT:_RECORDS_AT] != _ONE or batch[at + 2] or batch[at + 3]:
             return None
         size, at = batch[at + 4], at + 5
         if size & 0x80:
             size, at = size & 0x7F | batch[at] << 7, at + 1
-        # Lengths are zigzag-encoded: an odd one is negative. No id is longer than this.
+        # Lengths are zigzag-encoded: an odd number is a negative length. All ids are shorter than this limit.
         if size & 1 or size >= 1 << 14:
             return None
         key, at = batch[at : at + (size >> 1)], at + (size >> 1)
@@ -100,12 +101,12 @@ def producer_id(value: bytes) -> int:
 
 
 def tombstone(offset: int, contiguous_from: int, name: str) -> LoggedTransaction:
-    """The record that an id expired, which has no value."""
+    """The record of an expired id, which has no value."""
     return LoggedTransaction(offset, contiguous_from, name, -1, -1, State.DEAD, frozenset(), 0, -1, -1)
 
 
 def decode(offset: int, contiguous_from: int, name: str, value: bytes) -> LoggedTransaction:
-    """The record of an id. Raises UnknownRecord for what is damaged, or of a later version than this one knows."""
+    """The decoded record of an id. Raises UnknownRecord if it is damaged, or of a version that this code lacks."""
     record = _Record(value)
     version = record.int16()
     _check_version(version)
@@ -134,9 +135,9 @@ def decode(offset: int, contiguous_from: int, name: str, value: bytes) -> Logged
 
 
 def _unknown(tags: Collection[int], client_version: int) -> tuple[str, ...]:
-    """The fields of a record that are not known here. Brokers ignore tags that they do not know (KIP-915), which is
-    safe for a broker that was downgraded. It is not safe here, where records are judged by the transitions that they
-    allow (KIP-939: tag 3, NextProducerEpoch).
+    """The fields of a record that this version does not know. Brokers ignore unknown tags (KIP-915), which is safe for
+    a downgraded broker. Here it is not safe, because records are judged by the transitions that they allow (KIP-939:
+    tag 3, NextProducerEpoch).
     """
     fields = [f"a field of tag {tag}" for tag in sorted(tags) if tag not in _TAGS]
     later = [f"transactions version {client_version}"] if client_version > _CLIENT_VERSION_MAX else []

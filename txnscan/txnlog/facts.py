@@ -14,9 +14,9 @@ from txnscan.kafka.topology import Key, Partition
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record of `__transaction_state`, not decoded. value: None for a tombstone. contiguous_from: from there up to
-    this record no offset of the log is missing in what was read. leader_epoch: of its batch. Two logs that have a
-    record at the same offset with the same leader epoch are the same up to there (KIP-101).
+    """A record of `__transaction_state`, not decoded. value: None for a tombstone. contiguous_from: the read missed no
+    offset from there up to this record. leader_epoch: of the record's batch. If two logs have a record at the same
+    offset with the same leader epoch, they are the same up to that offset (KIP-101).
     """
 
     offset: int
@@ -26,19 +26,20 @@ class RawRecord:
     leader_epoch: int = -1
 
     def is_same(self, other: RawRecord | None) -> bool:
-        """Whether the other one is this record, in whatever read it stands."""
+        """Whether the other record is the same record, possibly from another read."""
         return other is not None and replace(other, contiguous_from=self.contiguous_from) == self
 
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """A fact: what one read of a partition of `__transaction_state` showed of one transactional id.
+    """A fact: the records of one transactional id in one read of a partition of `__transaction_state`.
 
-    topic_id: of `__transaction_state`, which may have been made anew since. leader_epoch: of the leader that served the
-    read. end_offset: the high watermark that it reached. records: all of the id from the first one of a wanted producer
-    id on, and the one before. epoch_ends: of leader epochs that earlier reads show, by the batches that are left in the
-    log. answered_ends: of the same epochs, by the leader's answer (OffsetForLeaderEpoch). sweep_id, swept_at_ms: the
-    sweep that read it, and when that began; empty and -1 while it is under way.
+    topic_id: of `__transaction_state`, which may have been created again since. leader_epoch: of the leader that served
+    the read. end_offset: the high watermark up to which it read. records: the id's records from its first record with a
+    wanted producer id on, and the record before that. epoch_ends: the ends of leader epochs that earlier reads show, by
+    the batches that the log still has. answered_ends: the ends of the same epochs by the leader's answer
+    (OffsetForLeaderEpoch). sweep_id, swept_at_ms: the sweep that read it, and its start time; empty and -1 until that
+    sweep ends.
     """
 
     topic_id: str
@@ -60,7 +61,7 @@ class LogRead:
 class ScannedLog:
     """How far a partition of `__transaction_state` was read at a leader epoch: from its start up to this offset.
 
-    transactional_ids: those that ever had the producer id, by all that the log had up to there.
+    transactional_ids: all ids that, up to that offset, ever had the producer id.
     """
 
     partition: int
@@ -79,7 +80,7 @@ class LogScan:
 
 @dataclass(frozen=True, slots=True)
 class SeenMarker:
-    """A fact: a COMMIT marker that stands on a partition."""
+    """A fact: a COMMIT marker on a partition."""
 
     topic: str
     partition: int
@@ -94,7 +95,7 @@ class SeenMarker:
 
 @dataclass(frozen=True, slots=True)
 class SeenCommit:
-    """A fact: a coordinator described an id as CompleteCommit, when it had this producer id and epoch."""
+    """A fact: a coordinator described an id as CompleteCommit, with this producer id and epoch."""
 
     transactional_id: str
     producer_id: int
@@ -106,8 +107,8 @@ class SeenCommit:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """What sweeps and applies have seen of a producer id: reads of ids that have had it, markers of it, completed
-    commits of it, and how far the log was read for it.
+    """All facts about a producer id from sweeps and applies: reads of ids that have had it, its markers, its completed
+    commits, and how far the log was read for it.
     """
 
     reads: tuple[LogRead, ...] = ()
@@ -116,7 +117,7 @@ class ProducerFacts:
     scans: tuple[LogScan, ...] = ()
 
     def __add__(self, other: ProducerFacts) -> ProducerFacts:
-        """All that both show, each fact once."""
+        """The facts of both, without duplicates."""
         return ProducerFacts(
             tuple(dict.fromkeys((*self.reads, *other.reads))),
             tuple(dict.fromkeys((*self.markers, *other.markers))),
@@ -125,8 +126,9 @@ class ProducerFacts:
         )
 
     def scanned_to(self, log: Partition) -> int:
-        """How far this partition of `__transaction_state` was read at the leader epoch that it has now, -1 where it was
-        not, or not all that was read then is here. A leader keeps what it has while it leads, but for what it compacts.
+        """How far this partition of `__transaction_state` was read at its current leader epoch. -1 if it was not read,
+        or if a part of what was read then is not among these facts. While a leader leads, its log only loses records by
+        compaction.
         """
         ours = (log.topic_id, log.partition, log.leader_epoch)
         names = {r.transactional_id for r in self.reads if (r.topic_id, r.partition, r.leader_epoch) == ours}
@@ -148,13 +150,13 @@ NO_FACTS = ProducerFacts()
 
 @dataclass(frozen=True, slots=True)
 class LoggedTransaction:
-    """A record of `__transaction_state`: what was written about an id at an offset.
+    """A decoded record of `__transaction_state` about a transactional id.
 
-    contiguous_from: from there up to this record no offset of the log is missing in what was read. client_version: the
-    transactions version of the client that wrote to the transaction or ended it, 2 where an end raised the epoch; 0
-    where it is not given. timeout_ms: of the id's transactions. unknown_fields: fields that a later Kafka wrote and
-    that this version does not know. stored_by: the sweep that stored the record, where the log does not have it any
-    more; else None. An id that expired has a tombstone: state Dead, with nothing else.
+    contiguous_from: the read missed no offset from there up to this record. client_version: the transactions version of
+    the client that wrote to the transaction or ended it; 2 if an end raised the epoch; 0 if the record has no version.
+    timeout_ms: of the id's transactions. unknown_fields: fields of a later Kafka that this version does not know.
+    stored_by: the sweep that stored the record, if the log does not have it any more. The tombstone of an expired id
+    has the state Dead and no other data.
     """
 
     offset: int

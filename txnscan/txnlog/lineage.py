@@ -1,22 +1,25 @@
-"""Joining what several reads showed of one transactional id's log. Pure.
+"""Join the reads of one transactional id's log, from this sweep and from earlier sweeps. Pure.
 
-A log may lose its tail (an unclean leader election), and `__transaction_state` may be made anew. So a record that an
-earlier read showed need not be in today's log. Its leader epoch tells: two logs that have a record at the same offset
-with the same leader epoch are the same up to there, but for what was compacted away (KIP-101).
+A log may lose its tail (an unclean leader election), and `__transaction_state` may be deleted and created again. So a
+record from an earlier read may no longer be part of today's log. Leader epochs decide this: if two logs have a record
+at the same offset with the same leader epoch, they are the same up to that offset (KIP-101), except for compacted
+records.
 
-The newest read shows the current lineage. A record of another read is of it where
-- a record at or behind it in that read is known to be of it, too, or
-- a batch of the record's leader epoch is left in the log at or behind it, or
-- the leader answers that the epoch of the record ends behind it (OffsetForLeaderEpoch).
-All other records only veto (`outcome.py`). A replica that copied a compacted log builds its epochs from what is left,
-and one may then seem to end too late (`LeaderEpochFileCache`). That takes an unclean election, a compaction and a new
-replica that leads. What it confirms was below the high watermark of an earlier leader all the same.
+The newest read shows the current lineage. A record of another read belongs to the current lineage if
+- the same read has a record at that offset or later that is known to belong to it, or
+- the log still has a batch of the record's leader epoch at that offset or later, or
+- the leader answers that the record's leader epoch ends after the record (OffsetForLeaderEpoch).
 
-Contiguity belongs to a read, never to a record: between two records no offset is missing where one read holds both and
-missed nothing between them.
+All other records can only veto an outcome (`outcome.py`). The third condition has a limit. A replica that copied a
+compacted log builds its epochs from the remaining batches, so one of them may seem to end too late
+(`LeaderEpochFileCache`). This takes an unclean election, a compaction, and a new replica that leads. Even then, the
+confirmed record was below the high watermark of an earlier leader.
 
-The last record of an id is never compacted away, but for an id that expired. So where an earlier read has a record
-behind the last one of the current lineage, the log has lost its tail.
+Contiguity belongs to a read, never to a record: no offset is missing between two records if the same read has both
+and missed no offset between them.
+
+The last record of an id is never compacted away, unless the id expired. So if an earlier read has a record after the
+last record of the current lineage, the log has lost its tail.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.txnlog.facts import LogRead, RawRecord
 
-# Records of one id that are stored of one read. A log that is compacted has a few of each id.
+# The number of records that are stored of one id and read. A compacted log has only a few records of each id.
 RECORDS_STORED_MAX = 1_000
-# Below every offset.
+# Less than every offset.
 _NO_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An id's records by all reads. current: those of the current lineage, in order, with what is whole between them.
-    others: those that are not known to be of it. lost: how the log has lost what was read earlier, or None. stored_by:
-    by offset, the sweep that stored a record of the current lineage which the newest read does not show.
+    """The records of one id from all reads. current: records of the current lineage, in order, with their contiguity.
+    others: records that are not known to belong to it. lost: how the log has lost records of earlier reads. stored_by:
+    for records of the current lineage that the newest read does not show, the sweep that stored them, by offset.
     """
 
     current: tuple[RawRecord, ...]
@@ -49,8 +52,8 @@ class Joined:
 
 
 def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
-    """The read that shows the current lineage, of stored ones: leader epochs only rise, and the end of a log only rises
-    within one. None where they are of several topics, whose order nothing shows.
+    """The stored read that shows the current lineage. Leader epochs only rise, and within a leader epoch the end of the
+    log only rises. None if the reads are of several topics or partitions, because their order is not known.
     """
     if len({(read.topic_id, read.partition) for read in reads}) != 1:
         return None
@@ -58,7 +61,7 @@ def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
 
 
 def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
-    """By leader epoch, the last offset of a record that other reads of the same log show, and the newest does not."""
+    """The last offset, by leader epoch, of the records that only other reads of the same log show, not the newest."""
     shown = {(record.offset, record.leader_epoch) for record in newest.records}
     found: dict[int, int] = {}
     for read in reads:
@@ -69,7 +72,7 @@ def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
 
 
 def adds(read: LogRead, stored: Iterable[LogRead]) -> bool:
-    """Whether a read shows anything that no stored one does."""
+    """Whether a read shows anything that no stored read shows."""
     return bool(read.records) and not any(_shows_all(one, read) for one in stored)
 
 
@@ -93,7 +96,7 @@ def _shows(one: RawRecord, record: RawRecord) -> bool:
 
 
 def bounded(read: LogRead) -> LogRead:
-    """The read with no more records than are stored of one. What is left out makes no chain whole."""
+    """The read, cut to the number of records that are stored. The records left out leave a gap in its contiguity."""
     if len(read.records) <= RECORDS_STORED_MAX:
         return read
     half = RECORDS_STORED_MAX // 2
@@ -102,7 +105,7 @@ def bounded(read: LogRead) -> LogRead:
 
 
 def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
-    """All that the reads show of the id. newest: the read that shows the current lineage; None where none does."""
+    """All records of the id that the reads show. newest: the read that shows the current lineage, if there is one."""
     every = list(dict.fromkeys(reads if newest is None else (newest, *reads)))
     if newest is None:
         return Joined((), _distinct(record for read in every for record in read.records))
@@ -129,8 +132,8 @@ def _is_of_same_log(one: LogRead, other: LogRead) -> bool:
 def _confirmed(
     newest: LogRead, same: Iterable[LogRead]
 ) -> tuple[dict[int, RawRecord], dict[LogRead, int], Failure | None]:
-    """The records of the current lineage by offset, for each read the offset up to which it is of it, and how two reads
-    contradict each other, or None.
+    """The records of the current lineage by offset; the offset up to which each read belongs to it; and how two reads
+    contradict each other, if they do.
     """
     ends: dict[int, int] = {}
     for end in (*newest.epoch_ends, *newest.answered_ends):
@@ -157,7 +160,7 @@ def _confirmed(
 
 
 def _with_contiguity(current: Mapping[int, RawRecord], bounds: Mapping[LogRead, int]) -> tuple[RawRecord, ...]:
-    """The records in order, each with the offset from which on nothing is missing by a read that has the one before."""
+    """The records in order. Each gets its contiguity from the reads that also have the record before it."""
     contiguous_from: dict[tuple[int, int], int] = {}
     for read, bound in bounds.items():
         for before, record in _after(record for record in read.records if record.offset <= bound):
@@ -170,7 +173,7 @@ def _with_contiguity(current: Mapping[int, RawRecord], bounds: Mapping[LogRead, 
 
 
 def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
-    """Each record with the offset of the one before; the first has none."""
+    """Each record with the offset of the record before it. The first record gets -1."""
     before = _NO_OFFSET
     for record in records:
         yield before, record
@@ -193,6 +196,6 @@ def _lost_records(how: str) -> Failure:
 
 
 def _distinct(records: Iterable[RawRecord]) -> tuple[RawRecord, ...]:
-    """Each record once, in the order of offsets."""
+    """The records without duplicates, in the order of offsets."""
     found = {replace(record, contiguous_from=record.offset) for record in records}
     return tuple(sorted(found, key=lambda record: (record.offset, record.leader_epoch, record.value or b"")))

@@ -1,4 +1,4 @@
-"""What a read of the transaction log is given, and what it returns."""
+"""The result of a read of the transaction log."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from txnscan.txnlog.facts import RawRecord
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """What a partition of `__transaction_state` holds of some ids, up to the offset that was reached, or the failure.
+    """The records of some ids in a partition of `__transaction_state`, up to the offset `reached`, or the failure.
 
-    unserved: the failure is that the broker which all brokers name as its leader did not serve it. contiguous_from:
-    from there to the end of what was read no offset is missing. expected: the offset that comes next. read_bytes: bytes
-    of the log, as brokers sent them. epoch_ends: of all leader epochs that batches have.
+    unserved: the read failed because the broker that all brokers report as the leader did not serve the partition.
+    contiguous_from: the read missed no offset from there to its end. expected: the next offset. read_bytes: bytes of
+    the log as brokers sent them. epoch_ends: the ends of all leader epochs that batches have.
     """
 
     partition: int

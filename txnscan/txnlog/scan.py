@@ -1,12 +1,13 @@
-"""Reading one partition of `__transaction_state`, where reading happens: `(batch, send) -> row`. Pure but for `send`.
+"""Read a partition of `__transaction_state` in the driver or an executor: `(batch, send) -> row`. Only `send` does I/O.
 
-A log may be larger than memory, and nearly all of it is about ids that nobody asks for. So first it is searched for the
-ids that have ever had a wanted producer id; batches without one are passed over, and not decoded. Only where there is
-such an id the log is searched once more, and that id's records are kept: all from its first one with a wanted producer
-id on, and the one before. A log that came in one piece is still in memory; a longer one is read again.
+A log may be larger than memory, and most of its records are about other ids. So the log is read in two passes. The
+first pass searches for the ids that have ever had a wanted producer id; it skips all other batches without decoding
+them. If there are such ids, the second pass keeps their records: all from an id's first record with a wanted producer
+id on, and the record before that. If the whole log came in one piece, the second pass searches that piece in memory.
+Otherwise the second pass reads the log again.
 
-Offsets that are missing, between batches or within one, are recorded: a log proves something only where it is whole
-(`outcome.py`).
+Missing offsets, between batches or within a batch, are recorded: only a chain without gaps proves something
+(`transitions.py`).
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from txnscan.txnlog.decode import (
 from txnscan.txnlog.facts import RawRecord
 from txnscan.txnlog.rows import LogRow
 
-# Several threads hold a piece at once, and the copies that are made of it: with 8 MB, 5,000,000 records took 460 MB.
+# Several threads have a piece and copies of it in memory at once. With 8 MB, 5,000,000 records took 460 MB.
 _PIECE_BYTES = 2 * 1024 * 1024
-# Records that are kept of one partition of the log. A log that is compacted has a few of each id.
+# The limit of records that are kept per partition of the log. A compacted log has only a few records of each id.
 RECORDS_MAX = 200_000
 
 
 def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
-    """One row: what this partition of the log holds of ids that ever had one of the producer ids, or the failure."""
+    """One row: this partition's records of all ids that ever had one of the producer ids, or the failure."""
     (partition,) = batch.partitions
     wanted = frozenset(batch.producer_ids)
     if batch.scanned_to >= 0:
@@ -85,8 +86,8 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
 
 
 def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
-    """The row of what was appended to this partition of the log since an earlier read: with the records that it was
-    looked through for, or the failure.
+    """The row for the records that were appended to this partition of the log since an earlier read: the records of the
+    batch's `names` and of ids with a wanted producer id, or the failure.
     """
     wanted, names = frozenset(batch.producer_ids), frozenset(batch.names)
     found: list[RawRecord] = []
@@ -104,7 +105,7 @@ def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
 
 
 def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Failure:
-    """Why a partition of the log is not known."""
+    """Why a partition of the log is not known, with the ACL to grant."""
     failure = Failure(str(failed), FailureCode.UNKNOWN_RECORD) if isinstance(failed, UnknownRecord) else failed.failure
     return needing(failure, Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)).within(
         f"{TRANSACTION_STATE_TOPIC}-{k}"
@@ -112,9 +113,8 @@ def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Fai
 
 
 def is_unserved(failed: Exception) -> bool:
-    """Whether a log was not read because the broker which all brokers name as its leader did not serve it, or not
-    whole. Then that broker may not have loaded it either. A log that the principal may not read, or this version
-    cannot, does not suggest that.
+    """Whether a log was not read because its leader, as all brokers report it, did not serve it, or served a damaged
+    record. Then that broker may not have loaded it either. A missing permission, API or record version is no such sign.
     """
     if isinstance(failed, RequestFailed):
         failure = failed.failure
@@ -124,9 +124,7 @@ def is_unserved(failed: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some batches of a log, read from an offset on, and the offset that was reached. undecoded: what was read, to be
-    searched again.
-    """
+    """Some batches of a log, read from `offset` up to `reached`. undecoded: the same bytes, for another search."""
 
     batches: tuple[Batch, ...]
     offset: int
@@ -135,14 +133,14 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that were read."""
+        """The number of bytes that were read."""
         return len(self.undecoded.data)
 
 
 def pieces(send: Send, partition: Partition, offset: int, end: int | None, wanted: Wanted) -> Iterator[Piece]:
-    """The log from an offset up to `end`, or where that is None to the high watermark of the first answer. end: where a
-    batch begins; what was appended since is left out. wanted: see `search.searched`. Raises RequestFailed, also if the
-    leader does not know yet where the log ends.
+    """Reads the log from an offset up to `end`, or if that is None, up to the high watermark of the first answer. end:
+    an offset at which a batch begins; later batches are left out. wanted: see `search.searched`. Raises RequestFailed,
+    also if the leader does not know the end of the log yet.
     """
     reading = Reading("it")
     if end is None:
@@ -158,12 +156,12 @@ def pieces(send: Send, partition: Partition, offset: int, end: int | None, wante
 
 
 def everything(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
-    """Finds all batches."""
+    """Selects all batches."""
     return [True] * (len(bounds) - 1)
 
 
 def of_producers(wanted: Iterable[int]) -> Wanted:
-    """Finds the batches that may have a record with one of these producer ids."""
+    """Selects the batches that may have a record with one of these producer ids."""
     those = frozenset(wanted)
     values = {producer_id_bytes(one) for one in those}
 
@@ -178,7 +176,7 @@ def of_producers(wanted: Iterable[int]) -> Wanted:
 
 
 def of_ids(names: Iterable[str]) -> Wanted:
-    """Finds the batches that may have a record of one of these ids."""
+    """Selects the batches that may have a record of one of these ids."""
     keys = {transactional_id_key(name) for name in names}
 
     def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
@@ -196,7 +194,7 @@ def _peeks(data: bytes, bounds: Sequence[int]) -> Iterator[tuple[bytes, bytes] |
 
 
 def either(one: Wanted, other: Wanted) -> Wanted:
-    """Finds the batches that one of the two finds."""
+    """Selects the batches that at least one of the two selects."""
 
     def search(data: bytes, bounds: Sequence[int]) -> Sequence[bool]:
         return [bool(a or b) for a, b in zip(one(data, bounds), other(data, bounds), strict=True)]
@@ -205,7 +203,7 @@ def either(one: Wanted, other: Wanted) -> Wanted:
 
 
 def start_of(send: Send, partition: Partition) -> int:
-    """Where a partition of the log begins. Raises RequestFailed."""
+    """The first offset of a partition of the log. Raises RequestFailed."""
     return offset_of(send, partition, Offset.LOG_START)
 
 
@@ -224,9 +222,9 @@ def names_in(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> 
 
 @dataclass
 class Records:
-    """The records that are kept of a log, which is read in order.
+    """Collects records from a log that is read in order.
 
-    contiguous_from: from there on no offset was missing in what was read so far. expected: the offset that comes next.
+    contiguous_from: no offset is missing from there to the last record read. expected: the next offset.
     """
 
     producer_ids: frozenset[int]
@@ -237,7 +235,7 @@ class Records:
     _names: set[str] = field(default_factory=set)
 
     def take_all(self, batches: Iterable[Batch], offset: int, names: Collection[str] | None) -> None:
-        """Takes the batches, read from an offset on. names: the ids of which anything may be kept; None for all.
+        """Takes the records of these batches from an offset on. names: the ids whose records may be kept; None for all.
 
         Raises UnknownRecord.
         """
@@ -252,7 +250,7 @@ class Records:
                     self._take(record, names, batch.leader_epoch)
 
     def _pass_over(self, batch: Batch) -> None:
-        """A batch without anything to keep: its header shows whether it is whole."""
+        """Skips a batch that has no wanted records. Its header shows whether it has all its offsets."""
         if batch.base_offset != self.expected:
             self.contiguous_from = batch.base_offset
         self.expected = batch.last_offset + 1
@@ -267,7 +265,7 @@ class Records:
             self.contiguous_from = offset
         self.expected = offset + 1
         name = transactional_id(key) if key is not None else None
-        # Brokers skip keys of another kind.
+        # Brokers also skip keys of another kind.
         if name is None or (names is not None and name not in names):
             return
         raw = RawRecord(offset, self.contiguous_from, name, value, leader_epoch)
@@ -280,7 +278,7 @@ class Records:
         elif value is not None:
             self._last[name] = raw
         else:
-            # The id expired; its next records are of a new use of the name.
+            # The id expired. Later records with this name are of a new use of it.
             self._last.pop(name, None)
 
     def _keep(self, raw: RawRecord) -> None:
@@ -290,11 +288,11 @@ class Records:
 
     @classmethod
     def of_ids(cls, names: Collection[str]) -> Records:
-        """All records of these ids, whatever their producer ids."""
+        """Keeps all records of these ids, with any producer id."""
         return cls(frozenset(), _names=set(names))
 
     @classmethod
     def following(cls, row: LogRow, producer_ids: frozenset[int]) -> Records:
-        """Goes on where a row ends, and keeps further records of the row's ids."""
+        """Continues at the end of a row, and keeps further records of the row's ids."""
         names = {record.transactional_id for record in row.records}
         return cls(producer_ids, row.contiguous_from, row.expected, _names=names)

@@ -13,7 +13,7 @@ from txnscan.txnlog.scan import read_log
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """Picklable: the read of one partition of `__transaction_state`."""
+    """The read of one partition of `__transaction_state`. Picklable."""
 
     clients: ClientFactory
 

@@ -1,9 +1,10 @@
-"""What `__transaction_state` holds of an id, record by record, with the steps that no coordinator makes marked.
+"""The records of an id in `__transaction_state`, in order, with impossible transitions marked.
 
-The log is read in pieces, and nothing is kept but the last records of the ids in question: memory does not grow with
-the log. It is compacted, so that records are missing where nothing is wrong. A step is impossible only where no offset
-is missing between it and the record before (`outcome.follows` says what may follow from what). And a record need not
-count: an append that timed out stands in the log though its coordinator went on from the record before it.
+The log is read in pieces, and only the last records of the wanted ids stay in memory. So memory does not grow with the
+log. Compaction removes records, so a missing record alone is no error. A transition is impossible only if no offset is
+missing between the record and the record before it (`transitions.follows` lists the possible transitions). A record
+need not count: if an append times out, its record may stand in the log although the coordinator continues from the
+state before.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records, log_failure, names_in, of_ids, of_producers, pieces, start_of
 from txnscan.txnlog.transitions import follows
 
-# How many records back a step may follow from, where those between did not count.
+# How many records back a record may follow from, if the records between did not count.
 _BACK_MAX = 4
 _UNDONE = "follows from an earlier record: what stands between did not count, as an append that timed out"
 _IMPOSSIBLE = "impossible: no coordinator goes there from the record before, and nothing is missing between them"
@@ -30,8 +31,8 @@ _MISSING = "does not follow from the record before; records between them are mis
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A record of an id, on a partition of the log. note: what is to be said of it. impossible: whether no coordinator
-    writes it behind the record before.
+    """A record of an id, on a partition of the log. note: a remark for the user, if any. impossible: whether no
+    coordinator writes this record after the record before it.
     """
 
     partition: int
@@ -42,13 +43,13 @@ class Step:
 
 @dataclass
 class Checker:
-    """Holds each record of each id against those before it, in the order of the log."""
+    """Compares each record of each id with the records before it, in the order of the log."""
 
     partition: int
     _before: dict[str, list[LoggedTransaction]] = field(default_factory=dict)
 
     def step(self, record: LoggedTransaction) -> Step:
-        """The record with what is to be said of it."""
+        """The record with its remark."""
         before = self._before.setdefault(record.transactional_id, [])
         step = self._checked(before, record)
         before.append(record)
@@ -72,8 +73,8 @@ def timeline(
     names: Collection[str] = (),
     producer_ids: Collection[int] = (),
 ) -> Iterator[Step | Unobserved]:
-    """The records of these ids on a partition of `__transaction_state`, and of every id that ever had one of these
-    producer ids, in the order of the log; or why they cannot be read. Never raises.
+    """The records of these ids on a partition of `__transaction_state`, and of all ids that ever had one of these
+    producer ids, in the order of the log; or the failure of the read. Never raises.
     """
     try:
         start = start_of(send, partition)
@@ -97,7 +98,7 @@ def timeline(
 
 
 def steps(records: Iterable[RawRecord], checker: Checker) -> Iterator[Step]:
-    """The records decoded and checked. Raises UnknownRecord."""
+    """The records, decoded and checked. Raises UnknownRecord."""
     for raw in records:
         where = (raw.offset, raw.contiguous_from, raw.transactional_id)
         yield checker.step(tombstone(*where) if raw.value is None else decode(*where, raw.value))
@@ -105,7 +106,7 @@ def steps(records: Iterable[RawRecord], checker: Checker) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class LogShare:
-    """A partition of the log to read, and the ids whose coordinator it is."""
+    """A partition of the log to read, and the wanted ids that belong to it."""
 
     partition: Partition
     names: tuple[str, ...]
@@ -114,8 +115,8 @@ class LogShare:
 def to_read(
     view: ClusterView, names: Collection[str], producer_ids: Collection[int]
 ) -> tuple[list[LogShare], list[Unobserved]]:
-    """The partitions of `__transaction_state` that may hold something of these, and those that nobody leads. A producer
-    id may be of any id, and so anywhere. Pure.
+    """The partitions of `__transaction_state` that may have records of these ids or producer ids, and those without a
+    leader. A producer id may belong to any id, so its records may be on any partition. Pure.
     """
     log = next((topic for topic in view.topics if topic.name == TRANSACTION_STATE_TOPIC), None)
     if log is None:

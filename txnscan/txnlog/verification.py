@@ -1,15 +1,17 @@
-"""Whether `__transaction_state` and the coordinators agree about what hangs. Pure.
+"""Check whether `__transaction_state` and the coordinators agree about a hanging transaction. Pure.
 
-A coordinator answers from memory, which should match its log: it describes an id as the id's last acknowledged record
-has it. The two differ where the coordinator could not load all of the log (`TransactionStateManager.
-loadTransactionMetadata` catches what goes wrong, and serves what it has), where an id is hidden from the scanner by an
-authorizer that lists no rule for it, or where an epoch was raised in memory and the record refused
-(`hasFailedEpochFence` under transactions v1). In each of these cases a coordinator that loads the log anew knows more,
-and may own what seems to hang. The last record of an id is never compacted away, so absence from the log counts here.
+A coordinator answers from memory, and memory should match its log: its description of an id should match the id's last
+acknowledged record. The two differ in three cases:
+- The coordinator could not load the whole log. `TransactionStateManager.loadTransactionMetadata` catches the error and
+  serves what it has loaded.
+- An authorizer hides an id from the scanner without an ACL that shows this.
+- An epoch was raised in memory, and the append of its record failed (`hasFailedEpochFence` under transactions v1).
+In each case a coordinator that loads the log again knows more, and may own the transaction that seems to hang. The last
+record of an id is never compacted away, so its absence from the log is proof.
 
-A coordinator that loaded a part of the log may also go on with an id from an earlier state. Then the log has a
-decision, and a record right behind it that does not follow from it. The coordinator that took the decision may have
-been paused or cut off since. It still has the decision in memory, and sends its markers when it comes back.
+A coordinator that loaded a part of the log may also continue an id from an earlier state. Then the log has a decision,
+and the next record does not follow from it. The coordinator that made the decision may only be paused or cut off. It
+still has the decision in memory, and sends its markers when it comes back.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def last_records(logged: Iterable[LoggedTransaction]) -> Mapping[str, LoggedTran
 
 
 def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) -> Failure | None:
-    """How the log contradicts that no transactional id has this producer id, or None where it does not."""
+    """How the log contradicts that no transactional id has this producer id, if it does."""
     for name, last in last_records(logged).items():
         if last.producer_id == o.producer_id:
             said = f"its last record of '{name}' has producer id {o.producer_id}, and no coordinator shows that id"
@@ -63,10 +65,10 @@ def orphan_contradiction(o: Observation, logged: Iterable[LoggedTransaction]) ->
 
 
 def dropped_decision(o: Observation, logged: Iterable[LoggedTransaction]) -> Failure | None:
-    """A decision about this partition that its id went on without, or None.
+    """A decision about this partition that its id ignored, if there is such a decision.
 
-    An append that timed out is no such decision: its coordinator goes on from the record before. If offsets are
-    missing, the completion may be among them, and the result is None.
+    If an append timed out, its coordinator continues from the record before; that is no ignored decision. If offsets
+    are missing, the completion may be among them, and the result is None.
     """
     of_ids: dict[str, list[LoggedTransaction]] = {}
     for record in logged:
@@ -95,10 +97,10 @@ def owner_contradiction(
     logged: Sequence[LoggedTransaction],
     later: Sequence[LoggedTransaction] = (),
 ) -> Failure | None:
-    """How the log contradicts the description of the owner by its coordinator, or None.
+    """How the log contradicts the coordinator's description of the owner, if it does.
 
-    later: what was appended after `logged` had been read and before the description was taken, in which the id may have
-    gone on.
+    later: the records appended after `logged` was read and before the description was taken. The id may have changed
+    its state in them.
     """
     last = last_records(logged).get(described.transactional_id)
     name = f"'{described.transactional_id}'"
@@ -115,18 +117,18 @@ def owner_contradiction(
 
 
 def ended_since(o: Observation, described: Described, logged: Sequence[LoggedTransaction]) -> Failure | None:
-    """Why the owner may since have ended what hung when it was described, or None. It may have, where it has had the
-    partition in a transaction since then.
+    """Why the owner may have ended the hanging transaction since the description. It may have ended it if it has had
+    the partition in a transaction since then. None if it has not.
 
-    logged: all records up to now. Where none of the owner's matches the description, what came after is not known.
+    logged: all records up to now. If no record of the owner matches the description, the later records are not known.
     """
     of_owner = [record for record in logged if record.transactional_id == described.transactional_id]
     name = f"'{described.transactional_id}'"
     then = [number for number, record in enumerate(of_owner) if described.is_of(record)]
     if not then:
         return _contradicts(f"it has gone on with {name}, and holds no record of what was described: {described}")
-    # Under transactions v1 an id completes many transactions at one epoch, and several records may match the
-    # description: the last of them counts.
+    # Under transactions v1 an id completes many transactions at the same epoch, and several records may match the
+    # description. The last of them counts.
     since = next((record for record in of_owner[then[-1] :] if _holds(record, o)), None)
     if since is None:
         return None
@@ -138,7 +140,7 @@ def _contradicts(how: str) -> Failure:
 
 
 def _holds(record: LoggedTransaction, o: Observation) -> bool:
-    """Whether, to a coordinator that loads this record, the id is in a transaction that has the partition."""
+    """Whether a coordinator that loads this record has the id in a transaction with this partition."""
     under_way = record.state in IN_TRANSACTION
     same = (record.producer_id, (o.topic, o.partition) in record.partitions) == (o.producer_id, True)
     return under_way and same

@@ -1,4 +1,4 @@
-"""Evidence, and what is concluded from it."""
+"""The evidence about an open transaction, and the conclusions from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnscan.txnlog.facts import NO_FACTS, LoggedTransaction, ProducerFacts
 
 
 class Verdict(StrEnum):
-    """What a sweep concludes about one open transaction."""
+    """The conclusion of a sweep about one open transaction."""
 
     GONE = "gone"
     PENDING_MARKER = "pending_marker"
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why, within a verdict."""
+    """The reason for a verdict."""
 
     ENDED = "ended"
     DECIDED = "decided"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What holds for every transaction of a sweep: what the snapshot could not see, the time, and the age threshold."""
+    """Facts that apply to all transactions of a sweep: gaps of the snapshot, the time, and the age threshold."""
 
     coverage_failure: Failure | None
     split_failure: Failure | None
@@ -55,9 +55,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that a verdict may rest on: the observation, the coordinators' views of its producer id, what the snapshot
-    could not see, and how the transaction log contradicts the coordinators: None where it does not, or was not read.
-    The same evidence always gives the same verdict.
+    """All that a verdict may depend on: the observation, the coordinators' views of its producer id, and the gaps of
+    the snapshot. The same evidence always gives the same verdict.
+
+    log_contradiction: how the transaction log contradicts the coordinators; None if it does not, or was not read.
     """
 
     observation: Observation
@@ -68,11 +69,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its reason and one sentence in plain words.
+    """A verdict with its reason and an explanation of one sentence.
 
     late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
-    late. outcome: of what hangs, what was decided about this data (`Outcome`), once the log was read for it; else None.
-    outcome_reason: how that is known, or why not, in a clause.
+    late. outcome: the decision about the data of a hanging transaction (`Outcome`); None until the log was read for it.
+    outcome_reason: a clause that gives the reason for the outcome.
     """
 
     verdict: Verdict
@@ -85,8 +86,8 @@ class Judgement:
 
 
 class Outcome(StrEnum):
-    """What was decided about hanging data, as far as is known. MAYBE_COMMITTED: a commit was seen that may be of this
-    data. MIXED: some of it was committed, and some was not.
+    """The decision about hanging data, as far as it is known. MAYBE_COMMITTED: there is a commit that may include this
+    data. MIXED: some of the data was committed, and some was not.
     """
 
     COMMITTED = "committed"
@@ -98,10 +99,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PeerPartitions:
-    """The other partitions, as "topic-partition", of transactions that may be the one that hangs.
+    """The other partitions, as "topic-partition", of all transactions that may be the hanging transaction.
 
-    marker_epochs: the producer epochs that a marker of such a transaction can have. since_ms: when the first of them
-    began, by its coordinator's clock.
+    marker_epochs: the producer epochs that a marker of such a transaction can have. since_ms: when the first of these
+    transactions began, by its coordinator's clock.
     """
 
     partitions: tuple[str, ...]
@@ -113,13 +114,13 @@ class PeerPartitions:
 class OutcomeEvidence:
     """The facts about one hanging transaction.
 
-    owner_epoch: the epoch of the id that has the producer id now, None where none has. first_epoch, first_sequence: the
-    producer epoch and base sequence of the transaction's first batch, None where it could not be read, which
-    `batch_failure` explains. logged: what is left in `__transaction_state`, on the log's current lineage, of every id
-    that has ever had the producer id, in the order of the log. log_failure: why some of it could not be read, or None.
-    contradiction: how the log contradicts the coordinators or earlier reads, or None (`verification.py`, `lineage.py`).
-    vetoes: records of reads that are not known to be of the current lineage. seen: all other facts, those of this sweep
-    included. news: what this sweep has seen that was not stored.
+    owner_epoch: the epoch of the transactional id that has the producer id now, if there is such an id. first_epoch,
+    first_sequence: the producer epoch and base sequence of the transaction's first batch; None if it could not be read,
+    for the reason `batch_failure`. logged: the records that `__transaction_state` still has, on the log's current
+    lineage, of every id that has ever had the producer id, in the order of the log. log_failure: why some of the log
+    could not be read. contradiction: how the log contradicts the coordinators or earlier reads (`verification.py`,
+    `lineage.py`). vetoes: records of reads that are not known to be on the current lineage. seen: all other facts,
+    including those from this sweep. news: facts from this sweep that are not yet stored.
     """
 
     observation: Observation
@@ -137,10 +138,10 @@ class OutcomeEvidence:
 
 @dataclass(frozen=True, slots=True)
 class KnownOutcome:
-    """The outcome of a hanging transaction as far as it is known, and why in a clause.
+    """The known outcome of a hanging transaction. why: the reason, as a clause.
 
-    log_failure: why the log could not be read, or None. siblings: where else it may show how the transaction ended,
-    None where the log names nothing. evidence: the records of the log that it rests on, in words.
+    log_failure: why the log could not be read. siblings: other partitions whose markers may show how the transaction
+    ended, if the log lists any. evidence: the log records that support the outcome, as text.
     """
 
     outcome: Outcome
@@ -152,7 +153,7 @@ class KnownOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An open transaction with the evidence that its judgement rests on; where it hangs, also with its outcome."""
+    """An open transaction with its judgement and evidence. A hanging transaction also has a known outcome."""
 
     evidence: Evidence
     judgement: Judgement
@@ -164,7 +165,7 @@ class Judged:
 
     @property
     def healthy(self) -> bool:
-        """Whether it has ended, or is not overdue: nothing that anybody need look at."""
+        """Whether the transaction has ended or is not overdue, and so needs no attention."""
         verdict, reason = self.judgement.verdict, self.judgement.reason
         return verdict in (Verdict.ONGOING, Verdict.GONE) or (verdict, reason) == (
             Verdict.PENDING_MARKER,
@@ -173,7 +174,7 @@ class Judged:
 
     @property
     def blocked_records(self) -> int | None:
-        """Offsets from the last stable offset to the high watermark, None where they are not known."""
+        """The number of offsets from the last stable offset to the high watermark, if both are known."""
         o = self.observation
         if o.second.high_watermark is None or o.second.last_stable_offset is None:
             return None
@@ -181,13 +182,13 @@ class Judged:
 
     @property
     def holds_lso(self) -> bool | None:
-        """Whether this transaction holds the last stable offset; if not, another one starts before it and has to end
-        first. None where the last stable offset is not known.
+        """Whether the last stable offset waits for this transaction. If not, an earlier transaction must end first.
+        None if the last stable offset is not known.
         """
         lso = self.observation.second.last_stable_offset
         return None if lso is None else self.observation.start_offset <= lso
 
     @property
     def candidate(self) -> bool:
-        """A candidate in KIP-664's sense: hanging, and late."""
+        """Whether this is a candidate in KIP-664's sense: hanging and late."""
         return self.judgement.verdict is Verdict.HANGING and self.judgement.late

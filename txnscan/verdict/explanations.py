@@ -1,4 +1,4 @@
-"""A sentence for each rule. Pure."""
+"""The explanation of each rule: one sentence for the user. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from txnscan.kafka.units import duration
 from txnscan.verdict import predicates
 from txnscan.verdict.evidence import Evidence
 
-# A coordinator whose marker a partition refused (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED) sends none of
-# that decision any more and stays in Prepare* (`TransactionMarkerRequestCompletionHandler`). A partition that has no
-# leader when markers are sent is skipped by Kafka 4.3 (`TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue`).
+# If a partition refuses a marker (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), the coordinator sends no
+# more markers of that decision and stays in Prepare* (`TransactionMarkerRequestCompletionHandler`). Kafka 4.3 skips a
+# partition that has no leader when markers are sent (`TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue`).
 SENDS_AGAIN = (
     "It sends again only when it loads its log anew: once every partition of the id has a leader, move the leader of "
     f"the id's {TRANSACTION_STATE_TOPIC} partition, or restart that broker"
@@ -18,7 +18,7 @@ SENDS_AGAIN = (
 
 
 def the_view(e: Evidence) -> CoordinatorView:
-    """The only view: where there are more, the verdict is a split."""
+    """The only view. If there are several, an earlier rule gives the reason `split`."""
     (view,) = e.coordinators
     return view
 

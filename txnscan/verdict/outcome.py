@@ -1,39 +1,52 @@
-"""What was decided about hanging data: committed, not committed, mixed, or not known. A pure function of facts.
+"""The outcome of hanging data: committed, not committed, mixed, or not known. A pure function of facts.
 
 Theory
 ======
-A hanging transaction needs a marker that nobody will send. Which marker is right depends on what its coordinator has
-decided. The decision stands in `__transaction_state`: a PrepareCommit or PrepareAbort with all partitions of the
-transaction.
+A hanging transaction needs a marker that no coordinator will send. The right marker depends on the coordinator's
+decision. The decision is in `__transaction_state`: a PrepareCommit or PrepareAbort record that lists all partitions of
+the transaction.
 
-**An outcome is sound for every subset of true facts, in any order of arrival.** Facts are what reads of the log showed,
-in this sweep and in earlier ones (`lineage.py`), and what reads of partitions showed. Nothing follows from a fact that
-is missing; so a decision is only proven by a chain of records that is whole (`transitions.py`).
+**An outcome is sound for every subset of true facts, in any order of arrival.** Facts come from reads of the log, in
+this sweep and in earlier sweeps (`lineage.py`), and from reads of partitions. No conclusion follows from a missing
+fact. So a decision is proven only by a chain of records without gaps (`transitions.py`).
 
-**The open data may have several epochs.** A partition without a leader can miss the marker of one transaction, and of
-the next one, too. Then all data from the first record on waits for one marker. An outcome is found for each epoch from
-that of the first record to that of the partition: all committed is `committed`, none is `not_committed`, and where some
-were committed and some were not no marker is right (`mixed`).
+**The open data may have several epochs.** A partition without a leader can miss the marker of a transaction, and also
+the marker of the next transaction. Then all data from the first record on waits for a single marker. The outcome is
+computed for each epoch from that of the first record to that of the partition. If all are committed, the outcome is
+`committed`. If all are not committed, it is `not_committed`. If some are committed and some are not, no marker is
+right, and it is `mixed`.
 
-**A commit is proven** under transactions v2 by the one decision of its epoch. Under v1 an epoch has many transactions,
-and data may join that was never added to one. There a commit is proven only where the epoch is over, where it is the
-one transaction of that epoch with this partition, where the partition never had a marker of this producer id, and where
-the open data has no later epoch: the partition shows the date of its last record alone. In both, records that are dated
-after the commit are not of it, by a client's clock that may veto but never prove.
+**A commit is proven** under transactions v2 by the only decision of its epoch. Under v1 an epoch has many transactions,
+and a partition may have data that was never added to a transaction. So under v1 a commit is proven only if
+- the epoch is over;
+- it is the only transaction of that epoch with this partition;
+- the partition never had a marker of this producer id;
+- the open data has no later epoch, because the partition shows only the date of its last record.
 
-**No commit is proven** where the chain shows the whole epoch, and no commit in it names the partition. A commit of v2
-need not name it: a leader adds a partition only if no transaction of that epoch is open there. So where the epoch may
-have a transaction of v1 as well, which may have left one open, such a commit may be of this data.
+Under both versions, a record that is dated after the commit does not belong to it. The date comes from a client's
+clock, so it can veto a commit but never prove it.
 
-**Everything else is a veto.** A commit that may be of this data forbids an abort (`maybe_committed`): a PrepareCommit
-that nothing completes, a CompleteCommit whose partitions are missing, a record of another lineage, a COMMIT marker on
-another partition, a commit of v2 at an epoch that has v1 as well, a commit at a later epoch where the log is not
-understood (KIP-939 may raise an epoch by more than one). A veto is lifted by a CompleteAbort of the same transaction,
-under v2, in a whole chain.
+**The absence of a commit is proven** (`not_committed`) if the chain shows the whole epoch, and no commit in it lists
+the partition. Exception: a commit of v2 need not list it. A leader adds a partition to a v2 transaction only if no
+transaction of that epoch is open there. If the epoch may also have a v1 transaction, that transaction may still be open
+there, and then the v2 commit may include this data.
 
-Not covered: an InitProducerId that first used up a producer id and is repeated after transactions of v1; an id that
-expired while a replica was away for longer than tombstones are kept; under v1 a client that writes more to a partition
-that has missed its commit, without adding it and not dated later.
+**All other evidence of a commit is a veto.** A commit that may include this data forbids an abort (`maybe_committed`):
+- a PrepareCommit without its completion;
+- a CompleteCommit whose partitions are missing from the log;
+- a commit record of another lineage;
+- a COMMIT marker on another partition;
+- a commit of v2 at an epoch that also has v1 transactions;
+- a commit at a later epoch, if the log has fields that this version does not know (KIP-939 may raise an epoch by 2 or
+  more).
+
+Under v2, a CompleteAbort of the same transaction in a chain without gaps lifts the veto of a PrepareCommit.
+
+Three cases are not covered:
+- an InitProducerId that first used up a producer id, and is repeated after v1 transactions;
+- an id that expired while a replica was away for longer than tombstones are kept;
+- under v1, a client that writes more records to a partition that missed its commit, without adding the partition, and
+  not dated later than the commit.
 """
 
 from __future__ import annotations
@@ -51,11 +64,11 @@ from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvide
 
 _NO_MARKER_YET = -1
 _ENDS = (*PREPARED, *COMPLETE)
-# Clocks that are kept by NTP differ by less.
+# Clocks that are synchronised by NTP differ by less.
 CLOCK_SLACK_MS = 5_000
-# Open data of more epochs than this is not looked at epoch by epoch.
+# If the open data may have more epochs than this, they are not examined one by one.
 _EPOCHS_MAX = 64
-# Records of an outcome's evidence that are kept, for people to read.
+# The number of records that an outcome keeps as evidence, for people to read.
 _EVIDENCE_MAX = 50
 _CERTAIN = (Outcome.COMMITTED, Outcome.NOT_COMMITTED, Outcome.MIXED)
 _C, _M, _N, _U = Outcome.COMMITTED, Outcome.MAYBE_COMMITTED, Outcome.NOT_COMMITTED, Outcome.UNKNOWN
@@ -63,7 +76,7 @@ _C, _M, _N, _U = Outcome.COMMITTED, Outcome.MAYBE_COMMITTED, Outcome.NOT_COMMITT
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision in the log. epoch: at which the data of its transaction was written, None where it cannot be known."""
+    """A decision in the log. epoch: the epoch of the transaction's data, None if it is not known."""
 
     record: LoggedTransaction
     epoch: int | None
@@ -74,15 +87,15 @@ class Decision:
 
     @property
     def raised(self) -> bool:
-        """Whether the end raised the epoch."""
+        """Whether the decision raised the epoch."""
         return self.epoch is not None and self.epoch < self.record.producer_epoch
 
     def names(self, o: Observation) -> bool:
-        """Whether the transaction has this partition."""
+        """Whether the transaction lists this partition."""
         return (o.topic, o.partition) in self.record.partitions
 
     def may_concern(self, o: Observation) -> bool:
-        """Whether this is, or may be, about data of this producer id and epoch."""
+        """Whether the decision is, or may be, about data of this producer id and epoch."""
         if self.record.producer_id != o.producer_id:
             return False
         if self.epoch is None:
@@ -93,7 +106,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was decided about the data of one epoch, and why in a clause."""
+    """The outcome of the data of one epoch. why: the reason, as a clause."""
 
     epoch: int
     outcome: Outcome
@@ -101,7 +114,7 @@ class _Found:
 
 
 def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
-    """What was decided about the open transaction. The same evidence always gives the same answer."""
+    """The outcome of the open transaction. The same evidence always gives the same outcome."""
     o, epochs = evidence.observation, _epochs(evidence)
     each = [_at_epoch(evidence, epoch) for epoch in epochs or _seen_epochs(evidence)]
     found = _together(each) if epochs else _of_unknown_epochs(evidence, each)
@@ -119,13 +132,13 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
 
 
 def _epochs(evidence: OutcomeEvidence) -> Sequence[int]:
-    """All epochs that the open data may have; none where that is not known."""
+    """All epochs that the open data may have. Empty if the first epoch is not known, or if there are too many."""
     first, last = evidence.first_epoch, evidence.observation.producer_epoch
     return range(first, last + 1) if first is not None and last - first < _EPOCHS_MAX else ()
 
 
 def _seen_epochs(evidence: OutcomeEvidence) -> Iterator[int]:
-    """Epochs up to that of the partition of which the log shows anything, or a marker on another partition."""
+    """The epochs, up to that of the partition, that appear in the log or in a marker on another partition."""
     last = evidence.observation.producer_epoch
     ends: tuple[LoggedTransaction | SeenMarker, ...] = (*evidence.logged, *evidence.vetoes, *evidence.seen.markers)
     seen = {epoch for end in ends for epoch in _may_be_of(end)}
@@ -133,19 +146,19 @@ def _seen_epochs(evidence: OutcomeEvidence) -> Iterator[int]:
 
 
 def _open_at(each: Iterable[_Found], last: int) -> Sequence[int]:
-    """Epochs that may have open data, where the first one is not known: the last one, and all others but those of which
-    the log shows that nothing was committed.
+    """The epochs that may have open data, if the first epoch is not known: the last epoch, and all others except those
+    with the outcome `not_committed`.
     """
     return [found.epoch for found in each if found.outcome is not _N or found.epoch == last]
 
 
 def _may_be_of(end: LoggedTransaction | SeenCommit | SeenMarker) -> tuple[int, int]:
-    """The epochs that the data of a transaction may have had, by its end, which may have raised the epoch."""
+    """The possible epochs of a transaction's data, given its end. The end may have raised the epoch by 1."""
     return (end.producer_epoch - 1, end.producer_epoch)
 
 
 def _of_unknown_epochs(evidence: OutcomeEvidence, each: Sequence[_Found]) -> _Found:
-    """What is known where the first record is gone: the open data may be of any earlier epoch."""
+    """The outcome if the epochs of the open data are not known. Any earlier epoch may have open data."""
     last = evidence.observation.producer_epoch
     if evidence.first_epoch is None:
         doubt = f"the first record of the transaction could not be read: {evidence.batch_failure}"
@@ -156,7 +169,7 @@ def _of_unknown_epochs(evidence: OutcomeEvidence, each: Sequence[_Found]) -> _Fo
 
 
 def _together(each: Sequence[_Found]) -> _Found:
-    """What was decided about the data of all epochs. The first and the last of them have data, the others may have."""
+    """The outcome of all epochs together. The first and the last epoch have open data; the others may have."""
     first, *_, last = (*each, each[-1])
     outcomes = {found.outcome for found in each}
     if len(outcomes) == 1:
@@ -173,7 +186,7 @@ def _together(each: Sequence[_Found]) -> _Found:
 
 
 def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
-    """What was decided about the data of one epoch."""
+    """The outcome of the data of one epoch."""
     o, logged = replace(evidence.observation, producer_epoch=epoch), evidence.logged
     names = sorted({record.transactional_id for record in logged})
     doubt = _doubt(evidence, names, o)
@@ -202,7 +215,7 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
 
 
 def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> str | None:
-    """Why nothing can be concluded about this epoch at all, or None."""
+    """Why the log allows no conclusion about this epoch, if it does not."""
     if evidence.log_failure is not None:
         return f"the transaction log could not be read: {evidence.log_failure}"
     if evidence.contradiction is not None:
@@ -225,7 +238,7 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> s
             return f"the records of '{names[0]}' at offsets {a.offset} and {b.offset} contradict each other"
         return f"the transaction log of '{names[0]}' may lack records between offsets {a.offset} and {b.offset}"
     if chain[-1].state in PREPARED:
-        # It may be an append that timed out, after which the coordinator may decide otherwise.
+        # The append of this decision may have timed out. Then the coordinator may still decide otherwise.
         return f"the transaction log of '{names[0]}' ends with a decision that is not complete"
     return None
 
@@ -234,11 +247,11 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> s
 
 
 def decisions(logged: Iterable[LoggedTransaction]) -> list[Decision]:
-    """Every decision, with the epoch of the data that it is about.
+    """All decisions, each with the epoch of the data that it is about.
 
-    A commit by a client of transactions v2 raised the epoch by one, and any other commit did not. An abort may be
-    either, so its epoch is that of the record before it, where it follows from that. A decision that was written twice,
-    because its acknowledgement was lost, is returned once; two that differ are both returned.
+    A commit by a client of transactions v2 raised the epoch by 1; any other commit did not raise it. An abort may or
+    may not have raised it, so its epoch is that of the record before, if it follows from that record. If a decision was
+    written twice, because its acknowledgement was lost, it is returned once. Two different decisions are both returned.
     """
     found: list[Decision] = []
     before: LoggedTransaction | None = None
@@ -261,7 +274,7 @@ def _data_epoch(before: LoggedTransaction | None, record: LoggedTransaction) -> 
 
 
 def _alike(one: Decision, two: Decision) -> bool:
-    """Whether these are one decision, written twice: a repetition has the same start time, too."""
+    """Whether both are the same decision, written twice. A repetition also has the same start time."""
     a, b = one.record, two.record
     return (one.epoch, a.transactional_id, a.state, a.producer_epoch, a.partitions, a.start_time_ms) == (
         two.epoch,
@@ -276,12 +289,12 @@ def _alike(one: Decision, two: Decision) -> bool:
 def _not_of_this_data(
     commit: Decision, ends: Sequence[Decision], evidence: OutcomeEvidence, o: Observation
 ) -> str | None:
-    """Why this commit, which names the partition, need not be the commit of the open data, all `ends` being known."""
+    """Why this commit, which lists the partition, may not be that of the open data. ends: all known decisions."""
     dated = _by_date(commit, o, evidence.observation)
     if dated is not None:
         return dated
     if commit.raised:
-        # The one transaction of its epoch. Had the partition its marker, it would refuse this data.
+        # It is the only transaction of its epoch. If the partition had its marker, it would have refused this data.
         return None if len(ends) == 1 else "the log has another decision about that epoch"
     if any(decision.names(o) for decision in ends if decision is not commit):
         return "under transactions v1 that need not be this data: another transaction of that epoch has the partition"
@@ -291,7 +304,7 @@ def _not_of_this_data(
         )
     if not is_over(evidence.logged, o):
         return "under transactions v1 another transaction may still have that epoch and the partition"
-    # A partition forgets an idle producer and its markers, but what is written after that does not begin at 0 again.
+    # A partition forgets an idle producer and its markers. But the next data after that does not begin at sequence 0.
     starts = (evidence.first_epoch, evidence.first_sequence) == (o.producer_epoch, 0)
     if o.coordinator_epoch != _NO_MARKER_YET or not starts:
         return "under transactions v1 that need not be this data"
@@ -299,8 +312,8 @@ def _not_of_this_data(
 
 
 def _by_date(commit: Decision, o: Observation, last: Observation) -> str | None:
-    """Why the open data of this epoch may have records that were written after the commit, by dates. The partition
-    shows the date of its last record alone, so those of an earlier epoch are not known.
+    """Why, by their dates, the open data of this epoch may include records that were written after the commit. The
+    partition shows the date of its last record only, so dates at an earlier epoch are not known.
     """
     if o.producer_epoch == last.producer_epoch:
         slack_ms = CLOCK_SLACK_MS if commit.raised else 0
@@ -311,10 +324,10 @@ def _by_date(commit: Decision, o: Observation, last: Observation) -> str | None:
 
 
 def _contrary(evidence: OutcomeEvidence, o: Observation) -> str | None:
-    """An abort in another lineage that may be of this data, in a clause; or None."""
+    """A clause about an abort in another lineage that may concern this data, if there is such an abort."""
     for record in evidence.vetoes:
         aborts = record.state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
-        # Brokers of 4.0 raise the epoch twice at a fence.
+        # Kafka 4.0 raises the epoch twice at a fence.
         fenced = is_v2(record) and record.producer_epoch == o.producer_epoch + 2
         of_this = o.producer_epoch in _may_be_of(record) or fenced
         if aborts and record.producer_id == o.producer_id and of_this:
@@ -336,10 +349,10 @@ def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> s
 def _not_added(
     ends: Iterable[Decision], logged: Iterable[LoggedTransaction], o: Observation, doubt: str | None
 ) -> str | None:
-    """A commit of v2 that may be of this data though it does not name the partition, in a clause; or None.
+    """A clause about a v2 commit that may include this data although it does not list the partition, if there is any.
 
-    A leader adds a partition to a transaction of v2 only if none of that producer id and epoch is open there
-    (`UnifiedLog.maybeStartTransactionVerification`). One of v1 may be, whose marker was lost.
+    A leader adds a partition to a v2 transaction only if no transaction of that producer id and epoch is open there
+    (`UnifiedLog.maybeStartTransactionVerification`). A v1 transaction whose marker was lost may be open there.
     """
     commit = next((one.record for one in ends if one.committed and is_v2(one.record)), None)
     at_epoch = (one for one in logged if (one.producer_id, one.producer_epoch) == (o.producer_id, o.producer_epoch))
@@ -353,7 +366,7 @@ def _not_added(
 def _veto(
     evidence: OutcomeEvidence, aborted: LoggedTransaction | None, o: Observation, doubt: str | None
 ) -> str | None:
-    """A commit that may be of this data though nothing proves it, in a clause; or None."""
+    """A clause about an unproven commit that may include this data, if there is such a commit."""
     logged = evidence.logged
     completed = _commit_without_partitions(logged, o)
     if completed is not None:
@@ -375,8 +388,8 @@ def _veto(
 
 
 def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[int]) -> _Found:
-    """What is known where nothing else is: a coordinator that was seen to have committed may have done so with this
-    data. epochs: of the open data, none where they are not known.
+    """The outcome if the log leaves it unknown. A coordinator that was seen in CompleteCommit may have committed this
+    data. epochs: of the open data, empty if they are not known.
     """
     last = evidence.observation.producer_epoch
     for commit in evidence.seen.commits:
@@ -387,8 +400,8 @@ def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[in
 
 
 def _aborted(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
-    """The record that the transaction of this epoch was aborted for good, of transactions v2; or None. The chain is
-    whole: markers are sent only after a decision was acknowledged, so that a commit before it had none.
+    """The record of the final abort of this epoch's transaction, under transactions v2, if there is one. The chain must
+    have no gaps: markers are sent only after a decision was acknowledged, so an earlier commit had no markers.
     """
     chain = chain_of(logged, o)
     return next(
@@ -405,13 +418,13 @@ def _aborted(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTrans
 
 
 def _is_lifted(commit: LoggedTransaction, aborted: LoggedTransaction | None) -> bool:
-    """Whether the transaction that this PrepareCommit is of was aborted for good."""
+    """Whether the transaction of this PrepareCommit was finally aborted."""
     prepared = commit.state is State.PREPARE_COMMIT
     return prepared and aborted is not None and commit.start_time_ms == aborted.start_time_ms
 
 
 def _may_commit(record: LoggedTransaction, o: Observation, logged: Sequence[LoggedTransaction]) -> bool:
-    """Whether a single record is of a commit that may be of this data."""
+    """Whether a single record belongs to a commit that may include this data."""
     if record.state is State.PREPARE_COMMIT:
         decision = Decision(record, record.producer_epoch - is_v2(record))
         return decision.may_concern(o) and decision.names(o)
@@ -419,7 +432,7 @@ def _may_commit(record: LoggedTransaction, o: Observation, logged: Sequence[Logg
 
 
 def _commit_without_partitions(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
-    """A completed commit that may be of the epoch of the open data, and whose decision is missing; or None."""
+    """A completed commit that may be of the epoch of the open data, and whose decision the log lacks, if any."""
     before: dict[str, LoggedTransaction] = {}
     for record in logged:
         previous = before.get(record.transactional_id)
@@ -434,10 +447,10 @@ def _commit_without_partitions(logged: Sequence[LoggedTransaction], o: Observati
 def _may_end_epoch(
     before: LoggedTransaction | None, record: LoggedTransaction, o: Observation, logged: Sequence[LoggedTransaction]
 ) -> bool:
-    """Whether a completed commit is, or may be, of a transaction at the epoch of the open data.
+    """Whether a completed commit belongs, or may belong, to a transaction at the epoch of the open data.
 
-    Where `transaction.version` was lowered between a decision and its completion, the epoch was raised, and the
-    completion does not say so.
+    If `transaction.version` was lowered between a decision and its completion, the epoch was raised, but the completion
+    does not show this.
     """
     if record.producer_id == o.producer_id:
         raised = record.producer_epoch - o.producer_epoch
@@ -448,7 +461,7 @@ def _may_end_epoch(
 
 
 def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
-    """A commit of this producer id at a later epoch that had the partition, or may have had it; or None."""
+    """A commit of this producer id at a later epoch that lists the partition, or may have listed it, if any."""
     not_understood = any(record.unknown_fields for record in logged)
     for record in logged:
         if record.producer_id != o.producer_id or record.producer_epoch <= o.producer_epoch:
@@ -459,12 +472,12 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
     return None
 
 
-# --- what else the log shows ------------------------------------------------------------------------------------------
+# --- other evidence in the log ----------------------------------------------------------------------------------------
 
 
 def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartitions | None:
-    """The other partitions that may show how the transaction ended: a COMMIT marker there is evidence of a commit.
-    The caller sorts them.
+    """The other partitions that may show how the transaction ended. A COMMIT marker there is evidence of a commit. The
+    result is not sorted.
     """
     ended = [decision.record for decision in decisions(logged) if decision.may_concern(o)]
     ours = (State.ONGOING, o.producer_id, o.producer_epoch)
@@ -493,12 +506,12 @@ def _of_all(found: Iterable[PeerPartitions | None]) -> PeerPartitions | None:
 
 
 def _shown(logged: Sequence[LoggedTransaction], o: Observation) -> Sequence[LoggedTransaction]:
-    """The records that an outcome rests on: the chain, or all where there is none; the last ones of many."""
+    """The records that support an outcome: the chain, or all records if there is no chain. Only the last are kept."""
     return (chain_of(logged, o) or logged)[-_EVIDENCE_MAX:]
 
 
 def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
-    """What of it rests on the tables alone, in a clause."""
+    """A clause about the evidence that only the tables still have."""
     stored = [one.stored_by for one in shown if one.stored_by is not None]
     if not stored:
         return ""
@@ -507,6 +520,6 @@ def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
 
 
 def with_outcome(judged: Judged, known: KnownOutcome) -> Judged:
-    """The hanging transaction with what is known of its outcome."""
+    """The hanging transaction with its known outcome."""
     judgement = replace(judged.judgement, outcome=known.outcome.value, outcome_reason=known.why)
     return replace(judged, judgement=judgement, known=known)

@@ -1,4 +1,4 @@
-"""What evidence shows: the predicates of the rules, in their order. Pure."""
+"""The conditions of the rules, as predicates over evidence, in the order of the rules. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.verdict.evidence import Evidence
 
-# The transaction timeout of two-phase commit (KIP-939): an outside coordinator will decide.
+# The transaction timeout that marks a two-phase commit (KIP-939): an external coordinator decides.
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
-# Timed-out transactions are looked for every 10 s (`transaction.abort.timed.out.transaction.cleanup.interval.ms`);
-# the rest is for clocks that differ.
+# Coordinators check for timed-out transactions every 10 s
+# (`transaction.abort.timed.out.transaction.cleanup.interval.ms`). The rest allows for different clocks.
 TIMEOUT_SLACK_MS = 60_000
 
 _ABOVE_HIGH_WATERMARK = Failure(
@@ -21,10 +21,11 @@ _BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
 
 
 def age_ms(e: Evidence) -> int:
-    """How long the transaction is known to be open.
+    """The time for which the transaction is known to be open.
 
-    By its coordinator's own start where one holds it. Otherwise since this scanner first saw it, or since its last
-    record where that record's time is sane: clients choose record times, and one in the future, or none, says nothing.
+    If a coordinator claims the transaction, its start time counts. Otherwise the age counts from the first sighting by
+    this scanner, or from the last record if that is earlier. Clients choose record times: a time in the future or a
+    missing time is ignored.
     """
     started_ms = [view.start_time_ms for view in held_by(e, *IN_TRANSACTION) if view.start_time_ms >= 0]
     seen_ms, last_ms = e.observation.first_seen_ms, e.observation.last_timestamp_ms
@@ -33,12 +34,12 @@ def age_ms(e: Evidence) -> int:
 
 
 def late(e: Evidence) -> bool:
-    """Obligation T: older than any transaction that a working coordinator lets live."""
+    """Obligation T: older than any transaction can get under a working coordinator."""
     return age_ms(e) > e.context.late_after_ms
 
 
 def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
-    """The coordinators' views, in one of these states, that hold this transaction's partition."""
+    """The coordinators' views, in these states, that list this transaction's partition."""
     partition = e.observation.topic_partition
     return tuple(
         view
@@ -48,23 +49,23 @@ def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
 
 
 def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
-    """Views that will end this transaction: Ongoing, holding the partition, at this epoch or a later one."""
+    """Views that will end this transaction: Ongoing, at the partition's epoch or later, and listing the partition."""
     return tuple(view for view in held_by(e, "Ongoing") if view.producer_epoch >= e.observation.producer_epoch)
 
 
 def behind(e: Evidence) -> tuple[CoordinatorView, ...]:
-    """Views at an epoch before the partition's."""
+    """Views at an epoch before the partition's epoch: such a broker may have lost state."""
     described = (view for view in e.coordinators if view.describe_failure is None)
     return tuple(view for view in described if view.producer_epoch < e.observation.producer_epoch)
 
 
 def ongoing_nowhere(e: Evidence) -> tuple[CoordinatorView, ...]:
-    """Views that are Ongoing and show no partition, as no transaction is: its partitions are hidden."""
+    """Views that are Ongoing without partitions. No real transaction looks so: its partitions are hidden by ACLs."""
     return tuple(view for view in e.coordinators if view.state == "Ongoing" and not view.partitions)
 
 
 def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
-    """The one view of this producer id, in one of these states, where it does *not* hold the partition."""
+    """The only view of this producer id, if it is in one of these states and does *not* list the partition."""
     if len(e.coordinators) != 1:
         return None
     (view,) = e.coordinators
@@ -135,7 +136,7 @@ def uncovered(e: Evidence) -> bool:
 
 
 def hidden(e: Evidence) -> bool:
-    """Whether the owner may be hidden: only where no id was seen to have this producer id."""
+    """Whether the owner may be hidden by ACLs. This matters only if no visible id has this producer id."""
     return not e.coordinators and bool(e.context.visibility_failures)
 
 
@@ -172,10 +173,10 @@ def otherwise(e: Evidence) -> bool:
 
 
 def partition_doubt(e: Evidence) -> Failure | None:
-    """Why the two reads of the partition do not prove that this transaction stood open through them, or None.
+    """Why the two reads of the partition do not prove that this transaction was open from the first to the second read.
 
-    A transaction that was written to between the reads has a producer that is alive: an owner may have added the
-    partition after the coordinators were asked.
+    A write between the reads shows that the producer is alive. Its coordinator may have added the partition after the
+    sweep asked it.
     """
     o = e.observation
     if o.first.failure is not None:

@@ -15,7 +15,7 @@ from txnscan.impact.impact import KnownImpact
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
-from txnscan.sweeps.news import Details, Kind, News
+from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
 from txnscan.sweeps.result import Scan, with_news
 from txnscan.txnlog.facts import Facts
 from txnscan.verdict.evidence import Judged, Verdict
@@ -60,10 +60,11 @@ class IncidentTracker:
 
 
 class Remembered(NamedTuple):
-    """The state after a sweep, and its news."""
+    """The state after a sweep, with its news: of each incident, and of the events that the incidents belong to."""
 
     memory: IncidentTracker
     news: tuple[News, ...]
+    events: tuple[EventNews, ...] = ()
 
 
 class TrackedHistory:
@@ -132,7 +133,10 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
     known = {which.producer_id for which in incidents}
     facts = {one: seen for one, seen in with_news(memory.facts, scan).items() if one in known}
     after = IncidentTracker(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched)
-    return Remembered(after, tuple(news))
+    events = events_of(
+        name, scan.cluster_id, scan.finished_at_ms, news, _announced(scan, before), _announced(scan, incidents)
+    )
+    return Remembered(after, tuple(news), events)
 
 
 def together(remembered: Incidents, stored: Incidents) -> Incidents:
@@ -171,10 +175,21 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         ),
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
-        impact=scan.left_of_impact(judged),
+        impact=scan.left_of_impact(judged) or (earlier.impact if earlier is not None else None),
         producer_epoch=o.producer_epoch,
         last_sequence=o.last_sequence,
     )
+
+
+def _announced(scan: Scan, incidents: Mapping[TransactionKey, OpenIncident]) -> dict[str, Announced]:
+    """The incidents whose closing will be news, by their ids."""
+    found = {}
+    for which, one in incidents.items():
+        if one.closing_is_news:
+            incident_id = which.incident_id(scan.cluster_id)
+            event_id = one.impact.event_id if one.impact is not None else None
+            found[incident_id] = Announced(event_id or incident_id, one.first_seen_ms)
+    return found
 
 
 def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenIncident) -> News:

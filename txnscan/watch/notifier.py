@@ -21,7 +21,7 @@ from txnscan.config import ConfigError, printable
 from txnscan.kafka.security.timed_http import opened
 from txnscan.report.metrics import Notified
 from txnscan.report.notifications import Shape, bodies
-from txnscan.sweeps.news import News
+from txnscan.sweeps.news import EventNews
 
 QUEUE_MAX = 1_000
 # For the whole exchange.
@@ -83,7 +83,7 @@ class Notifier:
     ) -> None:
         self._lanes = [_Lane(target, name, say, post or post_json, wait_s) for name, target in _named(targets)]
 
-    def tell(self, news: Sequence[News]) -> None:
+    def tell(self, news: Sequence[EventNews]) -> None:
         """Adds a batch to the queues, and returns at once."""
         for lane in self._lanes:
             lane.put(tuple(news))
@@ -120,7 +120,7 @@ class _Lane:
     def notified(self) -> Notified:
         return Notified(self._name, dict(self._ended), self._queue.qsize() + self._under_way)
 
-    def put(self, news: tuple[News, ...]) -> None:
+    def put(self, news: tuple[EventNews, ...]) -> None:
         try:
             made = bodies(self._target.shape, news, self._target.routing_key)
         except Exception as error:

@@ -16,7 +16,7 @@ from txnscan.errors import TxnscanError
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
 from txnscan.sweeps.history import History, Incidents, Sightings, together_facts
-from txnscan.sweeps.news import News
+from txnscan.sweeps.news import EventNews, News
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import Facts
 from txnscan.watch.incident_tracker import INCIDENTS_MAX, IncidentTracker, TrackedHistory, remember, together
@@ -129,7 +129,7 @@ class ClusterWatch:
         *,
         sweep: Sweep,
         swept: SweptClusters,
-        tell: Callable[[Sequence[News]], None],
+        tell: Callable[[Sequence[EventNews]], None],
         say: Callable[[str], None],
         store: Store | None = None,
     ) -> None:
@@ -178,7 +178,7 @@ class ClusterWatch:
         new_id = self._memory.cluster_id != found.cluster_id
         self._stuck = stuck_since(found, {} if new_id else self._stuck)
         left = None if self._seeded or stored is None else self._in_scope(stored)
-        self._memory, news = remember(self._memory, self.name, found, left)
+        self._memory, news, events = remember(self._memory, self.name, found, left)
         if stored is not None:
             self._seeded = True
             self._said.pop("store", None)
@@ -194,8 +194,8 @@ class ClusterWatch:
             writes=dict(self._writes),
         )
         self._report(found, news)
-        if news:
-            self._tell(news)
+        if events:
+            self._tell(events)
         if self._store is not None:
             self._write(self._store, found)
 

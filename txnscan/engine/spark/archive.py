@@ -1,8 +1,8 @@
-"""Class data archives: what one JVM has loaded and checked, mapped into the next (JEP 350).
+"""Class data archives: the loaded and checked classes of a JVM, to be mapped into later JVMs (JEP 350).
 
-Half of a broker's start, and a fifth of a cold sweep through Spark, is loading classes. An archive belongs to one Java
-and one list of jars, and has digests of both in its name; a JVM that it does not fit goes on without it. An archive is
-complete or not there at all: it is written beside its place, and then renamed.
+Loading classes takes half of a broker's start, and a fifth of a cold sweep through Spark. An archive belongs to a Java
+and a list of jars, and its file name contains digests of both. If an archive does not fit a JVM, the JVM continues
+without it. An archive is complete or absent: it is written under a temporary name and then renamed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from txnscan.engine.spark.java import JavaError, cache_directory
 
-# A JVM warns where its build is another than the archive's, which is nothing to act on.
+# A JVM warns if its build differs from the archive's build. The user need not act on that warning.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The archive of what this Java loads from these jars. name: what is run, for people."""
+    """The archive of the classes that this Java loads from these jars. name: of the program, for people."""
 
     name: str
     java: Path
@@ -30,7 +30,7 @@ class Archive:
 
     @property
     def file(self) -> Path | None:
-        """Where it is; None where it has not been made, or is cut short: a JVM would crash on such a file."""
+        """The file of the archive, if it exists and is complete. A JVM would crash on a truncated file."""
         for found in cache_directory().glob(f"{self._name}-*.jsa"):
             if found.stem.endswith(f"-{found.stat().st_size}"):
                 return found
@@ -38,15 +38,15 @@ class Archive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options with which a JVM uses it; none where it has not been made."""
+        """The options with which a JVM uses the archive. Empty if there is no archive."""
         found = self.file
         return (f"-XX:SharedArchiveFile={found}", *_QUIET) if found is not None else ()
 
     def make(self, train: Callable[[Sequence[str]], bool]) -> Path:
-        """Makes it, and removes those of the same Java and jars as they were before.
+        """Makes the archive, and removes older archives of the same Java and jars.
 
-        train: starts a JVM with these options, lets it do what it is there for, and waits for its end; returns whether
-        that went well. Raises JavaError.
+        train: starts a JVM with these options, lets it do its normal work, and waits for its end. Returns whether it
+        succeeded. Raises JavaError.
         """
         cache = cache_directory()
         try:
@@ -73,7 +73,7 @@ class Archive:
 
 
 def _changes(java: Path, jars: Sequence[Path]) -> list[str]:
-    """What a JVM compares before it uses an archive: its own build, and each jar's time and size."""
+    """The data that a JVM compares before it uses an archive: its own build, and each jar's time and size."""
     release = java.resolve().parents[1] / "release"
     own = release.read_text("utf-8", "replace") if release.is_file() else ""
     return [own, *(f"{found.st_size} {found.st_mtime_ns}" for found in map(os.stat, jars))]

@@ -1,10 +1,10 @@
 """Spark executors: `mapInArrow`, the DataFrame form of mapPartitions that Spark Connect and Databricks also have.
 
-A task works through several lanes at once, in threads: reading is mostly waiting, and starting a task costs as much as
-reading a thousand partitions. There are as many tasks as run at once: one that waits for a slow broker must not keep
-others from starting. A lane stays within one task, so that its batches are read one after another. Work is sent with
-the task's function and rows come back as Arrow, before the call returns. Spark may run a task twice, which does not
-harm reads.
+A task reads several lanes at once, in threads, because reading is mostly waiting, and starting a task costs as much as
+reading a thousand partitions. The number of tasks is the number that run at once, so that a task that waits for a slow
+broker does not keep others from starting. A lane stays in one task, so that its batches are read one after another. The
+work is sent with the task's function. All rows come back as Arrow before the call returns. Spark may run a task twice,
+which does no harm to reads.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from txnscan.verdict.rules import judge_observation
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# The fewest rows that leave an executor in one record batch, except for the last one.
+# The minimum number of rows in a record batch that an executor sends, except for the last batch.
 _ROWS_TOGETHER = 1_000
 _POLL_S = 0.5
-# How long the process waits at its end for Python to have started on the executors.
+# How long the process waits at its end until Python has started on the executors.
 _START_S = 10
-# Where a Connect session does not say how many tasks run at once.
+# The number of tasks that run at once, if a Connect session does not report it.
 _PARALLELISM = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """The left side of the join: an observation, by the producer id that it is joined on."""
+    """The left side of the join: an observation, with the producer id as the key."""
 
     producer_id: int
     observation: Observation
@@ -96,30 +96,30 @@ class SparkEngine:
             return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
 
     def start_workers(self) -> None:
-        """Starts Python on the executors, without waiting for it. It takes seconds the first time, in which the driver
-        has other things to do. A read that comes before it is done waits no longer than without this.
+        """Starts Python on the executors, without waiting for it. The first start takes seconds, in which the driver
+        does other work. A read that begins during the start waits no longer than without this call.
         """
 
         def start() -> None:
-            # An error here comes again in the first read, and is reported there.
+            # An error here occurs again in the first read, which reports it.
             with suppress(Exception):
                 no_work = dealt([[]] * self._parallelism, self._parallelism)
                 self._spread(_never, no_work, WideRow).toArrow()
             atexit.unregister(starting.join)
 
         starting = threading.Thread(target=inheriting(self._spark, start), name="txnscan-start", daemon=True)
-        # A command that fails at once must not stop Spark during this start, which would be logged as another error.
+        # If a command fails at once, it must not stop Spark during this start: Spark would log another error.
         atexit.register(starting.join, _START_S)
         starting.start()
 
     def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
-        """The rows of all this work, one task for each piece of it."""
+        """The rows of all this work, with one task for each piece of work."""
         numbers = self._spark.range(0, len(work), 1, len(work))
         return numbers.mapInArrow(_read_work(read, work, row_type), spark_schema(row_type))
 
     @property
     def _parallelism(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
         try:
             return self._spark.sparkContext.defaultParallelism
         except PySparkException:  # Spark Connect: the session has no context
@@ -161,7 +161,7 @@ class SparkEngine:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What is read on its own, such as the files of a replica, as a lane of its own."""
+    """An input that is read on its own, as its own lane, such as the files of a replica."""
 
     lane: int
     size: int
@@ -170,7 +170,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read from it, pickled, with its place among the others."""
+    """The pickled result of reading an input, with the input's number."""
 
     number: int
     result: bytes
@@ -179,8 +179,8 @@ class _Read:
 def spread_files(
     spark: SparkSession, on_progress: OnProgress
 ) -> Callable[[Callable[[Item], Result], Sequence[Item], Sequence[int]], Iterator[tuple[int, Result]]]:
-    """Calls a function on each of some files on the executors of a session, which must find them at the same paths.
-    What it returns is `offline.reading.Spread`. Every result is in the driver before the first is returned.
+    """Calls a function on each of some files on the executors of a session, which must see them at the same paths. The
+    return value is an `offline.reading.Spread`. Every result is in the driver before the first result is returned.
     """
     engine = SparkEngine(spark)
 
@@ -199,10 +199,10 @@ def spread_files(
 
 
 def dealt(queues: Sequence[Sequence[Batch]], tasks: int) -> tuple[bytes, ...]:
-    """The lanes of each task, pickled, so that a task decodes its own alone.
+    """The lanes of each task, pickled, so that a task decodes only its own lanes.
 
-    The longest are dealt first, and start first. Lanes of one leader go to different tasks, so that no executor has all
-    of a large broker.
+    The longest lanes are dealt first, and start first. Lanes of one leader go to different tasks, so that no executor
+    has all lanes of a large broker.
     """
     longest_first = sorted(queues, key=lambda queue: -sum(batch.size for batch in queue))
     hands = [longest_first[task::tasks] for task in range(min(tasks, len(queues)))]
@@ -226,7 +226,7 @@ def _read_work(
 
 
 def _together(lanes: Iterable[list[Row]]) -> Iterator[list[Row]]:
-    """The rows of several lanes: a record batch costs a millisecond on its way, and most lanes find a row or two."""
+    """The rows of several lanes. A record batch costs a millisecond to send, and most lanes have a row or two."""
     rows: list[Row] = []
     for found in lanes:
         rows += found
@@ -249,7 +249,7 @@ def _judge_batches(context: Context) -> Callable[[Iterator[pa.RecordBatch]], Ite
 
 @contextmanager
 def _with_remedy() -> Iterator[None]:
-    """Where the executors' Python is the cause, adds a sentence that says so below Spark's trace of a hundred lines."""
+    """If the executors' Python is the cause of an error, adds a sentence about it below Spark's trace of 100 lines."""
     try:
         yield
     except Exception as error:
@@ -265,7 +265,7 @@ def _unwatched() -> Iterator[None]:
 
 @contextmanager
 def _polled(report: Callable[[], None]) -> Iterator[None]:
-    """Calls `report` now and then from another thread, until the block ends."""
+    """Calls `report` periodically from another thread, until the block ends."""
     finished = threading.Event()
 
     def poll() -> None:

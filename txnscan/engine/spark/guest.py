@@ -1,8 +1,8 @@
-"""A Spark session of txnscan's own beside the user's, in the same application.
+"""A Spark session of txnscan's own beside the user's session, in the same application.
 
-A session that is not ours is left as it is. Spark's defaults suit large data: 50 tasks look through the log of a small
-table, and each query is compiled to Java, which takes longer than running it. A copy of the user's session has all that
-the user has set, and these settings besides.
+The user's session is not changed. Spark's defaults suit large data: 50 tasks search the log of a small table, and each
+query is compiled to Java, which takes longer than running it. A copy of the user's session has all settings of the
+user, and also these settings.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-# Queries over some hundred rows. One partition holds a snapshot of a table's log, and joins need few. What is merged
-# comes from this process and is the same each time, so Delta need not keep a copy of it. Where the machine's own time
-# zone is another than UTC, Delta goes through a table's whole log again after each commit, for dates before 1883.
+# For queries over some hundred rows. A snapshot of a table's log fits in one partition, and joins need few partitions.
+# The source of a merge is in this process and the same each time, so Delta need not keep a copy of it. If the machine's
+# time zone is not UTC, Delta reads a table's whole log again after each commit, for dates before 1883.
 SMALL_QUERIES: Mapping[str, str] = MappingProxyType(
     {
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -28,20 +28,20 @@ SMALL_QUERIES: Mapping[str, str] = MappingProxyType(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # Else Spark warns that it shortens the text of a plan.
+        # Otherwise Spark warns that it shortens the text of a plan.
         "spark.sql.debug.maxToStringFields": "1000",
     }
 )
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """A copy of a session, with settings for small queries. The session itself where Spark cannot copy it, as Spark
-    Connect; a setting that this Spark does not know or allow is left out.
+    """A copy of a session, with settings for small queries. The session itself if Spark cannot copy it, as in Spark
+    Connect. Settings that this Spark does not know or allow are left out.
     """
     try:
         own = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     except Exception:
-        # Py4J and Spark Connect fail in many ways where there is no such method.
+        # If the method is missing, Py4J and Spark Connect fail in many ways.
         return spark
     for name, value in SMALL_QUERIES.items():
         try:
@@ -56,7 +56,7 @@ _activating = threading.Lock()
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """The rows as a DataFrame. PySpark makes its session the active one, and the user's code would find this copy."""
+    """The rows as a DataFrame. PySpark makes its session the active session, and user code would then see this copy."""
     with _activating, _active_session_restored(spark):
         return spark.createDataFrame(rows)
 
@@ -68,7 +68,7 @@ def _active_session_restored(spark: SparkSession) -> Iterator[None]:
         in_java = kind._get_j_spark_session_class(spark._jvm)
         python, java = kind._activeSession, in_java.getActiveSession()
     except Exception:
-        # Spark Connect has its own.
+        # Spark Connect has its own active session.
         yield
         return
     try:

@@ -1,10 +1,10 @@
-"""Finding a Java that Spark and Kafka run on, and what needs one: jars from the Maven repositories that Ivy knows.
+"""Find a Java for Spark and Kafka, and download jars from the Maven repositories that Ivy knows.
 
-Jars are fetched once, through the Ivy that PySpark ships, and kept in the user's cache directory. A directory there is
-complete or not there at all: jars are retrieved into a temporary directory beside it, which is then renamed. Two
-processes at once fetch twice and keep one; an interrupted fetch leaves nothing that is used.
+Jars are downloaded once, with the Ivy that PySpark ships, into the user's cache directory. A directory of jars is
+complete or absent: jars are downloaded into a temporary directory beside it, which is then renamed. Two processes at
+once download twice and keep one copy. An interrupted download leaves no directory that is used later.
 
-Each jar has a pinned SHA-256 (`engine/pins.py`). It is checked after the download, and again once in each process that
+Each jar has a pinned SHA-256 (`engine/spark/pins.py`). It is checked after the download, and once in each process that
 uses the jar.
 """
 
@@ -25,7 +25,7 @@ from txnscan.engine.spark.pins import Mismatch, differences, pins
 from txnscan.errors import TxnscanError
 
 JAVA_VERSION_MIN = 17
-# An Ivy settings file of the user's own, for machines that reach only a mirror.
+# The user's own Ivy settings file, for machines that reach only a mirror.
 IVY_SETTINGS_VARIABLE = "TXNSCAN_IVY_SETTINGS"
 _VERSION = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
 _ANSWER_S = 30
@@ -33,11 +33,11 @@ _FETCH_S_MAX = 900
 
 
 class JavaError(TxnscanError):
-    """There is no Java to use, or jars cannot be had. The message is for users: why, and what to do."""
+    """There is no usable Java, or jars cannot be downloaded. The message gives users the reason and the remedy."""
 
 
 def find_java() -> Path:
-    """The `java` of JAVA_HOME, or else of PATH. Raises JavaError when there is none that is new enough."""
+    """The `java` of JAVA_HOME, or else of PATH. Raises JavaError if it is missing or too old."""
     found = named_java()
     if found is None:
         home = os.environ.get("JAVA_HOME")
@@ -55,13 +55,13 @@ def find_java() -> Path:
 
 
 def named_java() -> str | None:
-    """The `java` that the environment names, of whatever version."""
+    """The `java` that the environment names, of any version."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
 def major_version(executable: str) -> int | None:
-    """Java's version, such as 17; None where it does not say."""
+    """Java's version, such as 17, if it reports one."""
     try:
         ran = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -72,7 +72,7 @@ def major_version(executable: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A module by its Maven coordinates; alone, or with everything it depends on."""
+    """A module by its Maven coordinates. alone: without its dependencies."""
 
     organisation: str
     name: str
@@ -86,14 +86,14 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that belong together: the name of their directory in the cache, and what to call them to users."""
+    """Jars that belong together. name: of their directory in the cache. title: their name for users."""
 
     name: str
     title: str
     jars: Sequence[Jar]
 
 
-# PySpark 4.2 has all that these depend on.
+# PySpark 4.2 has all other dependencies of these jars.
 DELTA = JarSet(
     "delta-4.4.0-spark-4.2",
     "Delta Lake 4.4.0 (13 MB, once)",
@@ -110,10 +110,10 @@ DELTA = JarSet(
 def jar_directory(
     wanted: JarSet, *, ivy_cache: Path | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """A directory with the jars of the set, fetched when it is not in the cache yet.
+    """A directory with the jars of the set. They are downloaded if they are not in the cache yet.
 
-    ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
-    say: called with a sentence before a fetch. Raises JavaError, also where a jar is not the pinned one.
+    ivy_cache: an Ivy cache to read and fill, instead of a temporary cache. say: called with a sentence before a
+    download. Raises JavaError, also if a jar differs from its pin.
     """
     cache = cache_directory()
     kept = cache / wanted.name
@@ -140,8 +140,8 @@ def jar_directory(
 
 
 def is_fetched(wanted: JarSet) -> bool:
-    """Whether the jars are in the cache, so that nothing need be downloaded. Raises JavaError where a jar there is not
-    the pinned one.
+    """Whether the jars are in the cache, so that no download is needed. Raises JavaError if a jar there differs from
+    its pin.
     """
     try:
         kept = cache_directory() / wanted.name
@@ -154,7 +154,7 @@ def is_fetched(wanted: JarSet) -> bool:
 
 
 def cache_directory() -> Path:
-    """Where jars and archives are kept. Raises JavaError for a user without a home directory."""
+    """The directory of jars and archives. Raises JavaError for a user without a home directory."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnscan"
     except RuntimeError:
@@ -162,8 +162,8 @@ def cache_directory() -> Path:
 
 
 def pyspark_jars() -> list[Path]:
-    """The jars inside PySpark, by name; none where it is not installed."""
-    # Found without importing PySpark, which takes a second.
+    """The jars inside PySpark, sorted by name. Empty if PySpark is not installed."""
+    # Found without importing PySpark, because the import takes a second.
     spec = importlib.util.find_spec("pyspark")
     locations = (spec.submodule_search_locations or ()) if spec else ()
     return [jar for location in locations for jar in sorted(Path(location, "jars").glob("*.jar"))]
@@ -171,7 +171,7 @@ def pyspark_jars() -> list[Path]:
 
 def ivy_jar() -> Path:
     """The Ivy inside PySpark. Raises JavaError."""
-    # With SPARK_HOME, PySpark may be the one in its zip file, which holds no jars.
+    # With SPARK_HOME, PySpark may come from its zip file, which has no jars.
     home = os.environ.get("SPARK_HOME")
     of_home = sorted(Path(home, "jars").glob("*.jar")) if home else []
     for jar in pyspark_jars() + of_home:
@@ -193,12 +193,12 @@ def _ivy_module(wanted: JarSet) -> str:
 
 
 def retrieve(executable: Path, ivy: Path, wanted: JarSet, work: Path, ivy_cache: Path, log: Path) -> None:
-    """Retrieves all jars into `work`/jars, unchecked. What Ivy says goes to `log`, which is removed when all went well.
-    Raises JavaError.
+    """Downloads all jars into `work`/jars, without checks. The output of Ivy goes to `log`, which is removed after
+    success. Raises JavaError.
     """
     module = work / "ivy.xml"
     module.write_text(_ivy_module(wanted), "utf-8")
-    # Ivy's own directory under the home directory has no locks, so that two processes could spoil it: not used.
+    # Ivy's own directory in the home directory is not used: it has no locks, so two processes could damage it.
     command = [str(executable), f"-Divy.default.ivy.user.dir={work / 'user'}", "-jar", str(ivy)]
     if settings := os.environ.get(IVY_SETTINGS_VARIABLE):
         command += ["-settings", settings]
@@ -230,7 +230,7 @@ _MISMATCHES = {
 
 
 def _mismatch(directory: Path, name: str, title: str) -> str | None:
-    """The first file of the directory that is not as pinned, and why; None where all are."""
+    """The first file of the directory that differs from its pin, and the reason, if there is such a file."""
     found = differences(directory, pins().get(name, {}))
     if not found:
         return None
@@ -238,7 +238,7 @@ def _mismatch(directory: Path, name: str, title: str) -> str | None:
     return f"{found[0].file} {_MISMATCHES[found[0].mismatch].format(title=title.split(' (')[0])}{others}"
 
 
-# An exception is not cached: a directory that was repaired is checked again.
+# Exceptions are not cached, so a repaired directory is checked again.
 @functools.cache
 def _check_kept(kept: Path, title: str) -> None:
     if (why := _mismatch(kept, kept.name, title)) is not None:
@@ -257,13 +257,13 @@ def _keep(jars: Path, kept: Path) -> None:
     try:
         jars.rename(kept)
     except OSError:
-        # Another process was first; its jars are as good.
+        # Another process was first. Its jars are just as good.
         if not kept.is_dir():
             raise
 
 
 def main() -> None:
-    """Prints Delta's jars as spark-submit's --jars wants them."""
+    """Prints Delta's jars in the format of spark-submit's --jars."""
     import sys
 
     try:

@@ -1,7 +1,7 @@
-"""How the Spark jobs of a sweep appear in the user's application: `txnscan CLUSTER: STAGE`, in the user's job group.
+"""The description of a sweep's Spark jobs in the user's application: `txnscan CLUSTER: STAGE`, in the user's job group.
 
-Spark keeps description, job group and scheduler pool for each thread. A sweep describes the jobs of the thread that
-called it, and of the threads that it starts, and restores the user's own description at its end. Spark Connect has no
+Spark has a description, a job group and a scheduler pool for each thread. A sweep describes the jobs of the thread that
+called it, and of the threads that it starts. It restores the user's own description at its end. Spark Connect has no
 descriptions.
 """
 
@@ -27,10 +27,10 @@ _DESCRIPTION = "spark.job.description"
 
 @contextmanager
 def described(spark: SparkSession | None, name: str, progress: Progress) -> Iterator[Progress]:
-    """Gives a progress callback that names the stage under way in the description of jobs, and passes each call on.
+    """Returns a progress callback that puts the current stage into the description of jobs, and passes each call on.
 
-    name: of the cluster. Restores the description of the calling thread at the end. Without a session the callback is
-    the same.
+    name: of the cluster. Restores the description of the calling thread at the end. Without a session, the callback is
+    `progress` itself.
     """
     context = _context(spark)
     if context is None:
@@ -41,7 +41,7 @@ def described(spark: SparkSession | None, name: str, progress: Progress) -> Iter
 
     def describe(stage: str) -> None:
         nonlocal last
-        # Progress is reported by other threads as well.
+        # Other threads report progress, too.
         if stage != last and threading.get_ident() == caller:
             last = stage
             _set(context, f"txnscan {printable(name)}: {stage}")
@@ -59,7 +59,7 @@ def described(spark: SparkSession | None, name: str, progress: Progress) -> Iter
 
 
 def inheriting(spark: SparkSession | None, call: Callable[Given, Answer]) -> Callable[Given, Answer]:
-    """The call for another thread: its jobs have the group, the description, the pool and the tags of this thread's."""
+    """The call for another thread. Its jobs have the group, the description, the pool and the tags of this thread."""
     if spark is None:
         return call
     from pyspark import inheritable_thread_target
@@ -67,12 +67,12 @@ def inheriting(spark: SparkSession | None, call: Callable[Given, Answer]) -> Cal
     try:
         return cast("Callable[Given, Answer]", inheritable_thread_target(spark)(call))
     except Exception:
-        # A guest has no right to them in every session, and sweeps all the same.
+        # In some sessions a guest may not inherit them. The sweep works without them.
         return call
 
 
 def _context(spark: SparkSession | None) -> SparkContext | None:
-    """The context of a session that has one, and lets this thread describe its jobs."""
+    """The context of a session, if it has a context and lets this thread describe its jobs."""
     if spark is None:
         return None
     try:

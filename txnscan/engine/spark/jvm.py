@@ -1,7 +1,7 @@
-"""The JVM that a Spark session starts for itself: whether its master can be reached at all, and what the JVM prints.
+"""The JVM that a Spark session starts for itself: a test that its master is reachable, and the output of the JVM.
 
 PySpark lets its JVM write to this process's stdout and stderr, over progress and into JSON. Here both go through a
-pipe: lines that matter are passed on, one at a time, and lines that every JVM prints are not.
+pipe. Relevant lines are passed on, one at a time. Lines that every JVM prints are dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What a JVM and Spark print at every start, or because options are set.
+# Lines that a JVM and Spark print at every start, or because of options.
 _NOISE = re.compile(
     r"WARNING: Using incubator modules|Setting default log level to|To adjust logging level use sc\.setLogLevel"
     r"|Picked up _?JAVA_|NOTE: Picked up"
-    # Traces, whose first line says what they are about.
+    # Stack traces: their first line has the message.
     r"|^\s+at [\w.$/]+\(|^\s*\.\.\. \d+ more|^Caused by: "
 )
 _REASON = re.compile(r"(?:Exception|Error)\b.*?: (?P<why>.+)|^Error: (?P<error>.+)")
@@ -34,17 +34,17 @@ _MASTER = re.compile(
 
 
 class JvmFailed(Exception):
-    """The JVM ended before Spark started; the message is the reason that it gave, or empty."""
+    """The JVM ended before Spark started. The message is the reason that it gave, or empty."""
 
 
 def is_master(text: str) -> bool:
-    """Whether Spark has masters of this form."""
+    """Whether the text has the form of a Spark master."""
     return _MASTER.fullmatch(text) is not None
 
 
 def unreachable(master: str) -> str | None:
-    """Why no standalone master of `spark://host:port,...` can be connected to; None where one can be, and for other
-    masters.
+    """Why no standalone master of `spark://host:port,...` accepts a connection. None if a master accepts it, and for
+    other kinds of masters.
 
     Spark itself tries for a minute, and then reports that all masters are unresponsive.
     """
@@ -72,10 +72,9 @@ def _why(error: Exception) -> str:
 def start_jvm(heard: Callable[[str], None]) -> None:
     """Starts the JVM that the next session uses, with the options in PYSPARK_SUBMIT_ARGS.
 
-    heard: called with each line that matters, once the JVM has started; where it does not start, the reason is in the
-    error.
+    heard: called with each relevant line after the JVM has started. If it does not start, the error has the reason.
 
-    Does nothing where this process has one already. Raises JvmFailed.
+    Does nothing if this process already has a JVM. Raises JvmFailed.
     """
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
@@ -95,12 +94,12 @@ def start_jvm(heard: Callable[[str], None]) -> None:
         listening.join(_CONNECT_S_MAX)
         raise JvmFailed(reason(said)) from None
     os.close(writer)
-    # What a session does itself, except that it cannot redirect stdout and stderr.
+    # A session does the same, but it cannot redirect stdout and stderr.
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def end_jvm() -> None:
-    """Ends the JVM of this process's sessions in good order, and waits for its end. No session works after that."""
+    """Shuts down the JVM of this process's sessions, and waits for its end. No session works after that."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -112,7 +111,7 @@ def end_jvm() -> None:
 
 @contextmanager
 def same_interrupts() -> Iterator[None]:
-    """Restores the handler of Ctrl-C at the end: a new SparkContext puts one of its own in its place."""
+    """Restores the handler of Ctrl-C at the end, because a new SparkContext replaces it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -124,8 +123,8 @@ def same_interrupts() -> Iterator[None]:
 
 
 def _launched(writer: int) -> Any:
-    """PySpark's gateway to a new JVM. If the start is interrupted, the JVM is killed: it does not notice yet when this
-    process ends, and would run for ever.
+    """PySpark's gateway to a new JVM. If the start is interrupted, the JVM is killed. At that time it does not yet
+    notice the end of this process, and would run for ever.
     """
     from pyspark import SparkConf, java_gateway
 
@@ -148,7 +147,7 @@ def _launched(writer: int) -> Any:
 
 
 def reason(said: deque[str]) -> str:
-    """What went wrong, from the lines that a JVM wrote."""
+    """The reason for a failure, from the output of a JVM."""
     for line in reversed(said):
         if found := _REASON.search(line):
             return (found["why"] or found["error"]).strip().rstrip(".")

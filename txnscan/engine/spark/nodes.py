@@ -1,10 +1,10 @@
-"""What the machines of executors need: Python with pyspark, pandas and pyarrow, of the driver's minor version. All else
-that a task imports is sent to them: this package, without the demo and the simulator, and kafka-python, which is pure
-Python.
+"""The requirements on the machines of executors: Python with pyspark, pandas and pyarrow, of the driver's minor
+version. All other imports of a task are sent to them: this package and kafka-python, which is pure Python, without the
+folders in `NOT_SENT`.
 
-They are sent with the session, and so in the same way on every cluster manager: `SparkContext.addPyFile`, or
-`addArtifacts` on Spark Connect. On an executor they come before packages of the same name. Where executors are this
-machine's own processes with this very Python (`local[*]`), nothing is sent.
+They are sent with the session, in the same way on every cluster manager: `SparkContext.addPyFile`, or `addArtifacts` on
+Spark Connect. On an executor they take precedence over packages of the same name. If executors are processes on this
+machine with this very Python (`local[*]`), no files are sent.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from txnscan.version import __version__
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# local, local[4], local[*, 2]; local-cluster has executors of its own.
+# local, local[4], local[*, 2]. local-cluster has its own executors.
 _IN_ONE_JVM = re.compile(r"local(\[|$)")
 # Folders that no task imports.
 NOT_SENT = {
     "txnscan": {"cli", "demo", "report", "resolve", "watch"},
     "kafka": {"benchmarks", "cli"},
 }
-# The earliest time in a zip file. With one time for all, equal files make equal archives.
+# The earliest time in a zip file. With the same time for all files, equal files make equal archives.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 _PYTHON_MIN = (3, 11)
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: ([\d.]+) than that in driver")
-# In the trace of a Python too old to get as far as comparing: the path of its library.
+# The path of the Python library, in the trace of a Python that is too old to compare versions.
 _LIBRARY = re.compile(r'File "[^"]*/python(3\.\d+)/')
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
 _NO_MODULE = re.compile(
@@ -51,12 +51,12 @@ _NAME_ONE = "with pyspark, pandas and pyarrow, in PYSPARK_PYTHON"
 
 
 def in_one_jvm(master: str) -> bool:
-    """Whether with this master the driver's JVM is the executor, too."""
+    """Whether, with this master, the driver's JVM is also the executor."""
     return _IN_ONE_JVM.match(master) is not None
 
 
 def send_packages(spark: SparkSession) -> None:
-    """Sends what tasks import to the session's executors, once; a task that is defined afterwards has it."""
+    """Sends the imports of tasks to the session's executors, once. Tasks that are defined later can use them."""
     from pyspark.errors import PySparkException
 
     try:
@@ -70,7 +70,7 @@ def send_packages(spark: SparkSession) -> None:
     if sent is None or any(Path(file).name == sent.name for file in context.listFiles):
         return
     context.addPyFile(str(sent))
-    # PySpark adds the archive to the driver's path too, where everything is installed already.
+    # PySpark also adds the archive to the driver's path, where all packages are installed already.
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != sent.name]
 
 
@@ -78,15 +78,15 @@ def _send_by_connect(spark: SparkSession) -> None:
     sent = archive()
     if sent is None:
         return
-    # A server that takes no files may have the packages installed. Where not, the first task says what is missing.
+    # A server that accepts no files may have the packages installed. If not, the first task reports a missing package.
     with suppress(Exception):
         spark.addArtifacts(str(sent), pyfile=True)
 
 
 @cache
 def archive() -> Path | None:
-    """A zip file of what tasks import, named after its contents, that is there until the process ends; None where this
-    package is itself imported from a zip file: whoever sent that to the driver has sent it to the executors.
+    """A zip file of the imports of tasks, named after its contents. It exists until the process ends. None if this
+    package itself was imported from a zip file: then the executors already have that file.
     """
     files = list(_files())
     if not files:
@@ -96,17 +96,17 @@ def archive() -> Path | None:
         for name, file in files:
             info = zipfile.ZipInfo(name, _TIME)
             target.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=1)
-    # A session may outlive this version of the package, and an executor refuses another file under a name it has.
+    # A session may outlive this version of the package, and an executor refuses a different file under the same name.
     digest = hashlib.sha256(packed.getvalue()).hexdigest()[:12]
     kept = own_directory() / f"txnscan-{__version__}-{digest}.zip"
-    # Sweeps of several threads may come here at once.
+    # Sweeps in several threads may run this at once.
     written = kept.with_suffix(f".{threading.get_ident()}")
     written.write_bytes(packed.getvalue())
     return written.replace(kept)
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """What tasks import, by name in the archive."""
+    """The files that tasks import, by name in the archive."""
     for package, left_out in NOT_SENT.items():
         spec = importlib.util.find_spec(package)
         for location in (spec.submodule_search_locations or ()) if spec else ():
@@ -120,8 +120,8 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 def remedy(said: str) -> str | None:
-    """What is wrong with the executors' Python, and what to do about it, in one sentence; None where the error is about
-    something else. said: the text of Spark's error.
+    """The problem with the executors' Python, and the remedy, in one sentence. None if the error has another cause.
+    said: the text of Spark's error.
     """
     there = _python_there(said)
     if there is not None:
@@ -146,7 +146,7 @@ def remedy(said: str) -> str | None:
 
 
 def _python_there(said: str) -> str | None:
-    """The version of the executors' Python, where that is what is wrong."""
+    """The version of the executors' Python, if that version is the problem."""
     if other := _OTHER_PYTHON.search(said):
         return other[1]
     return min((found for found in _LIBRARY.findall(said) if _version(found) < _PYTHON_MIN), key=_version, default=None)

@@ -1,10 +1,10 @@
-"""The SHA-256 of every jar that is downloaded, and the files of a directory that do not match.
+"""The pinned SHA-256 of every downloaded jar, and the files of a directory that differ from their pins.
 
-`jars.sha256` has the format of `sha256sum`, whose `--check` gives the same answer in the cache directory. `make pins`
-renews the file.
+`jars.sha256` has the format of `sha256sum`, and `sha256sum --check` in the cache directory gives the same result. `make
+pins` renews the file.
 
-Every process computes the hashes anew: a stamp in the same directory would be as easy to change as a jar. Kafka's 45 MB
-take 45 ms, and Delta's 13 MB take 12 ms.
+Every process computes the hashes again: a stamp file in the same directory would be as easy to change as a jar. Kafka's
+45 MB take 45 ms, and Delta's 13 MB take 12 ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PINS = Path(__file__).with_name("jars.sha256")
 
 
 class Mismatch(Enum):
-    """How a file differs from the pinned ones."""
+    """How a file differs from the pinned files."""
 
     CHANGED = "changed"
     MISSING = "missing"

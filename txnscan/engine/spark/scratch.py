@@ -1,4 +1,4 @@
-"""A directory of this process's own."""
+"""A temporary directory of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark session for the command line: the running one, else a local one with the settings of `conf/`."""
+"""A Spark session for the command line: the running session, or else a local session with the settings of `conf/`."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _WAREHOUSE = "spark.sql.warehouse.dir"
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Where PySpark looks for options of the JVM that it starts.
+# PySpark reads the options of its JVM from this variable.
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
-# A sweep's JVM lives for seconds: compiling its code well takes longer than running it. One run of five sweeps each, on
-# two cores that had other work: the first sweep in 19 s instead of 41 s, later ones in 5-7 s instead of 7-15 s. And it
-# loads 27,000 classes at once, which need not be looked through for garbage: 13 % of a cold sweep.
+# A sweep's JVM lives for seconds, so optimising its code takes longer than running it. Measured with five sweeps on two
+# busy cores: the first sweep takes 19 s instead of 41 s, later sweeps 5-7 s instead of 7-15 s. A sweep also loads
+# 27,000 classes at once. Without a garbage collection during that, a cold sweep takes 13 % less time.
 _FOR_SECONDS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=300m"
 
-# Java looks for a class in one jar after another, of which PySpark has 276, by name. Most classes of a sweep come from
-# these: searched first, they take a tenth off a process that only opens a session and appends a row.
+# Java searches the jars for a class one after another, by name, and PySpark has 276 jars. Most classes of a sweep come
+# from these jars. If they are searched first, a process that only opens a session and appends a row takes a tenth less.
 _SEARCHED_FIRST = (
     "spark-catalyst_",
     "spark-core_",
@@ -55,7 +55,7 @@ _SEARCHED_FIRST = (
 
 
 class SparkUnavailable(TxnscanError):
-    """There can be no Spark session; the message is one sentence that says what to do."""
+    """No Spark session is possible. The message is one sentence with the remedy."""
 
 
 def conf_directory() -> Path:
@@ -70,9 +70,9 @@ def spark_defaults() -> dict[str, str]:
 
 
 def local_settings(master: str, say: Callable[[str], None] = lambda _: None) -> dict[str, str]:
-    """What a session needs where no cluster provides it: the settings of conf/, Delta's jars and a quiet log.
+    """The settings of a session without a cluster: the settings of conf/, Delta's jars and a quiet log.
 
-    Raises JavaError when the jars cannot be had.
+    Raises JavaError if the jars cannot be downloaded.
     """
     delta = sorted(jar_directory(DELTA, say=say).glob("*.jar"))
     return {
@@ -95,12 +95,12 @@ def spark_archive(delta: Sequence[Path]) -> Archive:
 
 
 def _jars_of_spark() -> list[Path]:
-    """The jars of PySpark; none where those of another Spark are used, with which they must not be mixed."""
+    """The jars of PySpark. Empty if another Spark is used, because its jars must not be mixed with these."""
     return [] if "SPARK_HOME" in os.environ else pyspark_jars()
 
 
 def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
-    """The settings where the driver's JVM is the executor: no jar has to be sent to it, and its Python is this one."""
+    """The settings if the driver's JVM is the executor. No jar is sent to it, and it uses this Python."""
     jars = _jars_of_spark()
     first = [jar for name in _SEARCHED_FIRST for jar in jars if jar.name.startswith(name)]
     return {
@@ -110,8 +110,8 @@ def _in_one_jvm(delta: Sequence[Path]) -> dict[str, str]:
 
 
 def _warehouse() -> dict[str, str]:
-    """A temporary directory for Spark's default database. Spark makes one even where nothing is put there:
-    `spark-warehouse`, in the working directory. A directory that the site's own settings name is kept.
+    """A temporary directory for Spark's default database. Spark always makes such a directory, even without tables:
+    `spark-warehouse` in the working directory. If the site's own settings name a directory, it is kept.
     """
     home = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "/nonexistent"), "conf")
     with suppress(OSError):
@@ -128,12 +128,12 @@ def spark_session(
     say: Callable[[str], None] = lambda _: None,
     heard: Callable[[str], None] = lambda line: print(line, file=sys.stderr),  # noqa: T201
 ) -> SparkSession:
-    """The running session (Databricks, a notebook), else a new one: under spark-submit with the launcher's settings,
-    otherwise on `master`, MASTER of the environment, or `local[*]`, with `settings` over those of conf/, and
-    spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN over both.
+    """The running session (Databricks, a notebook), or else a new session. Under spark-submit the new session has the
+    launcher's settings. Otherwise it runs on `master`, MASTER of the environment, or `local[*]`; `settings` override
+    those of conf/, and spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN override both.
 
-    heard: called with each line that Spark's own process writes. Raises SparkUnavailable when PySpark or Java is
-    missing or Spark does not start, and ConfigError for an invalid master.
+    heard: called with each line that Spark's own process writes. Raises SparkUnavailable if PySpark or Java is missing
+    or Spark does not start, and ConfigError for an invalid master.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -149,7 +149,7 @@ def spark_session(
         find_java()
         chosen = _master(master)
         if chosen.startswith("local"):
-            # No other machine talks to a local driver, so it listens on the loopback address alone.
+            # No other machine connects to a local driver, so it listens only on the loopback address.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         _choose_python(chosen)
         return _started(builder, {**local_settings(chosen, say), **(settings or {}), "spark.master": chosen}, heard)
@@ -164,11 +164,11 @@ def spark_session(
 
 
 def _choose_python(master: str) -> None:
-    """Sets the Python of workers where they run on this machine. On others it is their own `python3`, or the one that
-    the user named.
+    """Sets the Python of workers that run on this machine. On other machines it is their own `python3`, or the Python
+    that the user named.
     """
     if in_one_jvm(master):
-        # Workers are forked from `engine/spark/daemon.py`, and not every Python that a user may name has this package.
+        # Workers are forked from `engine/spark/daemon.py`. Another Python that the user names may lack this package.
         os.environ["PYSPARK_PYTHON"] = sys.executable
     elif master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -178,7 +178,7 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: 
     from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
-        # A second session in this process: its JVM takes no more options.
+        # This process already has a session. Its JVM accepts no more options.
         for name, value in settings.items():
             builder = builder.config(name, value)
         with same_interrupts():
@@ -187,7 +187,7 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: 
         start_jvm(heard)
     with same_interrupts():
         spark = builder.getOrCreate()
-    # PySpark applies this setting only in programs that spark-submit starts.
+    # PySpark itself applies this setting only in programs that spark-submit starts.
     named = spark.sparkContext.getConf().get("spark.pyspark.python")
     if named is not None and not in_one_jvm(spark.sparkContext.master or ""):
         spark.sparkContext.pythonExec = named
@@ -195,8 +195,8 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str], heard: 
 
 
 def launch_arguments(settings: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """The words after `spark-submit` that start a session's JVM. The user's options come after the settings: of several
-    with one name the last counts.
+    """The words after `spark-submit` that start a session's JVM. The user's options come after the settings, because
+    the last option with the same name counts.
     """
     ours = shlex.join(word for name, value in settings.items() for word in ("--conf", f"{name}={value}"))
     theirs = environment.get("SPARK_SUBMIT_OPTS_TXNSCAN", "")
@@ -217,7 +217,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _master(master: str | None) -> str:
-    """The master to start on. Raises ConfigError where it is invalid, and SparkUnavailable where it does not answer."""
+    """The master to start on. Raises ConfigError if it is invalid, and SparkUnavailable if it does not answer."""
     option, chosen = ("MASTER", os.environ.get("MASTER") or "local[*]") if master is None else ("--master", master)
     if not is_master(chosen):
         masters = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
@@ -231,7 +231,7 @@ def _master(master: str | None) -> str:
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailable where PySpark is not installed."""
+    """Raises SparkUnavailable if PySpark is not installed."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -241,11 +241,11 @@ def require_pyspark() -> None:
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Whether Spark, or Py4J on its behalf, raised this."""
+    """Whether Spark, or Py4J on its behalf, raised this error."""
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
-# Errors in Spark's and Delta's own words, and what they mean here and what to do.
+# Errors in the words of Spark and Delta, with their meaning here and the remedy.
 _MEANS = (
     (
         r"REQUIRES_SINGLE_PART_NAMESPACE|CATALOG_NOT_FOUND|UnresolvedNamespace",
@@ -271,7 +271,7 @@ _SAID_MAX = 400
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error of Spark or Java says, without its trace and without the names of classes."""
+    """The message of an error of Spark or Java, without its trace and without names of classes."""
     if (sentence := remedy(str(error))) is not None:
         return sentence
     for pattern, meaning in _MEANS:
@@ -283,7 +283,7 @@ def in_one_line(error: BaseException) -> str:
 
 def _first_said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # What a Python worker raised is the last line of its traceback.
+    # The last line of a Python worker's traceback has the error that it raised.
     raised = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]
     if raised:
         return raised[-1]

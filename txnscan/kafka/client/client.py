@@ -1,14 +1,17 @@
 """Connections to brokers: one blocking `send(broker_id, request)` over kafka-python's connection manager.
 
-Each broker has a connection manager of its own, all on one I/O thread, for two reasons. kafka-python clamps every
-connection of a manager to the versions of the first broker it met, which in a mixed cluster would hide APIs that a
-newer broker has. And a broker that cannot be reached must cost one connection timeout, not one for each request:
-here it is marked, and later requests to it fail at once with the same error. A broker that answered before has a
-second try after a request timeout. `Patience` bounds the time that a broker keeps a client waiting. All requests and
-waits end at the deadline of the client's sweep (`Deadline`).
+Each broker has its own connection manager, all on one I/O thread, for two reasons:
+- kafka-python limits every connection of a manager to the versions of the first broker that it met. In a mixed cluster
+  that would hide APIs of newer brokers.
+- An unreachable broker must cost one connection timeout, not one for each request. Here it is marked, and later
+  requests to it fail at once with the same error. A broker that has answered before gets a second try after a request
+  timeout.
 
-One request at a time is in flight per broker and client; a broker's throttle time is waited out before the next.
-Sizes and times that a peer controls have ceilings (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
+`Patience` limits the time for which a broker keeps a client waiting. All requests and waits end at the deadline of the
+client's sweep (`Deadline`).
+
+One request at a time is in flight per broker and client. A client waits for a broker's throttle time before the next
+request. Sizes and times that a peer controls have limits (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
 """
 
 from __future__ import annotations
@@ -39,16 +42,16 @@ from txnscan.kafka.topology import Broker
 from txnscan.kafka.units import duration
 
 _LOG = logging.getLogger(__name__)
-# What the manager calls the single server that it is given.
+# The manager's name for the only server that it gets.
 _NODE = "bootstrap-0"
-# A request that the manager refuses because the connection is paused was not sent, and can wait this long.
+# If the connection is paused, the manager refuses a request without sending it. The request can wait this long.
 _PAUSE_S = 0.01
-# Kafka's quotas ask for a few seconds, a window of `quota.window.size.seconds` for each sample.
+# Kafka's quotas ask for pauses of a few seconds, a window of `quota.window.size.seconds` for each sample.
 THROTTLE_MS_MAX = 60_000
 _UNREACHED = (
     kafka_errors.KafkaConnectionError,
     kafka_errors.NodeNotReadyError,
-    # A listener without SASL, spoken to with it; and one that has other mechanisms.
+    # The client uses SASL, and the listener has no SASL; or the listener has other mechanisms.
     kafka_errors.IllegalSaslStateError,
     kafka_errors.UnsupportedSaslMechanismError,
 )
@@ -57,16 +60,16 @@ _FRAME_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sa
 
 
 class Send(Protocol):
-    """Sends one request to one broker and gives its answer, or raises RequestFailed."""
+    """Sends one request to one broker and returns its answer, or raises RequestFailed."""
 
     def __call__(self, broker_id: int, request: Any) -> Any: ...
 
 
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
-    """Connects as kafka-python does, but closes a socket that fails to connect. kafka-python leaves it open for the
-    garbage collector, one more at each request to a broker that is down.
+    """Connects as kafka-python does, but closes a socket that fails to connect. kafka-python leaves it to the garbage
+    collector, and so leaves another socket open at each request to a broker that is down.
 
-    kafka-python chooses how to connect by the scheme of the proxy's URL, so this has a URL of its own.
+    kafka-python chooses how to connect by the scheme of the proxy's URL, so this class has its own URL.
     """
 
     URL = "txnscan://no-proxy"
@@ -92,7 +95,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 class Client:
     """Sends requests to the brokers that it knows (`learn`).
 
-    resends: whether a request is sent again where a kept connection was lost; only for requests that only read.
+    resends: whether a request is sent again if a kept connection was lost; only for requests that change no data.
     deadline: requests and waits end at it, and later requests fail. Safe to use from many threads. Close it, or use it
     as a context manager.
     """
@@ -110,7 +113,7 @@ class Client:
         self.resends = resends
         self.deadline = deadline if deadline is not None else Deadline()
         for name in _FRAME_LOGGERS:
-            # At DEBUG they log what is sent, and SASL sends passwords.
+            # At DEBUG they log all sent bytes, and SASL sends passwords.
             logging.getLogger(name).setLevel(logging.INFO)
         self.settings = settings
         self._monotonic_s = monotonic_s
@@ -124,7 +127,7 @@ class Client:
         self.learn(brokers)
 
     def learn(self, brokers: Iterable[Broker]) -> None:
-        """Tells the client where brokers are. A broker that moved gets a new connection."""
+        """Gives the client the addresses of brokers. A broker with a new address gets a new connection."""
         with self._lock:
             for broker in brokers:
                 known = self._connections.get(broker.broker_id)
@@ -134,10 +137,10 @@ class Client:
                     self._connections[broker.broker_id] = _BrokerConnection(self, broker)
 
     def send(self, broker_id: int, request: Any) -> Any:
-        """The broker's answer to `request`, which must only read where this client resends.
+        """The broker's answer to `request`. If this client resends, the request must change no data.
 
-        Raises RequestFailed when the broker is unknown, cannot be reached, does not answer within the request
-        timeout, does not speak this API, or answers something that cannot be decoded.
+        Raises RequestFailed if the broker is unknown, cannot be reached, does not answer within the request timeout,
+        does not support this API, or sends an answer that cannot be decoded.
         """
         with self._lock:
             connection = self._connections.get(broker_id)
@@ -162,7 +165,7 @@ class Client:
 
 
 class _BrokerConnection:
-    """One broker, one request at a time."""
+    """The connection to one broker, for one request at a time."""
 
     def __init__(self, client: Client, broker: Broker) -> None:
         self.broker = broker
@@ -170,7 +173,7 @@ class _BrokerConnection:
         self._manager: Any = None
         self._turn = threading.Lock()
         self._dead: Failure | None = None
-        # Whether it ever answered a request.
+        # Whether the broker has ever answered a request.
         self._answered = False
         self._answer_bytes: int | None = None
         self._not_before_s = 0.0
@@ -187,7 +190,7 @@ class _BrokerConnection:
             ready_s = began_s + min(client.settings.request_timeout_ms / 1000, client.deadline.request_s_max)
             try:
                 if client.tokens is not None:
-                    # Here, and not on the I/O thread, which all brokers share.
+                    # Not on the I/O thread, because all brokers share that thread.
                     client.tokens.token(client.deadline.request_s_max)
                 response = self._send_when_ready(request, ready_s)
             except kafka_errors.KafkaError as error:
@@ -195,7 +198,7 @@ class _BrokerConnection:
                 _LOG.debug("%s: %s", api_name(request), failed.error)
                 raise failed from None
             except Exception as error:
-                # Whatever a broken frame provokes in the decoder: the answer is unusable, and nothing more.
+                # A broken frame may cause any exception in the decoder. It only means that the answer is unusable.
                 what = type(error).__name__
                 raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
             finally:
@@ -208,7 +211,7 @@ class _BrokerConnection:
             return response
 
     def _wait_out_pause(self) -> None:
-        """Waits until the pause is over that the broker asked for. Raises RequestFailed if the sweep's time is up."""
+        """Waits until the broker's throttle time is over. Raises RequestFailed if the sweep's time is up."""
         client = self._client
         wait_s = min(self._not_before_s - client._monotonic_s(), client.deadline.left_s)
         if wait_s > 0:
@@ -217,14 +220,14 @@ class _BrokerConnection:
             client.deadline.check()
 
     def _waited(self, took_ms: float) -> None:
-        """A request ended after this time. A broker that took too much in all is not asked again."""
+        """Counts the time of a finished request. After too much time in all, the broker is not asked again."""
         self._patience.took(took_ms)
         why = self._patience.why_over
         if why is not None and self._dead is None:
             self._dead = Failure(f"{self._where} {why}", FailureCode.TIME_IS_UP)
 
     def _hold_back(self, throttle_ms: int) -> None:
-        """A broker that asks for too long a pause is not asked again."""
+        """Notes the broker's throttle time. If it is too long, the broker is not asked again."""
         if throttle_ms > THROTTLE_MS_MAX:
             asks = f"asks for a pause of {duration(throttle_ms)}, and {duration(THROTTLE_MS_MAX)} is the longest"
             error = f"{self._where} {asks}; check the quotas of this principal"
@@ -232,10 +235,10 @@ class _BrokerConnection:
         self._not_before_s = self._client._monotonic_s() + max(throttle_ms, 0) / 1000
 
     def _send_when_ready(self, request: Any, ready_s: float) -> Any:
-        """Sends; waits while the connection is paused, and connects anew, once, where a kept connection was lost.
+        """Sends the request. Waits while the connection is paused, and connects again, once, if it was lost.
 
-        A manager whose connection was lost backs off, for longer each time, whether or not the broker is back; so a
-        new connection gets a new manager.
+        After a lost connection, a manager waits longer before each new try, even if the broker is back. So a new
+        connection gets a new manager.
         """
         fresh = self._manager is None
         while True:
@@ -253,18 +256,18 @@ class _BrokerConnection:
                 if fresh:
                     raise
             except kafka_errors.KafkaConnectionError:
-                # A kept connection may have been closed by the broker for being idle; a read may be asked again.
+                # The broker may have closed an idle connection. A request that changes no data may be repeated.
                 if fresh or not self._client.resends:
                     raise
             self.close()
             fresh = True
 
     async def _exchange(self, request: Any) -> Any:
-        """Runs on the I/O thread. Bounded as a whole, because kafka-python's TLS handshake is not."""
+        """Runs on the I/O thread. The whole exchange has a time limit: kafka-python's TLS handshake has none."""
         settings = self._client.settings
         timeouts_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
         bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000)
-        # Without the refresh, a lost connection would make the manager ask for metadata in the background.
+        # Without this option, a lost connection would make the manager ask for metadata in the background.
         connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
         answer = await self._manager.wait_for(connection.send_request(request), bound_ms)
         self._answer_bytes = getattr(connection.parser, "answer_bytes", None)
@@ -279,7 +282,7 @@ class _BrokerConnection:
         name = api_name(request)
         where = self._where
         if self._client.deadline.is_up:
-            # An answer would come too late, and the connection may still bring it.
+            # The connection may still bring an answer, which would be too late.
             self.close()
             return self._client.deadline.miss(sent=True)
         if isinstance(error, kafka_errors.UnsupportedVersionError):
@@ -287,7 +290,7 @@ class _BrokerConnection:
         if isinstance(error, kafka_errors.RequestTimedOutError | kafka_errors.KafkaTimeoutError):
             failure = Failure(f"{where} {self._mute(name)}", FailureCode.NO_ANSWER)
             if not self._patience.unanswered(answered_before=self._answered and self._client.resends):
-                # Its answer may still come: the next request gets a connection of its own.
+                # The answer may still arrive, so the next request gets a new connection.
                 self.close()
                 return RequestFailed(failure)
         elif isinstance(error, TokenFailed):
@@ -297,7 +300,7 @@ class _BrokerConnection:
             refused = f"{where} refused the credentials: {_sentence(error)}"
             failure = Failure(refused, FailureCode.NOT_AUTHENTICATED)
         elif isinstance(error, _UNREACHED) or (
-            # A listener of another protocol than Kafka's.
+            # The listener speaks another protocol than Kafka's.
             isinstance(error, kafka_errors.InvalidReceiveError) and not self._answered
         ):
             failure = Failure(f"{where} {self._unreached(error)}", FailureCode.UNREACHABLE)
@@ -317,7 +320,7 @@ class _BrokerConnection:
         )
 
     def _unreached(self, error: kafka_errors.KafkaError) -> str:
-        """Why there is no connection, and what to do. A broker gives no reason to a client that speaks the wrong
+        """Why there is no connection, with the remedy. A broker gives no reason to a client that speaks the wrong
         protocol, so its port is probed (`listener.py`).
         """
         settings, said = self._client.settings, _sentence(error)
@@ -327,12 +330,12 @@ class _BrokerConnection:
         if self._client.deadline.left_s < LOOK_S_MAX:
             return f"cannot be reached: {said}"
         seen = look(self.broker.host, self.broker.port)
-        # A broker that answered before accepts these settings.
+        # If the broker has answered before, it accepts these settings.
         differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)
         if differs is not None:
             return differs
         if settings.sasl_mechanism is not None and not self._answered:
-            # A broker closes the connection right after its refusal, which kafka-python may then not get to read.
+            # A broker closes the connection right after its refusal, so kafka-python may not get to read the refusal.
             return "closed the connection while authenticating; check the credentials in sasl.jaas.config"
         return f"cannot be reached: {said}"
 

@@ -1,14 +1,14 @@
-"""The names of all settings of Kafka's clients, for telling a mistyped setting from one that means nothing here.
+"""The names of all settings of Kafka's clients, to distinguish a mistyped setting from one that has no meaning here.
 
-From `AdminClientConfig`, `ProducerConfig` and `ConsumerConfig` of Kafka 4.3.1, which hold those of
-`CommonClientConfigs`, `SslConfigs` and `SaslConfigs`; a test compares them with Kafka's own.
+They come from `AdminClientConfig`, `ProducerConfig` and `ConsumerConfig` of Kafka 4.3.1, which include those of
+`CommonClientConfigs`, `SslConfigs` and `SaslConfigs`. A test compares them with Kafka's own.
 """
 
 from __future__ import annotations
 
 import difflib
 
-# One text that is split, because the list is long.
+# A single text that is split, because the list is long.
 ADMIN = frozenset(
     """
     bootstrap.controllers bootstrap.servers client.dns.lookup client.id config.providers connections.max.idle.ms
@@ -42,7 +42,7 @@ ADMIN = frozenset(
     """.split()  # noqa: SIM905
 )
 
-# What producers and consumers have beyond that: files are shared between programs.
+# The additional settings of producers and consumers, because programs share settings files.
 PRODUCER_AND_CONSUMER = frozenset(
     """
     acks allow.auto.create.topics auto.commit.interval.ms auto.offset.reset batch.size buffer.memory check.crcs
@@ -59,18 +59,18 @@ PRODUCER_AND_CONSUMER = frozenset(
     """.split()  # noqa: SIM905
 )
 
-# Of Kafka 3.4 to 3.9.
+# From Kafka 3.4 to 3.9.
 _OLDER = frozenset({"auto.include.jmx.reporter"})
 KNOWN = ADMIN | PRODUCER_AND_CONSUMER | _OLDER
 
-# A ratio of `difflib`. A lower one would take other programs' settings for mistyped ones of Kafka.
+# A ratio of `difflib`. With a lower ratio, settings of other programs would count as mistyped settings of Kafka.
 _NEAR = 0.8
 
 
 def nearest(key: str) -> str | None:
-    """The setting that this unknown one most likely was meant to be, or None where it is like no other.
+    """The setting that the user most likely meant with this unknown name, if any setting is similar.
 
-    Case, and what stands between the words, do not count: `security_protocol` and `Security.Protocol` are near.
+    Case and the characters between words are ignored: `security_protocol` and `Security.Protocol` are similar.
     """
     words = ".".join("".join(c if c.isalnum() else " " for c in key.lower()).split())
     found = difflib.get_close_matches(words, sorted(KNOWN), n=1, cutoff=_NEAR)

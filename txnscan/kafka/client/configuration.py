@@ -1,4 +1,4 @@
-"""The settings of a connection as kafka-python's configuration."""
+"""Convert connection settings to kafka-python's configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def configuration(settings: ConnectionSettings) -> dict[str, Any]:
         "request_timeout_ms": settings.request_timeout_ms,
         "socket_connection_setup_timeout_ms": settings.connection_setup_timeout_ms,
         "socket_connection_setup_timeout_max_ms": settings.connection_setup_timeout_ms,
-        # `receiving.py` has ceilings of its own.
+        # `receiving.py` has its own limits.
         "receive_message_max_bytes": ANSWER_BYTES_MAX,
         "security_protocol": settings.security_protocol,
         "ssl_context": settings.tls.context() if settings.tls is not None else None,

@@ -1,4 +1,4 @@
-"""How to connect, as one picklable value: executors get it with their task and read nothing from disk."""
+"""Connection settings as one picklable value. Executors get it with their task and read no files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """TLS from PEM text. Without `ca_pem` the system's certificate authorities are trusted."""
+    """TLS from PEM text. Without `ca_pem`, the system's certificate authorities are trusted."""
 
     ca_pem: str | None = None
     certificate_pem: str | None = field(default=None, repr=False)
@@ -22,7 +22,7 @@ class TlsSettings:
     check_hostname: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """The TLS context. Raises ssl.SSLError or ValueError where the PEM text is unusable."""
+        """The TLS context. Raises ssl.SSLError or ValueError if the PEM text is unusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.check_hostname
@@ -35,7 +35,7 @@ class TlsSettings:
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
-        # Python loads a client certificate from files only: so from one that only this user can read, removed at once.
+        # Python loads a client certificate only from a file. Only this user can read it, and it is removed at once.
         descriptor, name = tempfile.mkstemp(suffix=".pem")
         try:
             with os.fdopen(descriptor, "w") as file:
@@ -50,8 +50,8 @@ class TlsSettings:
 class OAuthSettings:
     """OAUTHBEARER with client credentials: the token endpoint, and the client.
 
-    urlencoded: whether id and secret are encoded for the header, as some servers want. extensions: what is sent to
-    brokers beside the token.
+    urlencoded: whether id and secret are URL-encoded for the header, as some servers require. extensions: sent to
+    brokers with the token.
     """
 
     token_url: str
@@ -64,10 +64,10 @@ class OAuthSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What a connection needs besides an address. Its repr shows no secret.
+    """All settings of a connection except its address. Its repr shows no secret.
 
-    Timeouts are in milliseconds: `connection_setup_timeout_ms` bounds connecting, TLS and SASL together,
-    `request_timeout_ms` the wait for one answer. kerberos_service: the name of the brokers' service, for GSSAPI.
+    Timeouts are in milliseconds. `connection_setup_timeout_ms` limits connecting, TLS and SASL together.
+    `request_timeout_ms` limits the wait for one answer. kerberos_service: the name of the brokers' service, for GSSAPI.
     """
 
     security_protocol: str = "PLAINTEXT"
@@ -83,5 +83,5 @@ class ConnectionSettings:
 
     @property
     def principal(self) -> str:
-        """The principal that brokers most likely see: for advice only, as brokers may map names in their own ways."""
+        """The principal that brokers most likely see. Only for advice: brokers may map names in their own ways."""
         return UNKNOWN_PRINCIPAL if self.sasl_username is None else f"User:{self.sasl_username}"

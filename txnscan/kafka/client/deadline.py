@@ -1,9 +1,9 @@
-"""The time that a sweep may take, and the time that one broker may take in it.
+"""The time limit of a sweep, and the part of it for a single broker.
 
-The process that drives a sweep counts its time with a monotonic clock. An executor has another one. Its task brings the
-end by the wall clock of the driver, and the time that was left when the task was sent. The earlier end counts. If the
-clock of an executor is ahead, its reads end earlier by the difference, and are reported as not observed. If it is
-behind, they end when the time that was left is over.
+The process that drives a sweep measures its time with a monotonic clock. An executor has another clock. Its task brings
+the end of the sweep by the wall clock of the driver, and the time that remained when the task was sent. The earlier end
+counts. If the clock of an executor is ahead, its reads end earlier by the difference, and are reported as not observed.
+If it is behind, they end when the remaining time is over.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ TIME_IS_UP = Failure("the time of this sweep is up; set a longer --timeout", Fai
 # Timers may fire a little early.
 _TICK_S = 0.02
 
-# An answer within this time is not slow, or within a quarter of a request timeout that is shorter than four seconds.
+# An answer is not slow within this time, or within a quarter of the request timeout if that is less.
 QUICK_MS_MAX = 1_000
-# For how many request timeouts one broker may keep a sweep waiting, and for which part of the sweep's time.
+# The limits of the time for which one broker may keep a sweep waiting: in request timeouts, and as a part of the sweep.
 WAITS_MAX, SWEEP_PART_MAX = 8, 0.5
-# Which part of the sweep's time one request may take.
+# The part of the sweep's time for a single request.
 REQUEST_PART_MAX = 0.25
-# How many requests in a row a broker that answered before may leave unanswered.
+# If a broker has answered before, it is given up after this number of unanswered requests in a row.
 UNANSWERED_MAX = 2
-# The sum of the pauses that a broker may ask for (quotas).
+# The limit of the sum of the pauses that a broker asks for (quotas).
 PAUSES_MS_MAX = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
     """The rest of a sweep's time, for another process. ends_at_ms: by the wall clock of the driver. timeout_ms: the
-    whole time of the sweep.
+    time limit of the whole sweep.
     """
 
     ends_at_ms: int
@@ -46,7 +46,7 @@ class TimeLeft:
 
 
 class Deadline:
-    """When a sweep ends. Without a time it never does. Safe to use from many threads."""
+    """The end of a sweep. Without a time limit it never ends. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class Deadline:
         self._monotonic_s = monotonic_s
         self._now_ms = now_ms
         self._ends_s = math.inf
-        # The whole time of the sweep.
+        # The time limit of the whole sweep.
         self.timeout_s = math.inf
         if time_left is not None:
             self.timeout_s = time_left.timeout_ms / 1_000
             self._ends_s = monotonic_s() + min(time_left.left_ms, time_left.ends_at_ms - now_ms()) / 1_000
-        # Whether a request was refused or cut off here for want of time.
+        # Whether a request was refused or cut off here because the time was up.
         self.missed = False
 
     @classmethod
@@ -73,17 +73,17 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left: 0 if the time is up, and infinity if there is no end."""
+        """The remaining seconds: 0 if the time is up, and infinity without a time limit."""
         return max(0.0, self._ends_s - self._monotonic_s())
 
     @property
     def share_s(self) -> float:
-        """How long one request may take. A broker that keeps silent must not use up all the time."""
+        """The maximum time of one request. A silent broker must not use up all the time."""
         return REQUEST_PART_MAX * self.timeout_s
 
     @property
     def request_s_max(self) -> float:
-        """How long a request may take that begins now."""
+        """The maximum time of a request that begins now."""
         return min(self.left_s, self.share_s)
 
     @property
@@ -92,7 +92,7 @@ class Deadline:
         return self.left_s < _TICK_S
 
     def time_left(self) -> TimeLeft | None:
-        """The same for another process, now."""
+        """The remaining time, for another process."""
         if self._ends_s == math.inf:
             return None
         left_ms = round(self.left_s * 1_000)
@@ -104,16 +104,17 @@ class Deadline:
             raise self.miss(sent=False)
 
     def miss(self, *, sent: bool) -> RequestFailed:
-        """The error of a request that there is no time for. sent: see RequestFailed."""
+        """The error of a request for which there is no time. sent: see RequestFailed."""
         self.missed = True
         return RequestFailed(TIME_IS_UP, sent=sent)
 
 
 class Patience:
-    """How long one broker may keep a sweep waiting, however many requests wait for it.
+    """Limits the time for which one broker may keep a sweep waiting, for any number of requests.
 
     The time of each request counts, answered or not, minus the time of a quick answer. Pauses that the broker asks for
-    count by themselves. A broker that never answered has a single try, and any other UNANSWERED_MAX in a row.
+    count separately. A broker that has never answered gets a single try. Any other broker is given up after
+    UNANSWERED_MAX unanswered requests in a row.
     """
 
     def __init__(self, request_timeout_ms: int, sweep_s: float = math.inf) -> None:
@@ -124,25 +125,25 @@ class Patience:
         self._unanswered = 0
 
     def took(self, took_ms: float) -> None:
-        """A request ended after this time."""
+        """Counts the time of a finished request."""
         self._waited_ms += max(0.0, took_ms - self._quick_ms)
 
     def paused(self, paused_ms: float) -> None:
-        """A pause that the broker asked for."""
+        """Counts a pause that the broker asked for."""
         self._paused_ms += paused_ms
 
     def answered(self) -> None:
-        """The broker answered a request."""
+        """Notes that the broker answered a request."""
         self._unanswered = 0
 
     def unanswered(self, *, answered_before: bool) -> bool:
-        """The broker left a request unanswered. Returns whether to give it up."""
+        """Notes that the broker did not answer a request. Returns whether to give up the broker."""
         self._unanswered += 1
         return not answered_before or self._unanswered >= UNANSWERED_MAX
 
     @property
     def why_over(self) -> str | None:
-        """Why the broker is not asked any more in this sweep, as the predicate of a sentence, or None."""
+        """Why the broker is not asked again in this sweep, as the predicate of a sentence, if it is not."""
         if self._waited_ms > self._waited_ms_max:
             waited = duration(round(self._waited_ms))
             return f"kept this sweep waiting for {waited}, and is not asked any more in it; check its load"

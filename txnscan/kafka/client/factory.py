@@ -18,7 +18,7 @@ _CLIENTS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class ClientFactory:
-    """How a process gets the client of a sweep. time_left: the rest of the sweep's time, if it has an end."""
+    """Creates or returns the client of a sweep in this process. time_left: the rest of the sweep's time, if limited."""
 
     sweep_id: str
     settings: ConnectionSettings
@@ -26,10 +26,10 @@ class ClientFactory:
     time_left: TimeLeft | None = None
 
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    # The clients of the last few sweeps, oldest first: several may run at once, and an executor does not learn when one
-    # ends.
+    # The clients of the last few sweeps, oldest first. Several sweeps may run at once, and an executor does not learn
+    # when a sweep ends.
     _clients: ClassVar[dict[str, Client]] = {}
-    # The sweeps that this process drives (`driven`), and whose clients it closes itself.
+    # The sweeps that this process drives (`driven`). It closes their clients itself.
     _driven: ClassVar[set[str]] = set()
 
     def client(self) -> Client:
@@ -48,7 +48,7 @@ class ClientFactory:
 
     @contextmanager
     def driven(self) -> Iterator[None]:
-        """While this context lasts, no other sweep of this process closes the client, however many there are: a process
+        """Within this context, no other sweep of this process closes the client, for any number of sweeps. A process
         that watches many clusters drives as many sweeps at once.
         """
         with ClientFactory._lock:

@@ -1,9 +1,9 @@
-"""What a port speaks, to say why a connection to it failed: TLS or not, SASL or not, and what to set.
+"""Find out what a port speaks (TLS or not, SASL or not), to explain a failed connection and the setting to change.
 
-A broker closes the connection without a reason when a client speaks the wrong protocol. So the port is probed once
-more, with nothing that is secret: a connection, a TLS handshake that trusts anybody and is not used for anything else,
-and SaslHandshake (api key 17), which a listener without SASL answers with ILLEGAL_SASL_STATE and one with SASL answers
-with its mechanisms, before any credentials (`SaslServerAuthenticator`, `KafkaApis.handleSaslHandshakeRequest`).
+If a client speaks the wrong protocol, a broker closes the connection without a reason. So the port is probed once more,
+without secrets: a connection, a TLS handshake that trusts any certificate and has no other use, and SaslHandshake (api
+key 17). A listener without SASL answers it with ILLEGAL_SASL_STATE. A listener with SASL answers with its mechanisms,
+before any credentials (`SaslServerAuthenticator`, `KafkaApis.handleSaslHandshakeRequest`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 
 _STEP_S_MAX = 2.0
-# Of all steps together.
+# The limit for all steps together.
 LOOK_S_MAX = 12.0
 _SASL_HANDSHAKE, _VERSION, _CORRELATION_ID = 17, 1, 1
 _ANSWER_BYTES_MAX = 64 * 1024
@@ -29,9 +29,9 @@ _IN_FILE = "in the file of --command-config"
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What was seen of a port. trouble: why there is no connection to it at all, with what to do, in one clause.
+    """The observed protocol of a port. trouble: why there is no connection to it at all, with the remedy, as a clause.
 
-    protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, None where it speaks something else. mechanisms: of SASL.
+    protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; None for another protocol. mechanisms: of SASL.
     wants_certificate: whether it asks clients for a TLS certificate.
     """
 
@@ -42,7 +42,7 @@ class Listener:
 
 
 def look(host: str, port: int) -> Listener:
-    """Connects up to three times and sends no credentials. Takes seconds where the port does not answer."""
+    """Connects up to three times and sends no credentials. Takes seconds if the port does not answer."""
     try:
         with _connected(host, port):
             pass
@@ -74,8 +74,8 @@ def look(host: str, port: int) -> Listener:
 
 
 def mismatch(seen: Listener, settings: ConnectionSettings) -> str | None:
-    """How these settings differ from what the port speaks, and what to set, as the predicate of a sentence about the
-    broker; None where they do not differ.
+    """How these settings differ from the protocol of the port, and the remedy, as the predicate of a sentence about the
+    broker. None if they do not differ.
     """
     if seen.trouble is not None:
         return f"cannot be reached: {seen.trouble}"
@@ -108,7 +108,7 @@ def _speaks_tls(host: str, port: int) -> bool:
         with _connected(host, port) as plain, _encrypted(plain):
             return True
     except ssl.SSLError as error:
-        # An alert is TLS, too: under TLS 1.2 it is the answer of a listener that wants a certificate.
+        # An alert is also TLS: under TLS 1.2, a listener that wants a certificate answers with it.
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
@@ -116,13 +116,13 @@ def _speaks_tls(host: str, port: int) -> bool:
 
 def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Nothing secret is sent over it.
+    # No secret is sent over this connection.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(plain)
 
 
-# RFC 4422, section 3.1. Other bytes of a peer do not reach the terminal.
+# RFC 4422, section 3.1. All other bytes of a peer are kept from the terminal.
 _MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")
 
 

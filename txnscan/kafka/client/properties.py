@@ -1,9 +1,9 @@
-"""Kafka's own `client.properties`, read as the Java clients read it.
+"""Kafka's own `client.properties`, read in the way of the Java clients.
 
-A security setting that is not supported is refused by its name: if it were silently ignored, the connection could be
-less safe than its author believes. So could a mistyped one: a name that is close to a setting of Kafka's clients, and
-is none, is refused with the one that was probably meant. Other settings of Kafka's clients (buffer sizes and the like)
-mean nothing to a scanner and are ignored; other names that Kafka's clients do not know are warnings.
+Unsupported security settings are refused by name: if they were silently ignored, the connection could be less safe than
+its author believes. A mistyped setting could have the same effect. So if a name is unknown but similar to a setting of
+Kafka's clients, it is refused, and the error suggests that setting. Other settings of Kafka's clients (buffer sizes and
+the like) have no meaning for a scanner and are ignored. Other unknown names are warnings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txnscan.kafka.security.safe_files import exposed, read_limited
 from txnscan.kafka.security.stores import Store, read_store
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-# Java login modules by mechanism, as `sasl.jaas.config` names them.
+# The Java login modules by mechanism, as `sasl.jaas.config` names them.
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -32,7 +32,7 @@ _LOGIN_MODULES = {
     "AWS_MSK_IAM": "software.amazon.msk.auth.iam.IAMLoginModule",
     "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
-# Callback classes that a mechanism needs in Java, and that do nothing else than what is done here.
+# Callback classes that a mechanism needs in Java, and that do only what this package does itself.
 _HANDLERS = {
     "sasl.login.callback.handler.class": (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
@@ -53,13 +53,13 @@ _KERBEROS = "sasl.kerberos."
 _SERVICE_NAME = f"{_KERBEROS}service.name"
 _OF_KERBEROS = {
     _SERVICE_NAME,
-    # How Java's client renews its ticket, which is left to kinit here.
+    # How Java's client renews its ticket. Here kinit renews it.
     f"{_KERBEROS}kinit.cmd",
     f"{_KERBEROS}min.time.before.relogin",
     f"{_KERBEROS}ticket.renew.jitter",
     f"{_KERBEROS}ticket.renew.window.factor",
 }
-# The options of Krb5LoginModule that are about the ticket in the user's cache.
+# The options of Krb5LoginModule about the ticket in the user's cache.
 _OF_TICKET_CACHE = {"useTicketCache", "renewTGT", "doNotPrompt", "refreshKrb5Config", "isInitiator", "debug"}
 _SUPPORTED = {
     "security.protocol",
@@ -86,9 +86,9 @@ _SECRETS = (
 )
 _KEY_STORE = "ssl.keystore.location"
 _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
-# Config providers: they replace values, above all passwords, by what is kept elsewhere.
+# Config providers replace values, mainly passwords, by values that are stored elsewhere.
 _PROVIDERS = "config.providers"
-# What can be a setting's name. A misplaced line of a key or a password cannot, and is never shown.
+# The possible names of settings. A misplaced line of a key or a password does not match, and is never shown.
 _NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
 _JAAS = re.compile(
     r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s*(?P<options>.*?)\s*;\s*", re.S
@@ -99,7 +99,7 @@ _JAAS_OPTION = re.compile(
 
 
 class PropertiesError(ValueError):
-    """A client.properties that cannot be used: one sentence that names the file and the key, never a value."""
+    """A client.properties that cannot be used. The message is one sentence with the file and the key, never a value."""
 
 
 def read_properties(path: Path) -> ConnectionSettings:
@@ -114,8 +114,8 @@ def read_properties(path: Path) -> ConnectionSettings:
 
 
 def properties_warnings(path: Path) -> list[str]:
-    """What in this file can be used, but is probably a mistake: a sentence each, without any value. Raises
-    PropertiesError where the file cannot be read.
+    """Probable mistakes in a usable file: one sentence each, without any value. Raises PropertiesError if the file
+    cannot be read.
     """
     entries = _entries(path)
     warnings = _exposed(path, entries)
@@ -137,8 +137,8 @@ def properties_warnings(path: Path) -> list[str]:
 
 
 def exposed_files(path: Path) -> list[str]:
-    """A warning for this file and for its key store, if other users can read the secrets in it. Raises
-    PropertiesError where the file cannot be read.
+    """A warning for this file and for its key store, if other users can read the secrets in it. Raises PropertiesError
+    if the file cannot be read.
     """
     return _exposed(path, _entries(path))
 
@@ -150,8 +150,8 @@ def _exposed(path: Path, entries: Iterable[tuple[str, str, int]]) -> list[str]:
 
 
 def _entries(path: Path) -> list[tuple[str, str, int]]:
-    """Key, value and number of line of each setting. A byte-order mark, which editors of Windows write, is left out:
-    it would be part of the first key.
+    """Key, value and line number of each setting. A byte-order mark, which editors on Windows write, is left out,
+    because it would be part of the first key.
     """
     try:
         text = read_limited(path).decode("utf-8-sig")
@@ -172,7 +172,7 @@ def _entries(path: Path) -> list[tuple[str, str, int]]:
 
 
 def connection_settings(properties: Mapping[str, str]) -> ConnectionSettings:
-    """The connection settings that Java clients would take from these properties. Raises PropertiesError."""
+    """The connection settings that Java clients would use with these properties. Raises PropertiesError."""
     for key in sorted(properties):
         _refuse_unsupported(key)
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
@@ -203,7 +203,7 @@ def _refuse_unsupported(key: str) -> None:
 
 
 def _refuse_unused(properties: Mapping[str, str], protocol: str) -> None:
-    """Credentials that the protocol would not use are a mistake that must not pass in silence."""
+    """Refuses credentials that the protocol would not use, because they must be a mistake."""
     for prefix, used in (("ssl.", protocol.endswith("SSL")), ("sasl.", protocol.startswith("SASL"))):
         for key in sorted(properties):
             if key.startswith(prefix) and not used:
@@ -243,7 +243,7 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
 
 
 def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None:
-    """PEM text given inline or by location, or a store of Java's. Java's default type is JKS, so PEM must be said."""
+    """PEM text given inline or by location, or a Java store. Java's default type is JKS, so PEM must be explicit."""
     location = properties.get(f"{store}.location")
     given = properties.get(inline)
     if location is None and given is None:
@@ -273,15 +273,15 @@ def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None
 
 
 def _pem_blocks(text: str) -> str:
-    """The PEM blocks of a text, each on lines of its own. As in Java (`DefaultSslEngineFactory.PemStore`), any white
-    space may stand for a newline, which is how a properties file continues a line, and text between blocks is left out.
+    """The PEM blocks of a text, each on its own lines. As in Java (`DefaultSslEngineFactory.PemStore`), any white space
+    may stand for a newline, which is how a properties file continues a line. Text between blocks is left out.
     """
     blocks = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", text, re.DOTALL)
     return "".join(f"-----BEGIN {kind}-----\n{_pem_lines(body)}\n-----END {kind}-----\n" for kind, body in blocks)
 
 
 def _pem_lines(body: str) -> str:
-    # An encrypted key of the old form has headers, which are lines that must stay as they are.
+    # An encrypted key of the old form has header lines, which must not change.
     return body.strip() if ":" in body else "\n".join(body.split())
 
 
@@ -313,7 +313,7 @@ def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
 
 
 def _refuse_of_other_mechanisms(properties: Mapping[str, str], mechanism: str) -> None:
-    """Refuses settings of another mechanism than the one set, and callback classes that are not known here."""
+    """Refuses settings of a mechanism that is not in use, and callback classes that are not known here."""
     for key, classes in _HANDLERS.items():
         if key in properties and properties[key].strip() not in classes:
             raise PropertiesError(f"{key} must be {' or '.join(classes)}; other classes cannot be loaded here")
@@ -326,7 +326,7 @@ def _refuse_of_other_mechanisms(properties: Mapping[str, str], mechanism: str) -
 
 
 def _oauth(properties: Mapping[str, str], options: Mapping[str, str]) -> OAuthSettings:
-    """Client credentials: from settings of their own since Kafka 4.1, which come first, or from the JAAS line."""
+    """Client credentials from their own settings (since Kafka 4.1), which take precedence, or from the JAAS line."""
     url = properties.get(_TOKEN_URL, "").strip()
     if not url.startswith(("https://", "http://")):
         raise PropertiesError(f"{_TOKEN_URL} must be a URL of http or https; a token from elsewhere is not supported")
@@ -366,8 +366,8 @@ def _msk(options: Mapping[str, str], protocol: str) -> str:
 
 
 def _kerberos(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
-    """Kerberos with the ticket in the user's cache (`KRB5CCNAME`), the only one that the library takes. Keytabs are
-    left to kinit.
+    """Kerberos with the ticket in the user's cache (`KRB5CCNAME`). The library accepts no other ticket. For keytabs,
+    use kinit.
     """
     for name, value in sorted(options.items()):
         if name not in (*_OF_TICKET_CACHE, "serviceName") and value.lower() != "false":
@@ -400,7 +400,7 @@ def _jaas_options(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    """A quoted string as Java's StreamTokenizer reads it."""
+    """A quoted string, decoded as Java's StreamTokenizer decodes it."""
     named = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
     def character(match: re.Match[str]) -> str:

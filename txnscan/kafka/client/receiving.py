@@ -1,12 +1,12 @@
-"""How answers are read from a socket: straight into their own buffer, which grows with the bytes that arrive.
+"""Read answers from a socket directly into their own buffer, which grows with the bytes that arrive.
 
-kafka-python reads pieces of 4 KB, joins them, cuts them at the borders of answers, and copies them into a buffer of the
-length that the peer claims. That is most of the cost of a large answer, and a peer can claim half a gigabyte with four
-bytes. Here the socket writes into the buffer of the answer under way, all but the last byte. The last byte makes the
-answer whole, and kafka-python continues as always.
+kafka-python reads pieces of 4 KB, joins them, splits them at the borders of answers, and copies them into a buffer of
+the length that the peer claims. That is most of the cost of a large answer. And with four bytes a peer can claim half a
+gigabyte. Here the socket writes into the buffer of the current answer, except for the last byte. The last byte
+completes the answer, and kafka-python continues as always.
 
-A peer controls the length and the content of an answer. So each answer has a ceiling, and all answers under way in this
-process have one together.
+A peer controls the length and the content of an answer. So each answer has a size limit, and all answers under way in
+this process have a common limit.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ ANSWER_BYTES_MAX = 512 * 1024 * 1024
 # The answers before authentication are some kilobytes long.
 HANDSHAKE_BYTES_MAX = 1024 * 1024
 UNDER_WAY_BYTES_MAX = 1024 * 1024 * 1024
-# The buffer of an answer begins with at most so much, and doubles when it is full.
+# The maximum initial size of an answer's buffer. The buffer doubles when it is full.
 _FIRST_BYTES = 1024 * 1024
 _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 _HANDSHAKE = (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE)
 _FETCH = 1
 # kafka-python reads a variable-length number to its end, in quadratic time. Kafka writes at most five bytes. Text in
-# other alphabets has such bytes, too, but fewer in a row.
+# other alphabets also has such bytes, but fewer in a row.
 _ENDLESS_NUMBER = re.compile(rb"[\x80-\xff]{4096}")
 
 
 class Budget:
-    """The bytes that answers under way may take together. Safe to use from many threads."""
+    """The common limit of bytes for all answers under way. Safe to use from many threads."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -47,14 +47,14 @@ class Budget:
         self._lock = threading.Lock()
 
     def take(self, count: int) -> None:
-        """Raises InvalidReceiveError if that is too much."""
+        """Reserves bytes. Raises InvalidReceiveError above the limit."""
         with self._lock:
             if self.used_bytes + count > self.bytes_max:
                 raise InvalidReceiveError(f"frames above the limit of {self.bytes_max} bytes in all")
             self.used_bytes += count
 
     def give_back(self, count: int) -> None:
-        """Frees bytes that were taken."""
+        """Frees reserved bytes."""
         with self._lock:
             self.used_bytes -= count
 
@@ -63,7 +63,7 @@ BUDGET = Budget(UNDER_WAY_BYTES_MAX)
 
 
 class Frame(KafkaBytes):  # type: ignore[misc]  # kafka-python has no types
-    """The buffer of an answer. size: how long the peer says that it is. Its memory counts until the buffer is freed."""
+    """The buffer of an answer. size: as the peer claims it. Its memory counts until the buffer is freed."""
 
     def __init__(self, size: int, budget: Budget) -> None:
         super().__init__(0)
@@ -73,11 +73,11 @@ class Frame(KafkaBytes):  # type: ignore[misc]  # kafka-python has no types
 
     @property
     def missing(self) -> int:
-        """How many bytes have not arrived."""
+        """The number of bytes that have not arrived."""
         return self.size - int(self.tell())
 
     def room(self, count: int = 1) -> int:
-        """Makes room for so many bytes more, or for more of them, up to the end. How many fit in now."""
+        """Makes room for this number of bytes or more, up to the end. Returns the number of bytes that fit now."""
         wanted = min(self.tell() + count, self.size)
         if len(self) < wanted:
             larger = min(max(wanted, 2 * len(self), _FIRST_BYTES), self.size)
@@ -87,7 +87,7 @@ class Frame(KafkaBytes):  # type: ignore[misc]  # kafka-python has no types
         return len(self) - int(self.tell())
 
     def take(self, data: bytes) -> None:
-        """Bytes that have arrived."""
+        """Counts bytes that have arrived."""
         self.room(len(data))
         self.write(data)
 
@@ -96,8 +96,8 @@ class Frame(KafkaBytes):  # type: ignore[misc]  # kafka-python has no types
 
 
 def received(transport: Any, budget: Budget = BUDGET) -> tuple[bytes, KafkaConnectionError | None]:
-    """Replaces `KafkaTCPTransport._sock_recv` of kafka-python, and returns the same: the bytes that have arrived, but
-    for those that went into an answer's buffer, and what went wrong.
+    """Replaces `KafkaTCPTransport._sock_recv` of kafka-python, and returns the same: the bytes that have arrived,
+    except the bytes that went into an answer's buffer, and the error.
     """
     try:
         connection, parser = transport._sock, transport.get_protocol().parser
@@ -122,8 +122,8 @@ def received(transport: Any, budget: Budget = BUDGET) -> tuple[bytes, KafkaConne
 
 
 def answers_in(parser: Any, budget: Budget, data: bytes) -> list[tuple[int, Any]]:
-    """Replaces `KafkaProtocol.receive_bytes` of kafka-python: the answers, by correlation id, that are whole with these
-    bytes. Raises KafkaError.
+    """Replaces `KafkaProtocol.receive_bytes` of kafka-python: returns the answers that these bytes complete, by
+    correlation id. Raises KafkaError.
     """
     found, at = [], 0
     while at < len(data):
@@ -159,8 +159,8 @@ def _check_size(parser: Any, size: int) -> None:
 
 
 def _check_numbers(parser: Any, frame: Frame) -> None:
-    """Checks an answer that kafka-python decodes. The versions of Fetch in use have no such numbers, and their records
-    may have many such bytes.
+    """Checks an answer that kafka-python decodes. Fetch is exempt: its versions in use have no such numbers, and its
+    records may have many such bytes.
     """
     header = parser.in_flight_requests[0] if parser.in_flight_requests else None
     if getattr(header, "as_bytes", False) or _key(parser) == _FETCH:

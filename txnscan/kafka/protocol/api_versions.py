@@ -1,4 +1,4 @@
-"""ApiVersions (api key 18): what APIs a broker has, in which versions, and how new its metadata is. Needs no ACL."""
+"""ApiVersions (api key 18): the APIs of a broker, their versions, and the age of its metadata. Needs no ACL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
-# By their names in the protocol, those that a sweep sends, and last the one that only an apply sends.
+# By name: the APIs that a sweep uses, and at the end the API that only an apply uses.
 API_KEYS: Mapping[str, int] = {
     "Fetch": 1,
     "ListOffsets": 2,
@@ -25,19 +25,19 @@ API_KEYS: Mapping[str, int] = {
 }
 
 
-# The finalized feature that brokers in KRaft mode have, and others do not.
+# A finalized feature of brokers in KRaft mode. Other brokers do not have it.
 _KRAFT_FEATURE = "metadata.version"
 
 
 def api_versions(send: Send, broker_id: int) -> dict[int, tuple[int, int]]:
-    """The lowest and the highest version of each API, by its key. Raises RequestFailed."""
+    """The lowest and the highest version of each API, by api key. Raises RequestFailed."""
     response = _ask(send, broker_id)
     return {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)}
 
 
 def image_offset(send: Send, broker_id: int) -> int | None:
-    """The offset in the metadata log up to which this broker's metadata image goes, or None where the broker is not in
-    KRaft mode. The image is the one that answers Metadata (`KRaftMetadataCache.features`). Raises RequestFailed.
+    """The offset in the metadata log up to which this broker's metadata image reaches; None if the broker is not in
+    KRaft mode. The same image answers Metadata (`KRaftMetadataCache.features`). Raises RequestFailed.
     """
     response = _ask(send, broker_id)
     features = {feature.name for feature in response.finalized_features or ()}

@@ -1,5 +1,5 @@
-"""CRC-32C, the checksum of record batches: by the library `crc32c`, which is compiled, or where it is not installed, as
-on an executor that has nothing but Spark's Python, by kafka-python's own code.
+"""CRC-32C, the checksum of record batches. The compiled library `crc32c` computes it. If that is not installed, for
+example on an executor with only Spark's Python, kafka-python's own code does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Which `__transaction_state` partition serves a transactional id, and ids that probe one.
+"""The `__transaction_state` partition of a transactional id, and random ids to probe each partition.
 
-Source: `TransactionStateManager.partitionFor`: `Utils.abs(id.hashCode()) % n`, where n is the partition count of
-`__transaction_state` as it is, never an assumed 50. FindCoordinator is not used: it would create the topic where it is
-missing.
+Source: `TransactionStateManager.partitionFor`: `Utils.abs(id.hashCode()) % n`, where n is the actual partition count of
+`__transaction_state`, never an assumed 50. FindCoordinator is not used, because it creates a missing topic.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def coordinator_partition(transactional_id: str, partition_count: int) -> int:
 
 
 def probe_ids(partition_count: int, random_token: Callable[[], str]) -> dict[str, int]:
-    """One random id for each `__transaction_state` partition, with the partition that it hashes to.
+    """One random id for each `__transaction_state` partition, with the partition to which it hashes.
 
     The ids share no prefix, so that no prefixed ACL can make all of them visible. With a good `random_token` no
     application has such an id.

@@ -1,7 +1,7 @@
 """DescribeAcls (api key 29): the rules on transactional ids, as one broker knows them.
 
-ACLs: Describe on the Cluster. SECURITY_DISABLED says that the brokers have no authorizer, so nothing is hidden. A
-broker answers from its own copy of the rules (`AclApis.handleDescribeAcls`), the one that it authorises by.
+ACLs: Describe on the Cluster. SECURITY_DISABLED means that the brokers have no authorizer, so no id is hidden. A broker
+answers from its own copy of the rules (`AclApis.handleDescribeAcls`), and authorizes by the same copy.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _DENY = 2
 
 
 def transactional_id_rules(send: Send, broker_id: int) -> frozenset[AclRule]:
-    """All rules on transactional ids, whoever they are for.
+    """All rules on transactional ids, for any principal.
 
-    Raises RequestFailed where the ACLs cannot be described, or hold a rule of a kind that is not known here.
+    Raises RequestFailed if the ACLs cannot be described, or contain a rule of an unknown kind.
     """
     request = DescribeAclsRequest(
         resource_type_filter=_TRANSACTIONAL_ID,
@@ -42,7 +42,7 @@ def transactional_id_rules(send: Send, broker_id: int) -> frozenset[AclRule]:
     rules = set()
     for resource in present(response.resources):
         acls = tuple(present(resource.acls))
-        # Version 0, of brokers before Kafka 2.0, has literal names alone.
+        # Version 0, of brokers before Kafka 2.0, has only literal names.
         pattern_type = getattr(resource, "pattern_type", _LITERAL)
         if not acls or pattern_type not in (_LITERAL, _PREFIXED):
             raise RequestFailed(f"broker {broker_id} answered DescribeAcls with what is no rule on a name or a prefix")

@@ -1,7 +1,7 @@
-"""DescribeCluster (api key 60, since Kafka 2.8): what the principal may do to the cluster.
+"""DescribeCluster (api key 60, since Kafka 2.8): the operations on the cluster that the principal may do.
 
-ACLs: Describe on the Cluster; without it the answer names no operation. Without an authorizer it names all. Source:
-`KafkaApis.handleDescribeCluster`, `AuthHelper.authorizedOperations`.
+ACLs: Describe on the Cluster. Without it the answer has no operations. Without an authorizer it has all operations.
+Source: `KafkaApis.handleDescribeCluster`, `AuthHelper.authorizedOperations`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""DescribeConfigs (api key 32): the longest transaction that a broker allows, and how topics are cleaned.
+"""DescribeConfigs (api key 32): the longest transaction that a broker allows, and the cleaning of topics.
 
-ACLs: DescribeConfigs on the Cluster for a broker's, on the Topic for a topic's, else TOPIC_AUTHORIZATION_FAILED for
-that topic. Any broker answers for any topic. Source: `ConfigHelper.handleDescribeConfigsRequest`.
+ACLs: DescribeConfigs on the Cluster for the settings of a broker. DescribeConfigs on the Topic for the settings of a
+topic, else TOPIC_AUTHORIZATION_FAILED for that topic. Any broker answers for any topic. Source:
+`ConfigHelper.handleDescribeConfigsRequest`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """How a topic's log is cleaned: `cleanup.policy`, `retention.ms` (-1 for no end), and whether it is tiered
-    (`remote.storage.enable`). failure: why that is not known, or None.
+    """The cleaning of a topic's log: `cleanup.policy`, `retention.ms` (-1 for no limit), and whether it is tiered
+    (`remote.storage.enable`). failure: why that is not known.
     """
 
     cleanup_policy: str | None = None
@@ -48,7 +49,7 @@ class Cleaning:
 
 
 def topic_cleaning(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, Cleaning]:
-    """How each of these topics is cleaned; those that the broker left out are missing. Raises RequestFailed."""
+    """The cleaning of each of these topics, except topics that the broker left out. Raises RequestFailed."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
     keys = [_CLEANUP_POLICY, _RETENTION, _TIERED]
     request = DescribeConfigsRequest(
@@ -77,8 +78,8 @@ def _whole(broker_id: int, name: str, text: str) -> int:
 
 
 def share_isolation_levels(send: Send, broker_id: int, groups: Iterable[str]) -> dict[str, str | Failure]:
-    """`share.isolation.level` of each of these share groups (`GroupConfig`), or why it is not known. A group without a
-    setting of its own has the default, `read_uncommitted`. Any broker answers. Raises RequestFailed.
+    """`share.isolation.level` of each of these share groups (`GroupConfig`), or why it is not known. A group without
+    its own setting has the default, `read_uncommitted`. Any broker answers. Raises RequestFailed.
 
     ACLs: DescribeConfigs on the Group, else GROUP_AUTHORIZATION_FAILED for that group.
     """

@@ -1,13 +1,13 @@
 """DescribeProducers (api key 61, v0, since Kafka 2.8): the producers that a replica of a partition knows.
 
-ACLs: Read on the topic. The request has no leader epoch and followers answer without an error, so an answer by itself
-does not prove that it came from the leader (`fenced_read.py` does). All producers are returned, without paging, those
-without a transaction too; only open transactions (start offset >= 0) are kept here. Source:
+ACLs: Read on the topic. The request has no leader epoch, and followers answer without an error. So an answer alone does
+not prove that it came from the leader (`fenced_read.py` does). Brokers return all producers, also those without a
+transaction, and without paging. Only open transactions (start offset >= 0) are kept here. Source:
 `KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeProducers`.
 
-The answer is most of what a sweep receives, so it is decoded here, and not producer by producer. A producer takes 37
-bytes as long as it has no tagged field: start offsets stand 37 bytes apart, and the first byte of each of them shows
-whether the producer has a transaction open. A partition with many producers is read in slices, of which only open
+These answers are most of the data that a sweep receives, so they are decoded here, and not producer by producer. A
+producer without tagged fields takes 37 bytes. So start offsets are 37 bytes apart, and the first byte of each shows
+whether the producer has an open transaction. A partition with many producers is read in slices, and only its open
 transactions are kept. Only a slice with tagged fields is read entry by entry.
 """
 
@@ -28,32 +28,32 @@ from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor, undecodable
 from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string
 from txnscan.kafka.topology import Key
 
-# A partition's number and error, and the two lengths behind it when it has no error message.
+# A partition's number and error, followed by two lengths if it has no error message.
 _PARTITION = struct.Struct(">ih")
 # Producer id, producer epoch, last sequence, last timestamp, coordinator epoch, start offset; then the tagged fields.
 _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
 _PRODUCER_ID_BYTES = 8
-# The producers of a slice.
+# The number of producers in a slice.
 _SLICE = 4_096
-# A partition that was not asked for, or that comes twice, fails by itself. An answer full of them is refused.
+# If a partition was not asked for, or comes twice, only that partition fails. Above this limit the answer is refused.
 _UNASKED_MAX = 1_000
-# For each answer. So many open transactions take about 100 MB.
+# The limit per answer. This number of open transactions takes about 100 MB.
 _OPEN_MAX = 500_000
 # The highest first byte of a number that is not negative.
 _NOT_NEGATIVE_MAX = 0x7F
 # The longest list whose length takes one byte.
 _PRODUCERS_MAX = 126
-# By the number of producers: the first bytes of their start offsets where all are -1, and their tagged fields where
-# none has any.
+# By number of producers: the first bytes of their start offsets if all are -1, and their tagged fields if no producer
+# has any.
 _NONE_OPEN = tuple(b"\xff" * producers for producers in range(_PRODUCERS_MAX + 1))
 _NONE_TAGGED = tuple(NO_TAGS * producers for producers in range(_PRODUCERS_MAX + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedPartition:
-    """One partition's answer: how many producers it knows, those with an open transaction, or the failure."""
+    """One partition's answer: the number of its producers and its open transactions, or the failure."""
 
     producers: int = 0
     open_producers: tuple[OpenProducer, ...] = ()
@@ -72,10 +72,10 @@ _NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PROD
 def describe_producers(
     send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]
 ) -> dict[Key, DescribedPartition]:
-    """Each of the partitions, numbers by topic, as that broker describes it.
+    """These partitions, given as numbers by topic, as that broker describes them.
 
-    Raises RequestFailed when the request as a whole fails. A partition left out of the answer, or answered twice, is an
-    error of that partition.
+    Raises RequestFailed if the request as a whole fails. If a partition is left out of the answer, or answered twice,
+    only that partition fails.
     """
     body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
     described = decode(body, _partitions_max(partitions))
@@ -86,8 +86,8 @@ def describe_producers(
 
 @dataclass(frozen=True, slots=True)
 class AllProducers:
-    """One partition's answer: every producer that the broker knows, in the order of their ids, or the failure. A start
-    offset of -1 means that the producer has no transaction open.
+    """One partition's answer: all producers that the broker knows, sorted by id, or the failure. A start offset of -1
+    means that the producer has no open transaction.
     """
 
     producers: tuple[OpenProducer, ...] = ()
@@ -97,7 +97,7 @@ class AllProducers:
 def describe_all_producers(
     send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]
 ) -> dict[Key, AllProducers]:
-    """The same as `describe_producers`, with the producers that have no transaction open too."""
+    """The same as `describe_producers`, also with the producers that have no open transaction."""
     body: Body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
     answer = Cursor(body.data)
     found: dict[Key, AllProducers] = {}
@@ -128,7 +128,7 @@ def _partitions_max(asked: Mapping[str, Sequence[int]]) -> int:
 
 
 def decode(body: Body, partitions_max: int) -> dict[Key, DescribedPartition]:
-    """The partitions of an answer. Pure. Raises RequestFailed if the bytes make no sense, or hold more partitions."""
+    """The partitions of an answer. Pure. Raises RequestFailed if the bytes make no sense, or have more partitions."""
     answer = Cursor(body.data)
     described: dict[Key, DescribedPartition] = {}
     room = _OPEN_MAX
@@ -138,7 +138,7 @@ def decode(body: Body, partitions_max: int) -> dict[Key, DescribedPartition]:
 
 
 def _topics(answer: Cursor, partitions_max: int) -> Iterator[tuple[str, int]]:
-    """Each topic and how many partitions of it follow, which the caller reads."""
+    """Each topic, and the number of its partitions, which the caller must read next."""
     answer.skip(4)  # the throttle time, which the client waits out
     topics, partitions = answer.length(), 0
     for _ in range(topics):
@@ -155,9 +155,9 @@ def _topics(answer: Cursor, partitions_max: int) -> Iterator[tuple[str, int]]:
 def _decode_partitions(
     answer: Cursor, topic: str, count: int, described: dict[Key, DescribedPartition], room: int
 ) -> int:
-    """The hot loop: about a microsecond for each partition in which nothing is open, and five for others.
+    """The hot loop: about a microsecond for each partition without open transactions, and five for other partitions.
 
-    room: how many open transactions of partitions with many producers are kept at most. Returns how many remain.
+    room: the limit of open transactions from partitions with many producers. Returns the remaining room.
     """
     data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
     size = len(data)
@@ -191,7 +191,7 @@ def _decode_partitions(
 
 
 def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
-    """A partition whose producers, without tagged fields, stand between these two positions."""
+    """The partition whose producers, all without tagged fields, are between these two positions."""
     begins = range(first, end, _WIDTH)
     if len({data[at : at + _PRODUCER_ID_BYTES] for at in begins}) < len(begins):
         return DescribedPartition(failure=_PRODUCER_TWICE)
@@ -200,7 +200,7 @@ def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
 
 
 def _decode_partition(answer: Cursor, room: int) -> tuple[int, DescribedPartition]:
-    """One partition, whatever it holds. room: how many open transactions it may have."""
+    """One partition, with any contents. room: the limit of its open transactions."""
     index, failure, count = _decode_head(answer)
     data, first, positions = answer.data, answer.at, []
     for begins in _slices(answer, count):
@@ -221,7 +221,7 @@ def _decode_partition(answer: Cursor, room: int) -> tuple[int, DescribedPartitio
 
 
 def _holds_twice(data: bytes, first: int, count: int, positions: Sequence[int]) -> bool:
-    """Whether a producer id at one of these positions stands at another place of its partition, too."""
+    """Whether a producer id at one of these positions appears again in its partition."""
     ids = {data[at : at + _PRODUCER_ID_BYTES] for at in positions}
     if not ids:
         return False
@@ -230,7 +230,7 @@ def _holds_twice(data: bytes, first: int, count: int, positions: Sequence[int]) 
 
 
 def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer, ...]]:
-    """One partition: its number, its failure, and its producers in the order of their ids."""
+    """One partition: its number, its failure, and its producers, sorted by id."""
     index, failure, count = _decode_head(answer)
     producers = [_producer(answer.data, at) for begins in _slices(answer, count) for at in begins]
     answer.tags()
@@ -242,7 +242,7 @@ def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer
 
 
 def _decode_head(answer: Cursor) -> tuple[int, Failure | None, int]:
-    """A partition's number, its failure, and the number of its producers, which follow."""
+    """A partition's number, its failure, and the number of its producers, which come next."""
     index, error_code = answer.int32(), answer.int16()
     answer.string()
     count = answer.length()
@@ -252,7 +252,7 @@ def _decode_head(answer: Cursor) -> tuple[int, Failure | None, int]:
 
 
 def _slices(answer: Cursor, count: int) -> Iterator[Sequence[int]]:
-    """The positions of the next producers, slice by slice: a range if the slice has no tagged fields."""
+    """The positions of the next producers, slice by slice. A slice without tagged fields is a range."""
     for number in range(0, count, _SLICE):
         size, first = min(_SLICE, count - number), answer.at
         end = first + size * _WIDTH
@@ -264,7 +264,7 @@ def _slices(answer: Cursor, count: int) -> Iterator[Sequence[int]]:
 
 
 def _pass_producer(answer: Cursor) -> int:
-    """Passes over a producer. Returns where it began."""
+    """Skips a producer. Returns its position."""
     at = answer.at
     answer.skip(_PRODUCER.size)
     answer.tags()

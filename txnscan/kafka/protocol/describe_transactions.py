@@ -1,9 +1,9 @@
 """DescribeTransactions (api key 65, v0, since Kafka 3.0): transactional ids as their coordinator knows them.
 
-ACLs: Describe on each TransactionalId, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED; topics that the principal may not
-describe are silently left out of `topics`. TRANSACTIONAL_ID_NOT_FOUND proves that the broker has the id's
-`__transaction_state` partition cached, which is what makes it a coverage probe. Source: `TransactionCoordinator.
-handleDescribeTransactions`, `KafkaApis.handleDescribeTransactionsRequest`.
+ACLs: Describe on each TransactionalId, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED. Topics that the principal may not
+describe are silently left out of `topics`. TRANSACTIONAL_ID_NOT_FOUND proves that the broker has cached the id's
+`__transaction_state` partition, so this request can probe coverage. Source:
+`TransactionCoordinator.handleDescribeTransactions`, `KafkaApis.handleDescribeTransactionsRequest`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
 
-# Kafka's own admin client sends all ids of a coordinator at once; this only bounds the size of one answer.
+# Kafka's own admin client sends all ids of a coordinator at once. This limit only bounds the size of one answer.
 _IDS_PER_REQUEST = 1_000
 # UNKNOWN_SERVER_ERROR, for an id that a broker answered twice.
 _DOUBLED = -1
@@ -27,9 +27,9 @@ _DOUBLED = -1
 
 @dataclass(frozen=True, slots=True)
 class DescribedTransaction:
-    """One id's answer; the other fields mean nothing where `error_code` is not NONE.
+    """One id's answer. If `error_code` is not NONE, the other fields have no meaning.
 
-    partitions: "topic-partition" names. Times in epoch milliseconds, -1 where there is none.
+    partitions: "topic-partition" names. Times are epoch milliseconds, or -1 if there is no time.
     """
 
     error_code: int
@@ -61,9 +61,9 @@ class DescribedTransaction:
 def describe_transactions(
     send: Send, broker_id: int, transactional_ids: Iterable[str]
 ) -> dict[str, DescribedTransaction]:
-    """Each id that the broker answered for; ids that it left out are missing. Raises RequestFailed.
+    """The ids that the broker answered for. Ids that it left out are missing. Raises RequestFailed.
 
-    An id answered twice is an error of that id.
+    If an id is answered twice, only that id fails.
     """
     described: dict[str, DescribedTransaction] = {}
     remaining = iter(transactional_ids)

@@ -1,8 +1,8 @@
 """Fetch (api key 1): the record batches of a partition, from its leader, up to the high watermark.
 
-With `currentLeaderEpoch` set (v9, Kafka 2.1) a broker answers only at exactly that leader epoch, and up to v10 only
-where it leads: from v11 on a follower answers consumers too (KIP-392). ACLs: Read on the topic. A consumer gets what is
-below the high watermark, control batches included. Source: `KafkaApis.handleFetchRequest`,
+With `currentLeaderEpoch` set (v9, Kafka 2.1) a broker answers only at exactly that leader epoch. Up to v10 only the
+leader answers; from v11 on a follower also answers consumers (KIP-392). ACLs: Read on the topic. A consumer gets all
+batches below the high watermark, also control batches. Source: `KafkaApis.handleFetchRequest`,
 `FetchParams.fetchOnlyLeader`, `Partition.fetchRecords`.
 """
 
@@ -28,8 +28,8 @@ _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The batches from an offset on, as many as fit, and the high watermark: where a reader is done. size_bytes: of the
-    batches as they were sent.
+    """The batches from an offset on, as many as fit, and the high watermark, at which a reader is done. size_bytes: of
+    the batches as they were sent.
     """
 
     batches: tuple[Batch, ...]
@@ -37,14 +37,14 @@ class Fetched:
     size_bytes: int = 0
 
     def next_offset(self, offset: int) -> int:
-        """The offset to fetch from next, after a fetch from this one."""
+        """The offset for the next fetch, after a fetch from this offset."""
         return max([offset, *(batch.last_offset + 1 for batch in self.batches)])
 
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """A transaction that was aborted, as Fetch names it to read_committed consumers: they drop the producer's records
-    from this offset up to its ABORT marker.
+    """An aborted transaction, as Fetch lists it for read_committed consumers. They drop the producer's records from
+    this offset up to its ABORT marker.
     """
 
     producer_id: int
@@ -58,14 +58,14 @@ class FetchedCommitted(Fetched):
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
-# Small or compacted segments give small answers. A broker that gives less than this over so many requests would keep a
-# reader for ever.
+# Small or compacted segments give small answers. But if a broker gives less than this over so many requests, a reader
+# would never finish.
 _REQUESTS_MAX = 10_000
 _BYTES_PER_REQUEST_MIN = 1_024
 
 
 class Reading:
-    """A read of a log that must end: the broker decides how much each answer has, and where the log ends.
+    """A read of a log that must end, although the broker decides the size of each answer and the end of the log.
 
     where: the subject of its errors. end: the end of the log by the first answer.
     """
@@ -77,8 +77,8 @@ class Reading:
         self.end: int | None = None
 
     def is_done(self, offset: int, reached: int, high_watermark: int, size_bytes: int) -> bool:
-        """Counts an answer from this offset on. Whether the end is reached. Raises RequestFailed for a read that does
-        not get on.
+        """Counts an answer from this offset on. Returns whether the end is reached. Raises RequestFailed if the read
+        makes no progress.
         """
         self._requests += 1
         self.size_bytes += size_bytes
@@ -94,11 +94,10 @@ class Reading:
 
 
 def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, records: bool) -> Fetched:
-    """The batches that hold this offset and the following ones. At least one, even if it is larger than `bytes_max`.
+    """The batches from the batch with this offset on. At least one batch, even if it is larger than `bytes_max`.
 
-    records: whether to decode what is in the batches, and not their headers alone.
-    Raises RequestFailed: also where the broker does not lead the partition at its leader epoch any more, where the
-    offset is not in the log, and where a batch is damaged.
+    records: whether to decode the records in the batches, not only the headers. Raises RequestFailed, also if the
+    broker no longer leads the partition at its leader epoch, if the offset is not in the log, or if a batch is damaged.
     """
     answer = _fetched(send, partition, offset, bytes_max)
     data = bytes(answer.records or b"")
@@ -106,7 +105,7 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
 
 
 def fetch_committed(send: Send, partition: Partition, offset: int, bytes_max: int) -> FetchedCommitted:
-    """The same for a read_committed consumer, with headers of batches alone. Raises RequestFailed as `fetch` does."""
+    """The same for a read_committed consumer, only with headers of batches. Raises RequestFailed as `fetch` does."""
     answer = _fetched(send, partition, offset, bytes_max, _READ_COMMITTED)
     data = bytes(answer.records or b"")
     aborted = tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())

@@ -1,10 +1,10 @@
-"""Answers as bytes: kafka-python sends the request and takes the answer off the wire; the caller decodes it.
+"""Answers as bytes: kafka-python sends the request and receives the answer, and the caller decodes it.
 
-Some answers grow with the cluster, above all DescribeProducers and Metadata of all topics: as objects, a million
-producers cost kafka-python ten seconds and a gigabyte. `AsBytes` wraps such a request; its answer is a `Body`, which
-the module of the API walks through with a few lines of its own (`Cursor`), taking only what a sweep needs. The caller
-encodes the request, too: a body that is the same for every broker is encoded once, and one with thousands of
-partitions needs no object for each topic.
+Some answers grow with the cluster, mainly DescribeProducers and Metadata of all topics. As objects, a million producers
+cost kafka-python ten seconds and a gigabyte. `AsBytes` wraps such a request. Its answer is a `Body`. The module of the
+API reads the body with its own few lines (`Cursor`), and takes only the fields that a sweep needs. The caller also
+encodes the request: a body that is the same for every broker is encoded once, and a body with thousands of partitions
+needs no object for each topic.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _INT32 = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """An answer without its header, in the version that was negotiated. throttle_time_ms: how long to hold back."""
+    """An answer without its header, in the negotiated version. throttle_time_ms: how long to wait before the next."""
 
     version: int
     data: bytes
 
     @property
     def throttle_time_ms(self) -> int:
-        """It is the first field of every answer that is read as bytes (of Metadata since v3)."""
+        """The first field of every answer that is read as bytes (of Metadata since v3)."""
         return int(_INT32.unpack_from(self.data)[0]) if len(self.data) >= _INT32.size else 0
 
 
 class AsBytes:
-    """A request of kafka-python whose answer is to come back as a `Body`.
+    """A request of kafka-python whose answer is returned as a `Body`.
 
-    It stands in for the request wherever kafka-python looks at one: when it negotiates the version, encodes, and finds
-    out how to decode the answer. body: encodes the request, without its header, in a version.
+    It replaces the request in all steps of kafka-python: to negotiate the version, to encode, and to find the decoder
+    of the answer. body: encodes the request, without its header, in a version.
     """
 
     def __init__(self, request: Any, body: Callable[[int], bytes]) -> None:
@@ -52,11 +52,11 @@ class AsBytes:
 
     @property
     def header(self) -> Any:
-        """The request's header, which kafka-python asks for the class of the answer."""
+        """The request's header. kafka-python gets the class of the answer from it."""
         return _Header(self.request.header)
 
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
-        """The request as it goes to the broker, in a version or in the one that was negotiated."""
+        """The request as it is sent to the broker, in the given version or in the negotiated version."""
         spoken = self.request.API_VERSION if version is None else version
         encoded: bytes = self._body(spoken)
         if header:
@@ -78,7 +78,7 @@ class _Header:
 
 
 class _Undecoded:
-    """Stands in for the class of the answer: the header is decoded, and the body left as it is."""
+    """Replaces the class of the answer: decodes the header, and does not decode the body."""
 
     def __init__(self, header: Any) -> None:
         self._version = header.request_api_version
@@ -93,7 +93,7 @@ class _Undecoded:
 
 
 class Counted:
-    """Sends with another `send`, and counts the bytes of the answers that came as bytes."""
+    """Sends with another `send`, and counts the bytes of the answers that are returned as bytes."""
 
     def __init__(self, send: Callable[[int, Any], Any]) -> None:
         self._send = send
@@ -106,7 +106,7 @@ class Counted:
 
 
 def api_name(request: Any) -> str:
-    """The API of a request, `AsBytes` or not."""
+    """The name of a request's API, with or without `AsBytes`."""
     return type(request.request if isinstance(request, AsBytes) else request).__name__.removesuffix("Request")
 
 

@@ -1,9 +1,9 @@
 """InitProducerId (api key 22) for a transactional id, without a producer id and epoch: fences the id's producer.
 
 The coordinator aborts the id's ongoing transaction at a raised epoch. Until that is done it answers
-CONCURRENT_TRANSACTIONS, and has to be asked again. It creates an id that it does not know, so the caller must make sure
-first that the id exists and is not mistyped. ACLs: Write on the TransactionalId. Source: `FenceProducersHandler`, which
-is what Kafka's `forceTerminateTransaction` sends (KAFKA-19003), and `TransactionCoordinator.handleInitProducerId`.
+CONCURRENT_TRANSACTIONS, and must be asked again. It creates an unknown id, so the caller must first make sure that the
+id exists and is not mistyped. ACLs: Write on the TransactionalId. Source: `FenceProducersHandler`, which Kafka's
+`forceTerminateTransaction` uses (KAFKA-19003), and `TransactionCoordinator.handleInitProducerId`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest
 from txnscan.kafka.client.client import Send
 
 _NOBODY = -1
-# From v6 on a request may ask to keep a prepared transaction (KIP-939), which this one never does.
+# From v6 on a request may ask to keep a prepared transaction (KIP-939). This request never does.
 _MAX_VERSION = 5
 
 
@@ -30,7 +30,7 @@ class Fenced:
 
 def fence(send: Send, broker_id: int, transactional_id: str, timeout_ms: int) -> Fenced:
     """Asks the coordinator once. timeout_ms: the id's transaction timeout from now on, until its next producer sets
-    another. Raises RequestFailed.
+    another timeout. Raises RequestFailed.
     """
     request = InitProducerIdRequest(
         transactional_id=transactional_id,

@@ -1,7 +1,7 @@
 """ListGroups (api key 16): the groups that a broker coordinates. v4, Kafka 2.6, has their states.
 
-ACLs: Describe on the Cluster shows all groups; else those with Describe on the Group, and the others are silently left
-out. A coordinator that loads answers COORDINATOR_LOAD_IN_PROGRESS for all. Source:
+ACLs: with Describe on the Cluster, all groups. Otherwise the groups with Describe on the Group; the others are silently
+left out. While a coordinator loads, it answers COORDINATOR_LOAD_IN_PROGRESS for all groups. Source:
 `KafkaApis.handleListGroupsRequest`, `GroupCoordinatorService.listGroups`.
 """
 
@@ -17,8 +17,8 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, present
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group. protocol_type: "consumer", "connect", "share" (KIP-932), and "" where it only commits offsets. state:
-    None before v4.
+    """A group. protocol_type: "consumer", "connect", "share" (KIP-932), or "" for a group that only commits offsets.
+    state: None before v4.
     """
 
     group: str
@@ -27,7 +27,7 @@ class ListedGroup:
 
 
 def list_groups(send: Send, broker_id: int) -> tuple[ListedGroup, ...]:
-    """The broker's groups in the order of their ids. Raises RequestFailed."""
+    """The broker's groups, sorted by id. Raises RequestFailed."""
     response = send(broker_id, ListGroupsRequest(states_filter=[], types_filter=[]))
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed.answered(f"broker {broker_id}", "ListGroups", response.error_code)

@@ -1,8 +1,8 @@
 """ListOffsets (api key 2): high watermark and last stable offset, proven to come from the leader.
 
-With `currentLeaderEpoch` set (v4, Kafka 2.1) a broker answers only where it leads at exactly that epoch:
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER otherwise, and OFFSET_NOT_AVAILABLE while a new
-leader's high watermark is still behind its epoch's start. ACLs: Describe on the topic.
+With `currentLeaderEpoch` set (v4, Kafka 2.1) a broker answers only if it leads at exactly that epoch. Otherwise the
+error is FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER. While a new leader's high watermark is
+still behind its epoch's start, the error is OFFSET_NOT_AVAILABLE. ACLs: Describe on the topic.
 Source: `ReplicaManager.fetchOffset`, `Partition.fetchOffsetForTimestamp`.
 """
 
@@ -21,14 +21,14 @@ from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import Key, Partition
 
 _CONSUMER = -1
-# Leader epochs in requests and in answers.
+# The first version with leader epochs in requests and answers.
 _MIN_VERSION = 4
 # Asks for the record with the highest timestamp.
 _MAX_TIMESTAMP, _MAX_TIMESTAMP_VERSION = -3, 7
 
 
 class Offset(Enum):
-    """Which offset to ask for: the timestamp and the isolation level that stand for it in the request."""
+    """The offset to ask for, with the timestamp and the isolation level that request it."""
 
     HIGH_WATERMARK = (-1, 0)
     LAST_STABLE = (-1, 1)
@@ -37,9 +37,7 @@ class Offset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """The offset, or the failure that stood in its place. timestamp_ms: of the record there, where one was asked for by
-    its time, else -1.
-    """
+    """The offset, or the failure. timestamp_ms: the time of the record there, if the request was by time, else -1."""
 
     offset: int = -1
     failure: Failure | None = None
@@ -47,12 +45,12 @@ class ListedOffset:
 
 
 def list_offsets(send: Send, broker_id: int, partitions: Iterable[Partition], which: Offset) -> dict[Key, ListedOffset]:
-    """That offset of each partition, from its leader at the partition's leader epoch. Raises RequestFailed."""
+    """This offset of each partition, from its leader at the partition's leader epoch. Raises RequestFailed."""
     return _listed(send, broker_id, partitions, *which.value)
 
 
 def offset_of(send: Send, partition: Partition, which: Offset) -> int:
-    """That offset of one partition, from its leader. Raises RequestFailed."""
+    """This offset of one partition, from its leader. Raises RequestFailed."""
     listed = list_offsets(send, partition.leader, [partition], which)[partition.key]
     if listed.failure is not None:
         raise RequestFailed(listed.failure)
@@ -60,16 +58,16 @@ def offset_of(send: Send, partition: Partition, which: Offset) -> int:
 
 
 def high_watermark(send: Send, partition: Partition) -> int:
-    """The high watermark of a partition, from its leader. Call this before a read whose end counts.
+    """The high watermark of a partition, from its leader. Call this before a read that must reach the end.
 
-    A leader that was just elected may not know yet how much is committed. It refuses this request then
-    (OFFSET_NOT_AVAILABLE), but answers Fetch, and gives too little. Raises RequestFailed.
+    A newly elected leader may not know yet how much is committed. It then refuses this request (OFFSET_NOT_AVAILABLE),
+    but answers Fetch, with too few records. Raises RequestFailed.
     """
     return offset_of(send, partition, Offset.HIGH_WATERMARK)
 
 
 def offset_at(send: Send, partition: Partition, time_ms: int) -> ListedOffset:
-    """The first offset at which a record is not older than this (epoch milliseconds), -1 where all are older.
+    """The first offset whose record is not older than this time (epoch milliseconds), or -1 if all records are older.
 
     Raises RequestFailed.
     """

@@ -1,13 +1,15 @@
 """ListTransactions (api key 66, v0 since Kafka 3.0): the transactional ids cached on one broker.
 
-ACLs: Describe on each TransactionalId; ids that the principal may not describe are silently left out. A
-`__transaction_state` partition that the broker has not cached yet, or no longer has, is silently left out too. Both
-gaps are what obligations A and V close. Source: `TransactionStateManager.listTransactionStates`.
+ACLs: Describe on each TransactionalId. Ids that the principal may not describe are silently left out. The ids of a
+`__transaction_state` partition that the broker has not cached yet, or no longer has, are also silently left out.
+Obligations A and V close these two gaps. Source: `TransactionStateManager.listTransactionStates`.
 
-Traps of the filters: an empty filter means all; a filter of states with a name that no state has empties the answer,
-whatever other states it names; producer ids are compared with an id's current one, so that an id which took a new
-producer id is left out. The filter by duration came with v1 (Kafka 3.8), the one by a regular expression (RE2/J's
-syntax) with v2 (4.1).
+Traps of the filters:
+- An empty filter means all.
+- An unknown state name empties the answer, even if the filter has other states.
+- Producer ids are compared with an id's current producer id. An id that took a new producer id is left out.
+- The filter by duration came with v1 (Kafka 3.8), and the filter by a regular expression (RE2/J's syntax) with v2
+  (4.1).
 
 The answer has no pages: a broker with a million ids answers 40 MB. `listing` keeps it as bytes, and makes an object for
 one id at a time.
@@ -35,7 +37,7 @@ _DURATION_SINCE, _PATTERN_SINCE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """What a listing shows of one transactional id. state: as the broker names it."""
+    """One transactional id in a listing. state: the broker's name for it."""
 
     producer_id: int
     state: str
@@ -45,7 +47,7 @@ def list_transactions(
     send: Send, broker_id: int, *, states: Collection[str] = (), producer_ids: Collection[int] | None = None
 ) -> dict[str, ListedTransaction]:
     """The transactional ids that this broker lists: in one of these states, if any are given, and with one of these
-    producer ids, unless that is None; an empty collection of producer ids matches no id. Raises RequestFailed.
+    producer ids, unless that is None. An empty collection of producer ids matches no id. Raises RequestFailed.
     """
     wanted = [] if producer_ids is None else sorted(producer_ids) or [_NOBODY]
     response = send(broker_id, ListTransactionsRequest(state_filters=list(states), producer_id_filters=wanted))
@@ -60,9 +62,9 @@ def list_transactions(
 
 @dataclass(frozen=True, slots=True)
 class ListingFilter:
-    """Which ids to list: those that pass every filter that is given.
+    """The ids to list: those that pass every given filter.
 
-    longer_than_ms: only transactions that began longer ago, by their coordinator's clock; below 0 for all, as in Kafka.
+    longer_than_ms: only transactions that began longer ago, by their coordinator's clock. Below 0 for all, as in Kafka.
     pattern: a regular expression for the whole id.
     """
 
@@ -73,7 +75,7 @@ class ListingFilter:
 
     @property
     def min_version(self) -> int:
-        """The lowest version of ListTransactions that has the filters given: an older one would silently drop them."""
+        """The lowest version of ListTransactions with the given filters. An older version would silently drop them."""
         if self.pattern:
             return _PATTERN_SINCE
         return _DURATION_SINCE if self.longer_than_ms >= 0 else 0
@@ -82,7 +84,7 @@ class ListingFilter:
 def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple[str, ListedTransaction]]:
     """The ids that this broker lists, one at a time, in its order.
 
-    Raises RequestFailed; for bytes that make no sense, only when the iteration reaches them.
+    Raises RequestFailed. If later bytes make no sense, it is raised only when the iteration reaches them.
     """
     request = ListTransactionsRequest(
         state_filters=list(wanted.states),
@@ -112,7 +114,7 @@ def listing(send: Send, broker_id: int, wanted: ListingFilter) -> Iterator[tuple
 
 
 def _listed(answer: Cursor) -> tuple[str, ListedTransaction]:
-    """One id. Nearly all have one-byte lengths, a known state and no tagged field: decoded here three times as fast."""
+    """One id. Nearly all have one-byte lengths, a known state and no tagged field: here a path 3 times as fast."""
     data, at = answer.data, answer.at
     try:
         end = at + data[at]

@@ -1,11 +1,12 @@
 """Metadata (api key 3): brokers, partitions with leader and leader epoch, topic ids.
 
-Versions: leader epochs since v7 (Kafka 2.1), topic ids since v10 (2.8). ACLs: Describe on each topic; topics that the
-principal may not describe are left out of a listing of all, and answered with TOPIC_AUTHORIZATION_FAILED when asked
-for by name. The answer is what *that* broker believes; a broker that is cut off from the controller keeps its old view.
+Versions: leader epochs since v7 (Kafka 2.1), topic ids since v10 (2.8). ACLs: Describe on each topic. If all topics are
+requested, topics that the principal may not describe are left out. If they are requested by name, the answer for them
+is TOPIC_AUTHORIZATION_FAILED. The answer is the view of *that* broker. A broker that is cut off from the controller
+keeps its old view.
 
-A million partitions are 40 MB of answer, and every broker gives the same one. So flexible versions are decoded here,
-into columns, and where all brokers are asked the same, the request is encoded once and equal answers are decoded once
+A million partitions make an answer of 40 MB, and every broker gives the same answer. So flexible versions are decoded
+here, into columns. If all brokers get the same request, it is encoded once and equal answers are decoded once
 (`MetadataRound`).
 """
 
@@ -29,11 +30,11 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.kafka.topology import Broker, ClusterView, Topic
 
-# v3 is the first to begin with a throttle time; v13 adds an error of the whole answer, and nothing that is read here.
+# v3 is the first version that begins with a throttle time. v13 only adds an error of the whole answer.
 _MIN_VERSION, _MAX_VERSION = 3, 12
 _FLEXIBLE_SINCE = 9
 _TOPIC_IDS_SINCE = 10
-# Error code, number, leader and leader epoch; arrays of replicas come behind them.
+# Error code, number, leader and leader epoch, followed by arrays of replicas.
 _PARTITION = struct.Struct(">hiii")
 _NO_BROKER = -1
 
@@ -42,17 +43,17 @@ Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = None) -> ClusterView:
-    """What one broker believes, of the named topics or of all. Raises RequestFailed."""
+    """One broker's view of the named topics or of all. Raises RequestFailed."""
     request = _request(_named(topics))
     return _told_by(broker_id, decode(send(broker_id, AsBytes(request, partial(_encoded, request)))))
 
 
 class MetadataRound:
-    """One Metadata request to several brokers. Encodes it once, and decodes each answer once, however many brokers give
-    it. Safe to use from many threads.
+    """One Metadata request to several brokers. Encodes it once, and decodes equal answers once. Safe to use from many
+    threads.
 
-    Answers count as equal when they differ only in what no verdict reads: the throttle time, and the controller, for
-    which brokers in KRaft mode name one of the live brokers at random (`KRaftMetadataCache.getRandomAliveBrokerId`).
+    Answers are equal if they differ only in fields that no verdict uses: the throttle time and the controller. For the
+    controller, brokers in KRaft mode name a random live broker (`KRaftMetadataCache.getRandomAliveBrokerId`).
     """
 
     def __init__(self, topics: Iterable[str] | None = None) -> None:
@@ -61,11 +62,11 @@ class MetadataRound:
         self._lock = threading.Lock()
         self._encoded: dict[int, bytes] = {}
         self._decoded: dict[bytes, Future[ClusterView]] = {}
-        # The bytes before the controller in the answers so far: nearly always the same list of brokers.
+        # The bytes before the controller in the answers so far. Nearly always they are the same list of brokers.
         self._before_controller: set[bytes] = set()
 
     def ask(self, send: Send, broker_id: int) -> ClusterView:
-        """What one broker believes. Raises RequestFailed."""
+        """One broker's view. Raises RequestFailed."""
         request = _request(self._named)
         return _told_by(broker_id, self._decode(send(broker_id, AsBytes(request, partial(self._encode, request)))))
 
@@ -90,7 +91,7 @@ class MetadataRound:
         return decoding.result()
 
     def _said(self, body: Body) -> bytes:
-        """A digest of the parts of an answer that are read."""
+        """A digest of the used parts of an answer."""
         digest = hashlib.blake2b(body.version.to_bytes(2))
         data = memoryview(body.data)
         if body.version < _FLEXIBLE_SINCE:
@@ -102,7 +103,7 @@ class MetadataRound:
         return digest.digest()
 
     def _controller_at(self, data: bytes) -> int:
-        """The position of the controller. Raises RequestFailed where the bytes make no sense."""
+        """The position of the controller. Raises RequestFailed if the bytes make no sense."""
         for known in tuple(self._before_controller):
             if data.startswith(known, 4):
                 return 4 + len(known)
@@ -135,8 +136,8 @@ def _told_by(broker_id: int, view: ClusterView) -> ClusterView:
 
 
 def decode(body: Body) -> ClusterView:
-    """The view in an answer, with `answered_by` -1 for the caller to set. Pure. Raises RequestFailed where the bytes
-    make no sense.
+    """The view in an answer, with `answered_by` -1 for the caller to set. Pure. Raises RequestFailed if the bytes make
+    no sense.
     """
     if body.version < _FLEXIBLE_SINCE:
         return _decode_old(body)
@@ -190,7 +191,7 @@ def _partitions(answer: Cursor, count: int) -> Columns:
             in_sync = replicas + 4 * data[replicas] - 3
             offline = in_sync + 4 * data[in_sync] - 3
             tags = offline + 4 * data[offline] - 3
-            # Each list is of fewer than 127 brokers, its length in one byte (1 for an empty one); no tagged fields.
+            # Each list has fewer than 127 brokers, so its length takes one byte (1 if empty). No tagged fields.
             plain = 0 < data[replicas] < 128 and 0 < data[in_sync] < 128 and 0 < data[offline] < 128 and not data[tags]
         except (IndexError, struct.error):
             plain = False
@@ -208,7 +209,7 @@ def _partitions(answer: Cursor, count: int) -> Columns:
 
 
 def _in_order(columns: Columns) -> Columns:
-    """The same in the order of the partitions' numbers, which brokers need not keep."""
+    """The same columns, sorted by partition number. Brokers need not sort them."""
     if all(map(le, columns[0], columns[0][1:])):
         return columns
     indexes, leaders, epochs = zip(*sorted(zip(*columns, strict=True)), strict=True)
@@ -226,7 +227,7 @@ def _partition(answer: Cursor) -> tuple[int, int, int]:
 
 
 def _decode_old(body: Body) -> ClusterView:
-    """An answer of a broker before Kafka 2.4, by kafka-python. What such an answer lacks is -1 or ""."""
+    """An answer of a broker before Kafka 2.4, decoded by kafka-python. Fields that it lacks are -1 or ""."""
     answer = MetadataResponse.decode(body.data, version=body.version)
     topics, errors = [], []
     for topic in present(answer.topics):
@@ -257,5 +258,5 @@ def _view(
 
 
 def _topic_id(topic_id: bytes) -> str:
-    """A topic id as Kafka prints it (`Uuid.toString`: URL-safe base64, no padding), or "" where there is none."""
+    """A topic id as Kafka prints it (`Uuid.toString`: URL-safe base64, no padding), or "" if there is no topic id."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii") if any(topic_id) else ""

@@ -1,16 +1,17 @@
-"""OffsetFetch (api key 9): the offsets that groups have committed. v8, Kafka 3.0, takes many groups in one request.
+"""OffsetFetch (api key 9): the committed offsets of groups. v8, Kafka 3.0, takes many groups in one request.
 
-ACLs: Describe on each Group, else GROUP_AUTHORIZATION_FAILED for that group. This is checked before anything else, so
-that any broker answers so, for a group that does not exist too. And Describe on the topics, which are silently left out
-otherwise. Apart from that only a group's coordinator answers for it.
+ACLs: Describe on each Group, else GROUP_AUTHORIZATION_FAILED for that group. Any broker checks this before anything
+else, also for a group that does not exist. Describe on the topics, which are otherwise silently left out. For the
+offsets themselves, only a group's coordinator answers.
 
-With requireStable (v7, Kafka 2.5) a partition whose offset is in a transaction that has not ended is answered with
-UNSTABLE_OFFSET_COMMIT. Where all topics are asked for, a partition is only shown if an offset of it was committed
-before: one that is in the open transaction alone has to be asked for by name. Source: `OffsetMetadataManager.
-fetchOffsets`, `fetchAllOffsets`, `KafkaApis.handleOffsetFetchRequest`. v10 has topic ids in place of names.
+With requireStable (v7, Kafka 2.5), if an open transaction has an offset of a partition, the answer for that partition
+is UNSTABLE_OFFSET_COMMIT. If all topics are requested, the answer has only partitions with an offset that was committed
+before. A partition whose only offset is in the open transaction must be requested by name. Source:
+`OffsetMetadataManager.fetchOffsets`, `fetchAllOffsets`, `KafkaApis.handleOffsetFetchRequest`. v10 has topic ids in
+place of names.
 
-The request is encoded and the answer decoded here, with a few lines: for a thousand groups and a hundred partitions,
-nearly all without an offset, kafka-python's objects took a second.
+The request is encoded and the answer decoded here. For a thousand groups and a hundred partitions, nearly all without
+an offset, kafka-python's objects took a second.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from txnscan.kafka.topology import Key
 
 _MIN_VERSION, _MAX_VERSION = 8, 9
 _GROUPS_A_REQUEST = 100
-# Kafka's own clients ask for all partitions of a group at once; this only bounds the size of one answer.
+# Kafka's own clients ask for all partitions of a group at once. This limit only bounds the size of one answer.
 _OFFSETS_A_REQUEST = 10_000
-# v9, KIP-848: null for the member id and -1 for its epoch, as no member asks.
+# v9, KIP-848: null for the member id and -1 for its epoch, because the scanner is no member.
 _NO_MEMBER = NULL + struct.pack(">i", -1)
 _PARTITION = struct.Struct(">iqi")
-# What stands behind the partition's number where a group has committed nothing there: an offset and a leader epoch of
-# -1, no metadata, no error, no tags. Metadata is "" or null.
+# The bytes after the partition's number if a group has no committed offset there: an offset and a leader epoch of -1,
+# no metadata, no error, no tags. Metadata is "" or null.
 _NOTHING = frozenset(struct.pack(">qi", -1, -1) + metadata + bytes(3) for metadata in (b"\0", b"\1"))
 (_NOTHING_SIZE,) = set(map(len, _NOTHING))
 
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """What a group has committed. failure: why nothing is known of it, or None. unstable: partitions whose offset is in
-    an open transaction.
+    """The committed offsets of a group. failure: why they are not known. unstable: partitions whose offset is in an
+    open transaction.
     """
 
     failure: Failure | None = None
@@ -56,7 +57,7 @@ class GroupOffsets:
 def offset_fetch(
     send: Send, broker_id: int, wanted: Mapping[str, Collection[Key] | None], *, require_stable: bool
 ) -> dict[str, GroupOffsets]:
-    """The offsets of these groups on these partitions, or all that they have where it is None. Raises RequestFailed."""
+    """The offsets of these groups on these partitions, or all their offsets for None. Raises RequestFailed."""
     widest = max((len(keys) for keys in wanted.values() if keys is not None), default=1)
     size = max(1, min(_GROUPS_A_REQUEST, _OFFSETS_A_REQUEST // max(widest, 1)))
     found: dict[str, GroupOffsets] = {}
@@ -91,11 +92,11 @@ def _topics(keys: Iterable[Key]) -> bytes:
 
 
 def decode(body: Body) -> dict[str, GroupOffsets]:
-    """The groups of an answer. Pure. Raises RequestFailed where the bytes make no sense."""
+    """The groups of an answer. Pure. Raises RequestFailed if the bytes make no sense."""
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
     found: dict[str, GroupOffsets] = {}
-    # The bytes of a group that has committed nothing at all: the same for all such groups, which most are.
+    # The bytes of a group without any committed offset, like most groups. They are the same for all such groups.
     nothing: bytes | None = None
     for _ in range(answer.length()):
         name = answer.string() or ""
@@ -117,7 +118,7 @@ def decode(body: Body) -> dict[str, GroupOffsets]:
 
 
 def _decode_topic(answer: Cursor, group: GroupOffsets) -> None:
-    """The partitions of a topic; most of them without an offset."""
+    """The partitions of a topic. Most of them have no offset."""
     topic = answer.string() or ""
     data = answer.data
     for _ in range(answer.length()):

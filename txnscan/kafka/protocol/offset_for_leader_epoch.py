@@ -1,20 +1,21 @@
-"""OffsetForLeaderEpoch (api key 23): where a leader epoch ends in the leader's log.
+"""OffsetForLeaderEpoch (api key 23): the end of a leader epoch in the leader's log.
 
-With `currentLeaderEpoch` set (v2, Kafka 2.1) a broker answers only where it leads at exactly that epoch:
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER otherwise. ACLs: Describe on the topic.
+With `currentLeaderEpoch` set (v2, Kafka 2.1) a broker answers only if it leads at exactly that epoch. Otherwise the
+error is FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER. ACLs: Describe on the topic.
 Source: `Partition.lastOffsetForLeaderEpoch`, `UnifiedLog.endOffsetForEpoch`, `LeaderEpochFileCache.endOffsetFor`.
 
-The leader looks an epoch up in its epoch cache, which holds the first offset of each epoch:
+The leader looks up the epoch in its epoch cache, which has the first offset of each epoch:
 
-- It answers the largest epoch in the cache that is not above the asked one, and where the next one begins.
+- It answers the largest epoch in the cache that is not above the requested epoch, and the offset at which the next
+  epoch begins.
 - Its latest epoch ends at the log's end, which may be above the high watermark.
 - For an epoch above its latest, and for -1, it answers -1 and -1.
-- For an epoch below its first, it answers the asked epoch, as if it had it, and where the first one begins. Only the
-  offset tells that apart.
+- For an epoch below its first, it answers the requested epoch, as if it had that epoch, and the offset at which the
+  first epoch begins. Only the offset distinguishes this case.
 
-A cleaner leaves the cache as it is. A replica that copies a compacted log fills its own cache from the batches that
-are left (`UnifiedLog.append`). In such a replica an epoch begins with the first batch that is left of it, and an epoch
-without any is not known. So the epoch before may seem to end later than it did. It never seems to end earlier.
+A cleaner does not change the cache. A replica that copies a compacted log fills its own cache from the remaining
+batches (`UnifiedLog.append`). In such a replica an epoch begins with its first remaining batch, and an epoch without
+remaining batches is not known. So the epoch before may seem to end later than it did. It never seems to end earlier.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFai
 from txnscan.kafka.topology import Partition
 
 _CONSUMER = -1
-# The replica id in requests.
+# The first version with the replica id in requests.
 _MIN_VERSION = 3
-# Each epoch is a request of its own.
+# The limit of epochs to ask for, because each epoch is a separate request.
 EPOCHS_MAX = 20
-# Below every epoch, and not UNDEFINED_EPOCH, which is -1.
+# Less than every epoch, and not UNDEFINED_EPOCH, which is -1.
 _BELOW_ALL = -2
 
 
 def epoch_ends(send: Send, partition: Partition, epochs: Collection[int]) -> dict[int, int]:
     """The end offset of each of these leader epochs that the partition's leader has in its epoch cache.
 
-    An epoch is left out where the leader does not have it, and where it has no offset. Only the highest `EPOCHS_MAX`
-    epochs are asked for; the others are left out too.
-    Raises RequestFailed: also where the broker does not lead the partition at its leader epoch.
+    Epochs that the leader does not have, or for which it has no offset, are left out. Only the highest `EPOCHS_MAX`
+    epochs are asked for; the others are also left out. Raises RequestFailed, also if the broker does not lead the
+    partition at its leader epoch.
     """
     asked = sorted({epoch for epoch in epochs if 0 <= epoch <= partition.leader_epoch})[-EPOCHS_MAX:]
     if not asked:
         return {}
     ends = {epoch: _epoch_end(send, partition, epoch) for epoch in asked}
-    # This is asked last: retention may move the beginning of the first epoch meanwhile, and never back.
+    # This is asked last: retention may move the beginning of the first epoch up meanwhile, and never back.
     first = _epoch_end(send, partition, _BELOW_ALL)
     if first.leader_epoch != _BELOW_ALL or first.end_offset < 0:
         return {}
@@ -60,7 +61,7 @@ def epoch_ends(send: Send, partition: Partition, epochs: Collection[int]) -> dic
 
 
 def _epoch_end(send: Send, partition: Partition, epoch: int) -> EpochEnd:
-    """The epoch and the end offset as the leader answers them: perhaps not the epoch that was asked for, perhaps -1."""
+    """The leader's answer: the epoch may differ from the requested epoch, and the end offset may be -1."""
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     request = OffsetForLeaderEpochRequest(
         replica_id=_CONSUMER,

@@ -1,4 +1,4 @@
-"""Kafka's primitive types: written as flexible versions have them (KIP-482), read as these and older ones do."""
+"""Kafka's primitive types: writes them as in flexible versions (KIP-482), and reads them in all versions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _INT8, _INT16, _INT32, _INT64 = (struct.Struct(f">{form}") for form in "bhiq")
 NO_TAGS = b"\0"
 NULL = b"\0"
 EMPTY = b"\1"
-# Kafka has a handful of tagged fields in one place.
+# The limit of tagged fields in one place. Kafka itself has only a few.
 TAGS_MAX = 1_000
-# The varints of one byte, which nearly all are.
+# The varints of one byte. Nearly all varints have one byte.
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
 
 
@@ -50,8 +50,8 @@ def numbers(values: Iterable[int]) -> bytes:
 
 
 class Reader(ABC):
-    """Reads primitive types from bytes, in order. Raises what `error` makes where the bytes end too early or cannot be
-    what they claim.
+    """Reads primitive types from bytes, in order. Raises the exception of `error` if the bytes end too early or are
+    invalid.
     """
 
     __slots__ = ("at", "data")
@@ -62,16 +62,16 @@ class Reader(ABC):
 
     @abstractmethod
     def error(self, why: str) -> Exception:
-        """What is raised for bytes that make no sense."""
+        """Returns the exception to raise for bytes that make no sense."""
 
     def skip(self, count: int) -> None:
-        """Passes over some bytes."""
+        """Skips some bytes."""
         self.at += count
         if count < 0 or self.at > len(self.data):
             raise self.error("it is cut short")
 
     def take(self, count: int) -> bytes:
-        """The next bytes, as they are."""
+        """The next bytes, not decoded."""
         at = self.at
         self.skip(count)
         return self.data[at : self.at]
@@ -96,7 +96,7 @@ class Reader(ABC):
     def uvarint(self) -> int:
         """An unsigned varint of at most 32 bits."""
         at = self.at
-        # One byte, nearly always.
+        # Nearly always one byte.
         if at < len(self.data) and self.data[at] < 0x80:
             self.at = at + 1
             return self.data[at]
@@ -126,20 +126,20 @@ class Reader(ABC):
         return None if length < 0 else self.text(length)
 
     def length(self) -> int:
-        """The length of a compact array. Raises an error for null: nothing must count as absent by it."""
+        """The length of a compact array. Raises an error for null, because null proves no absence."""
         length = self.uvarint() - 1
         if length < 0:
             raise self.error("it holds null in place of a list")
         return length
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields, as bytes; a later release may have added some."""
+        """The tagged fields, as bytes. A later release may have added some."""
         count = self.uvarint()
         if count > TAGS_MAX:
             raise self.error(f"it holds more than {TAGS_MAX} tagged fields in one place")
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(count)}
 
     def end(self) -> None:
-        """Raises an error where bytes are left over."""
+        """Raises an error if bytes remain."""
         if self.at != len(self.data):
             raise self.error(f"it has {len(self.data) - self.at} bytes too many")

@@ -1,5 +1,5 @@
-"""Record batches (`DefaultRecordBatch`, version 2), as brokers send them and as they stand in log segments: the layout
-of their headers. What is in them is decoded in `records.py`.
+"""Record batches (`DefaultRecordBatch`, version 2), as brokers send them and as log segments have them: the layout of
+their headers. `records.py` decodes their contents.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ MAGIC = 2
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base timestamp, greatest timestamp,
 # producer id, producer epoch, base sequence, count of records; then the records.
 HEADER = struct.Struct(">qiibIhiqqqhii")
-# The length counts the bytes after itself. The magic byte stands at the same place in every version. The checksum
-# covers what follows it.
+# The length counts the bytes after itself. The magic byte has the same position in every version. The checksum covers
+# all bytes after it.
 LENGTH_AT, LENGTH_FROM, MAGIC_AT, CRC_AT, CRC_FROM = 8, 12, 16, 17, 21
 ATTRIBUTES_AT = CRC_FROM
 # Bits of the attributes.
@@ -21,8 +21,8 @@ NO_SEQUENCE = -1
 # Version and type of a control record's key; version and coordinator epoch of the value of an end marker.
 CONTROL_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 ABORT, COMMIT = 0, 1
-# The one record of a marker, as every broker writes it: its length, attributes and deltas, which are nothing, and the
-# length and version of its key; its type; the length and version of its value; the coordinator epoch; no headers.
+# The only record of a marker, as every broker writes it: its length; attributes and deltas, all 0; the length and
+# version of its key; its type; the length and version of its value; the coordinator epoch; no headers.
 MARKER_BODY = struct.Struct(">7sh3sib")
 PLAIN_MARKER = bytes((16 << 1, 0, 0, 0, 4 << 1, 0, 0))
 MARKER_SIZE = HEADER.size + MARKER_BODY.size
@@ -31,10 +31,10 @@ _SEQUENCES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A record batch: its offsets, what its header says of its producer, and its records as (offset, key, value).
+    """A record batch: its offsets, the producer fields of its header, and its records as (offset, key, value).
 
-    commits: whether it is a COMMIT marker. records_count: how many records it has; fewer than offsets where some were
-    compacted away. records: None where they were not asked for. leader_epoch: of the leader that appended it.
+    commits: whether it is a COMMIT marker. records_count: the number of its records; less than the number of offsets if
+    compaction removed some. records: None if they were not requested. leader_epoch: of the leader that appended it.
     """
 
     base_offset: int
@@ -52,7 +52,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The end of a transaction, as a control record says it. timestamp_ms: by the clock of the broker."""
+    """The end of a transaction, from a control record. timestamp_ms: by the clock of the broker."""
 
     commits: bool
     coordinator_epoch: int

@@ -1,4 +1,4 @@
-"""What is in record batches, decoded by kafka-python."""
+"""The contents of record batches, decoded by kafka-python."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from txnscan.kafka.protocol.record_batch import (
     Marker,
 )
 
-# A batch is 1 MB by default (`max.message.bytes`), and Kafka compresses none in `__transaction_state`.
+# The limit of a batch's expanded size. By default a batch has at most 1 MB (`max.message.bytes`), and Kafka compresses
+# no batch in `__transaction_state`.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
-# Kafka writes snappy in blocks, each behind its length. This header and two version numbers stand before them.
+# Kafka writes snappy in blocks, each with its length before it. This header and two version numbers come first.
 _SNAPPY_BLOCKS, _SNAPPY_HEADER_BYTES = b"\x82SNAPPY\0", 16
 _BLOCK_LENGTH = struct.Struct(">i")
-# With a header of gzip's or zlib's.
+# For data with a header of gzip or zlib.
 _GZIP_WINDOW_BITS = 47
-# What kafka-python raises for bytes that are no batch.
+# The exceptions of kafka-python for bytes that are no batch.
 _DAMAGED = (
     *(KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error),
     RuntimeError,
@@ -45,7 +46,7 @@ _DAMAGED = (
 
 
 def decoded(data: bytes, records: bool) -> list[Batch]:
-    """The whole batches in the data. The last may be cut off, as Fetch answers may be. Raises RequestFailed."""
+    """The whole batches in the data. The last batch may be cut off, as in Fetch answers. Raises RequestFailed."""
     try:
         return [_batch(batch, records) for batch in MemoryRecords(data)]
     except _DAMAGED as damaged:
@@ -53,11 +54,11 @@ def decoded(data: bytes, records: bool) -> list[Batch]:
 
 
 def marker(data: bytes) -> Marker | None:
-    """The marker in a control batch; None where it ends no transaction. The checksum is not checked.
+    """The marker in a control batch. None if the batch ends no transaction. The checksum is not checked.
 
-    Raises RequestFailed where it cannot be one (`ControlRecordType.parse`, `EndTransactionMarker.deserialize`).
+    Raises RequestFailed if the batch is invalid (`ControlRecordType.parse`, `EndTransactionMarker.deserialize`).
     """
-    # Read as a batch of data: kafka-python does not accept control records that later versions have made longer.
+    # Read as a data batch, because kafka-python rejects control records that later versions have made longer.
     as_data = bytearray(data)
     as_data[ATTRIBUTES_AT + 1] &= ~CONTROL & 0xFF
     try:
@@ -90,7 +91,7 @@ def _commits(keys: Iterable[bytes | None]) -> bool:
 
 
 def _check_expanded(data: bytes, codec: int) -> None:
-    """Raises ValueError if this becomes too large: 19 kB of zstd can become more than a gigabyte."""
+    """Raises ValueError if the expanded data is too large: 19 kB of zstd can become more than a gigabyte."""
     size_bytes = 0
     for piece in _EXPANDERS[codec](data):
         size_bytes += piece
@@ -99,7 +100,7 @@ def _check_expanded(data: bytes, codec: int) -> None:
 
 
 def _unzipped(data: bytes) -> Iterator[int]:
-    """The sizes of the pieces that it expands to."""
+    """The sizes of the expanded pieces of gzip data."""
     unzip = zlib.decompressobj(_GZIP_WINDOW_BITS)
     while data and not unzip.eof:
         yield len(unzip.decompress(data, _PIECE_BYTES))
@@ -107,7 +108,7 @@ def _unzipped(data: bytes) -> Iterator[int]:
 
 
 def _unpacked(data: bytes) -> Iterator[int]:
-    """As `_unzipped`, of zstd. Nothing where its library is not installed: kafka-python then refuses the batch."""
+    """As `_unzipped`, for zstd. Empty if its library is not installed. Then kafka-python refuses the batch."""
     with suppress(ImportError):
         import zstandard
 
@@ -127,11 +128,11 @@ def _records(batch: Any) -> Iterator[tuple[int, bytes | None, bytes | None]]:
 
 
 def _of_lz4(data: bytes) -> Iterator[int]:
-    """As `_unzipped`, of lz4."""
+    """As `_unzipped`, for lz4."""
     try:
         from lz4.frame import LZ4FrameDecompressor, get_frame_info
     except ImportError:
-        # kafka-python knows two more libraries for it. They have no ceiling.
+        # kafka-python also accepts two other libraries for lz4. They have no limit.
         raise UnsupportedCodecError("it is compressed with lz4, and the library lz4 is not installed") from None
     # kafka-python allocates the size that the frame claims.
     if get_frame_info(data)["content_size"] > EXPANDED_BYTES_MAX:
@@ -144,7 +145,7 @@ def _of_lz4(data: bytes) -> Iterator[int]:
 
 
 def _of_snappy(data: bytes) -> Iterator[int]:
-    """As `_unzipped`, of snappy, without expanding it. Each block begins with its expanded size."""
+    """As `_unzipped`, for snappy, without expanding it. Each block begins with its expanded size."""
     if not data.startswith(_SNAPPY_BLOCKS) or len(data) <= _SNAPPY_HEADER_BYTES:
         yield _Sizes(data).uvarint()
         return

@@ -1,9 +1,9 @@
-"""Searching record batches: the few that may hold what is looked for are decoded, and the others passed over.
+"""Search record batches: decode the few batches that may have wanted records, and skip the others.
 
-Of a batch that is passed over only its offsets are known, and that it is undamaged. Such batches that follow one
-another without a gap are given as one. Of several such runs between two batches that are decoded only the last is
-given: there is a gap before it, so that no log can be whole from further back (`LogRow.contiguous_from`). The headers
-of many batches are read as columns, with numpy where that is installed.
+For a skipped batch, only its offsets are known, and that it is undamaged. Skipped batches that follow one another
+without a gap are returned as one batch. If there are several such runs between two decoded batches, only the last run
+is returned. There is a gap before it, so no log can be contiguous from further back (`LogRow.contiguous_from`). The
+headers of many batches are read as columns, if numpy is installed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from txnscan.kafka.protocol.record_batch import (
 )
 from txnscan.kafka.protocol.records import decoded
 
-# Takes data, and where its batches begin and the last of them ends; returns which batches may hold what is looked for.
-# Compressed batches and control batches are decoded whatever it returns.
+# Called with data, and with the positions at which its batches begin and the last batch ends. Returns which batches may
+# have wanted records. Compressed batches and control batches are decoded in any case.
 Wanted = Callable[[bytes, Sequence[int]], Sequence[bool]]
-# Batches from one number to another, and whether they are decoded.
+# The batches from one number to another, and whether they are decoded.
 Section = tuple[int, int, bool]
 
-# Below this, loading numpy takes longer than it saves.
+# With fewer batches, loading numpy takes longer than it saves.
 _MANY = 2_000
 # The length, the magic byte and the checksum.
 _LENGTH_TO_CRC = struct.Struct(">i4xbI")
@@ -46,21 +46,21 @@ _LEADER_EPOCH = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """Batches that are whole and undamaged. bounds: where in the data they begin, and where the last of them ends."""
+    """Batches that are whole and undamaged. bounds: the positions at which each begins, and the last batch ends."""
 
     data: bytes
     bounds: Sequence[int]
 
     def next_offset(self, offset: int) -> int:
-        """The offset to fetch from next, after a fetch from this one."""
+        """The offset for the next fetch, after a fetch from this offset."""
         if len(self.bounds) < 2:
             return offset
         base_offset, _, _, last_delta, _ = _OFFSETS.unpack_from(self.data, self.bounds[-2])
         return int(max(offset, base_offset + last_delta + 1))
 
     def epoch_ends(self) -> dict[int, int]:
-        """By each leader epoch that a batch has, the offset behind the last such batch. Epochs only rise in a log, so
-        each is found by halving.
+        """The offset after the last batch of each leader epoch that batches have. Leader epochs only rise in a log, so
+        each is found by bisection.
         """
         found: dict[int, int] = {}
         at, count = 0, len(self.bounds) - 1
@@ -78,19 +78,19 @@ class Undecoded:
         return int(epoch)
 
     def before(self, end: int) -> Undecoded:
-        """Those that begin before this offset."""
+        """The batches that begin before this offset."""
         count = len(self.bounds) - 1
         kept = bisect_left(self.bounds, end, hi=count, key=lambda at: _OFFSETS.unpack_from(self.data, at)[0])
         return Undecoded(self.data, self.bounds[: kept + 1])
 
 
 def undecoded(data: bytes) -> Undecoded:
-    """The batches in order. What is cut off at the end is left out. Raises RequestFailed for one that is damaged."""
+    """The batches in order, without a batch that is cut off at the end. Raises RequestFailed for a damaged batch."""
     return Undecoded(data, _bounds(data))
 
 
 def searched(batches: Undecoded, wanted: Wanted) -> Iterator[Batch]:
-    """The batches in order. Raises RequestFailed for one that cannot be decoded."""
+    """The batches in order. Raises RequestFailed for a batch that cannot be decoded."""
     data, bounds = batches.data, batches.bounds
     flags = wanted(data, bounds)
     if are_many(bounds):
@@ -110,7 +110,7 @@ def are_many(bounds: Sequence[int]) -> bool:
 
 
 def _bounds(data: bytes) -> list[int]:
-    """Where the batches begin, and where the last that is whole ends. Raises RequestFailed where one is damaged."""
+    """The positions at which batches begin, and the last whole batch ends. Raises RequestFailed for a damaged batch."""
     found, at, end = [0], 0, len(data)
     view, unpack, take, checksum = memoryview(data), _LENGTH_TO_CRC.unpack_from, found.append, crc32c
     shortest = HEADER.size - LENGTH_FROM
@@ -133,7 +133,7 @@ def _bounds(data: bytes) -> list[int]:
 def _sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[Section]:
     """As `search_columns.sections`, batch by batch."""
     begun: dict[int, bool] = {}
-    # Of the batch before: whether it is decoded, whether it is whole, and the offset that comes after its records.
+    # Of the batch before: whether it is decoded, whether it is whole, and the offset after its records.
     before: tuple[bool, bool, int] | tuple[()] = ()
     for number, (at, flag) in enumerate(zip(bounds[:-1], wanted, strict=True)):
         base_offset, magic, attributes, last_delta, count = _OFFSETS.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""The headers of many record batches as columns, with numpy, which is no part of the base installation."""
+"""The headers of many record batches as columns, with numpy, which the base installation does not include."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HEADER = np.dtype(
 
 
 def sections(data: bytes, bounds: Sequence[int], wanted: Sequence[bool]) -> Iterable[tuple[int, int, bool]]:
-    """The batches in groups: those to be decoded, and those to be passed over that follow one another without a gap; of
-    these only the last group between two that are decoded.
+    """The batches in groups: batches to decode, and batches to skip that follow one another without a gap. Of several
+    groups to skip between two groups to decode, only the last is returned.
 
-    bounds: where the batches begin, and where the last of them ends; there is at least one. Returns for each group the
-    number of its first batch, that of the batch after its last, and whether it is decoded.
+    bounds: the positions at which the batches begin and the last batch ends; there is at least one batch. Returns for
+    each group the number of its first batch, the number of the batch after its last, and whether it is decoded.
     """
     headers = np.ndarray((len(data) - HEADER.size + 1,), f"V{HEADER.size}", data, strides=(1,))
     rows = headers[np.array(bounds[:-1], np.int64)].view(_HEADER)

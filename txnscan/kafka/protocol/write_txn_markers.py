@@ -1,11 +1,11 @@
-"""WriteTxnMarkers (api key 27): one marker that ends a transaction on a partition. The one request that writes to it.
+"""WriteTxnMarkers (api key 27): one marker that ends a transaction on a partition. The only request that writes to it.
 
-ACLs: Alter on Cluster, or ClusterAction (3.8 and newer); ClusterAction alone before. The broker checks little: the
-producer epoch must not be below the partition's (INVALID_PRODUCER_EPOCH), the coordinator epoch not below the last
-marker's (TRANSACTION_COORDINATOR_FENCED), and it must lead the partition. It does not compare the start offset, so this
-is no compare-and-set. A higher producer epoch would fence a live producer, a higher coordinator epoch would make the
-real coordinator's markers fail: so both are the ones that were observed. Source: `KafkaApis.
-handleWriteTxnMarkersRequest`, `ProducerAppendInfo.checkProducerEpoch`, `.checkCoordinatorEpoch`.
+ACLs: Alter or ClusterAction on the Cluster (3.8 and newer). Before 3.8 only ClusterAction is enough. The broker checks
+little: the producer epoch must not be below the partition's (INVALID_PRODUCER_EPOCH), the coordinator epoch must not be
+below the last marker's (TRANSACTION_COORDINATOR_FENCED), and the broker must lead the partition. It does not compare
+the start offset, so this is no compare-and-set. A higher producer epoch would fence a live producer. A higher
+coordinator epoch would make the real coordinator's markers fail. So the request has exactly the observed epochs.
+Source: `KafkaApis.handleWriteTxnMarkersRequest`, `ProducerAppendInfo.checkProducerEpoch`, `.checkCoordinatorEpoch`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 
 from txnscan.kafka.errors import RequestFailed, present
 
-# The transaction version that Kafka's own tool sends: a marker of version 0 may be at the partition's own epoch.
+# The transaction version of Kafka's own tool. A marker of version 0 may have the partition's own epoch.
 _TRANSACTION_VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerToWrite:
-    """A marker for one partition. coordinator_epoch: as the partition shows it, -1 where it had no marker yet."""
+    """A marker for one partition. coordinator_epoch: as the partition shows it, -1 if it has had no marker yet."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class MarkerToWrite:
     commit: bool
 
     def fields(self) -> dict[str, Any]:
-        """What the request holds, for people to read."""
+        """The fields of the request, for people to read."""
         return {
             "api": "WriteTxnMarkers",
             "producer_id": self.producer_id,
@@ -46,7 +46,7 @@ class MarkerToWrite:
         }
 
     def request(self) -> Any:
-        """The request: one marker, one partition."""
+        """The request, with one marker for one partition."""
         marker = WriteTxnMarkersRequest.WritableTxnMarker
         return WriteTxnMarkersRequest(
             markers=[
@@ -62,7 +62,7 @@ class MarkerToWrite:
         )
 
     def answered(self, response: Any) -> int:
-        """The error code of the answer. Raises RequestFailed where it is not about exactly this marker."""
+        """The error code of the answer. Raises RequestFailed if the answer is not about exactly this marker."""
         codes = [
             partition.error_code
             for marker in present(response.markers)

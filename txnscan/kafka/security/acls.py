@@ -1,7 +1,8 @@
-"""Failures in words: what a principal that was refused lacks, and the command that puts it right. Pure.
+"""Put failures into words: the permission that a refused principal lacks, and the command that grants it. Pure.
 
-The commands are Kafka's own `kafka-acls.sh`, between backquotes, so that no sentence around one can become part of it.
-They hold names and no secrets. HOST:PORT and ADMIN.properties stand for what only an administrator has.
+The commands are Kafka's own `kafka-acls.sh`, between backquotes, so that the surrounding sentence cannot become part of
+a command. They contain names and no secrets. HOST:PORT and ADMIN.properties stand for values that only an administrator
+has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from txnscan.kafka.failure import Failure, Permission
 
-# Stands for the scanner's principal where its name is not known.
+# Stands for the scanner's principal if its name is not known.
 UNKNOWN_PRINCIPAL = "User:<principal>"
 WILDCARD = "*"
 _COMMAND = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
@@ -20,8 +21,9 @@ _OPTIONS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transa
 _REFUSED = frozenset(
     f"{what}_AUTHORIZATION_FAILED" for what in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN")
 )
-# org.apache.kafka.common.acl.AclOperation: what a DENY rule must name to deny Describe. Read, Write, Delete and Alter
-# imply Describe where they are allowed, but not where they are denied (`StandardAuthorizerData.findResult`).
+# org.apache.kafka.common.acl.AclOperation: the operations with which a DENY rule denies Describe. An ALLOW rule for
+# Read, Write, Delete or Alter implies Describe, but a DENY rule for them does not
+# (`StandardAuthorizerData.findResult`).
 _DENYING = {2: "All", 8: "Describe"}
 
 
@@ -33,7 +35,7 @@ DESCRIBE_ALL_GROUPS = Permission("Describe", "Group")
 
 @dataclass(frozen=True, slots=True)
 class AclRule:
-    """A rule on transactional ids as DescribeAcls returns it. operation: the number of its AclOperation."""
+    """A rule on transactional ids, as DescribeAcls returns it. operation: the number of its AclOperation."""
 
     name: str
     prefixed: bool
@@ -43,14 +45,14 @@ class AclRule:
     deny: bool
 
     def covers(self, transactional_id: str) -> bool:
-        """Whether the rule is about this id."""
+        """Whether the rule applies to this id."""
         if self.prefixed:
             return transactional_id.startswith(self.name)
         return self.name in (WILDCARD, transactional_id)
 
     @property
     def denies_describe(self) -> bool:
-        """Whether the rule keeps its principal from describing the ids that it covers, whatever other rules allow."""
+        """Whether the rule denies its principal to describe the ids that it covers, even if other rules allow it."""
         return self.deny and self.operation in _DENYING
 
 
@@ -62,7 +64,7 @@ def needing(failure: Failure, permission: Permission) -> Failure:
 
 
 def explained(failure: Failure, principal: str) -> str:
-    """A failure in words; where a permission is missing, with the command that grants it."""
+    """A failure in words. If a permission is missing, with the command that grants it."""
     return str(failure) if failure.needs is None else granted(str(failure), failure.needs, principal)
 
 

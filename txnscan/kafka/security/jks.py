@@ -1,9 +1,9 @@
 """Java's own key stores, type JKS (`sun.security.provider.JavaKeyStore`), from their bytes. Pure.
 
-A store is a list of entries: certificates that are trusted, and private keys with their chains. A digest over all of it
-and the password stands at its end. A key is hidden (encrypted) by a stream of SHA-1 digests of the password, each over
-the one before (`sun.security.provider.KeyProtector`); a digest of the key shows whether the password is right. Stores
-of type PKCS12, Java's newer default, and JCEKS have formats of their own.
+A store is a list of entries: trusted certificates, and private keys with their chains. It ends with a digest over all
+entries and the password. A key is hidden (encrypted) with a stream of SHA-1 digests of the password, each over the
+digest before it (`sun.security.provider.KeyProtector`). A digest of the key shows whether the password is right. Stores
+of type PKCS12, Java's newer default, and JCEKS have their own formats.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SEQUENCE, _OCTETS = 0x30, 0x04
 
 
 class BadStore(ValueError):
-    """The bytes are not a store; the message says why, in a clause."""
+    """The bytes are not a store. The message is the reason, as a clause."""
 
 
 class WrongPassword(ValueError):
-    """The password is not the store's, or not the key's."""
+    """The password does not belong to the store, or not to the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A private key, still hidden, and its certificates in DER, its own first."""
+    """A private key, still hidden, and its certificates in DER. The key's own certificate comes first."""
 
     alias: str
     hidden: bytes
@@ -43,15 +43,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a store holds. trusted: certificates in DER."""
+    """The entries of a store. trusted: certificates in DER."""
 
     keys: tuple[Key, ...]
     trusted: tuple[bytes, ...]
 
 
 def entries(data: bytes, password: str | None) -> Entries:
-    """The entries of a store. Without a password it is not checked whether the store was changed, as in Java. Raises
-    BadStore, and WrongPassword.
+    """The entries of a store. Without a password there is no check whether the store was changed, as in Java. Raises
+    BadStore and WrongPassword.
     """
     reader = _Reader(data[:-_DIGEST_BYTES])
     magic, version, count = _HEAD.unpack(reader.take(_HEAD.size))
@@ -80,7 +80,7 @@ def entries(data: bytes, password: str | None) -> Entries:
 
 
 def private_key(hidden: bytes, password: str) -> bytes:
-    """The key in DER, as PKCS #8. Raises BadStore, and WrongPassword."""
+    """The key in DER, as PKCS #8. Raises BadStore and WrongPassword."""
     outer = _Reader(_Reader(hidden).value(_SEQUENCE))
     if outer.take(len(_ALGORITHM)) != _ALGORITHM:
         raise BadStore("a key is not hidden as stores of this type hide keys")
@@ -103,7 +103,7 @@ def _characters(password: str) -> bytes:
 
 
 class _Reader:
-    """Reads bytes from the front. Raises BadStore where too few are left."""
+    """Reads bytes from the front. Raises BadStore if the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""GSSAPI by kafka-python and the library `gssapi`, with the ticket in the user's cache; its errors become sentences."""
+"""GSSAPI by kafka-python and the library `gssapi`, with the ticket in the user's cache. Its errors become sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MECHANISM = "GSSAPI"
 
 
 class TicketFailed(TokenFailed):
-    """Kerberos gave no ticket, or did not take the broker's answer; the message is a clause."""
+    """Kerberos gave no ticket, or did not accept the broker's answer. The message is a clause."""
 
     of_what = "ticket"
 

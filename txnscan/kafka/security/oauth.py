@@ -1,7 +1,8 @@
 """OAUTHBEARER with client credentials (RFC 6749, section 4.4; KIP-768): tokens for brokers, from the token endpoint.
 
-A token is asked for when the first connection needs one, and again when most of its lifetime is over. The request has
-the client's secret, so a redirect is not followed. Source: `ClientCredentialsJwtRetriever`, `HttpJwtRetriever`.
+The first connection that needs a token requests it. A new token is requested when most of the lifetime is over. The
+request has the client's secret, so a redirect is not followed. Source: `ClientCredentialsJwtRetriever`,
+`HttpJwtRetriever`.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from txnscan.kafka.client.connection import OAuthSettings
 
-# For the whole request.
+# The time limit of the whole request.
 _SECONDS_MAX = 10.0
 _PIECE_BYTES = 16 * 1024
 _ANSWER_BYTES_MAX = 1024 * 1024
-# The share of a token's lifetime after which another one is asked for.
+# The share of a token's lifetime after which a new token is requested.
 _USED_SHARE = 0.8
 _DEFAULT_LIFE_S = 60.0
 
 
 class TokenFailed(SaslAuthenticationFailedError):  # type: ignore[misc]
-    """There is no token; the message says why, without secrets."""
+    """There is no token. The message is the reason, without secrets."""
 
     of_what = "token"
 
@@ -43,8 +44,8 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         self._until_s = 0.0
 
     def token(self, seconds_max: float = _SECONDS_MAX) -> str:
-        """A token, most of whose lifetime is not over yet: the last one, or a new one, which comes within seconds_max.
-        Raises TokenFailed.
+        """A token with enough lifetime: the last token, or a new token, which arrives within seconds_max. Raises
+        TokenFailed.
         """
         with self._lock:
             if time.monotonic() >= self._until_s:
@@ -58,8 +59,8 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]:
-    """A token, and for how many seconds it is good. Raises TokenFailed."""
-    # Imported only here: it takes a while, and most connections need no token.
+    """A token, and its lifetime in seconds. Raises TokenFailed."""
+    # Imported only here, because the import takes time and most connections need no token.
     import http.client
     import urllib.error
     import urllib.parse
@@ -97,7 +98,7 @@ def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]
             f"{where} cannot be reached: {getattr(why, 'strerror', None) or type(why).__name__}"
         ) from None
     except (http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
-        # Also what is no HTTP, or lists within lists.
+        # This includes answers that are not HTTP, and deeply nested lists.
         raise TokenFailed(f"{where} gave no token") from None
     if not isinstance(token, str) or not token or not token.isprintable() or not math.isfinite(life_s):
         raise TokenFailed(f"{where} gave no token")
@@ -105,7 +106,7 @@ def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]
 
 
 def _body(answer: Any) -> bytes:
-    """Raises ValueError for an answer that is too long."""
+    """The body of an answer. Raises ValueError if it is too long."""
     body = b""
     while piece := answer.read1(_PIECE_BYTES):
         body += piece

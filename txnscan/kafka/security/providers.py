@@ -1,10 +1,10 @@
-"""Kafka's config providers in a client.properties: `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:KEY}`. And
+"""Kafka's config providers in a client.properties: `${env:NAME}`, `${file:PATH:KEY}`, `${directory:PATH:KEY}`. Also
 Databricks' references to secrets, `{{secrets/SCOPE/KEY}}`, which need no provider.
 
-`config.providers` names the providers, `config.providers.NAME.class` the class of each, and its parameters what it may
-read. As in Kafka (`ConfigTransformer`, `EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`), but
-for one thing: a variable that its provider cannot resolve is an error here, and Kafka would send it to brokers as it is
-written.
+`config.providers` lists the providers, `config.providers.NAME.class` gives the class of each, and its parameters limit
+the values that it may read. This follows Kafka (`ConfigTransformer`, `EnvVarConfigProvider`, `FileConfigProvider`,
+`DirectoryConfigProvider`) with one exception: if a provider cannot resolve a variable, this is an error here. Kafka
+would send the variable to brokers as it is written.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ENV_PATTERN, _ALLOWED_PATHS = "allowlist.pattern", "allowed.paths"
 
 _SECRET = re.compile(r"\{\{secrets/([^{}/]+/[^{}/]+)\}\}")
 
-# Gives the value of a path and a key; raises ValueError with what is wrong, without a value.
+# Returns the value of a path and a key. Raises ValueError with the reason, without a value.
 Provider = Callable[[str, str], str]
 
 
 def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The properties, with their variables and references to secrets replaced by values. Raises ValueError, whose
-    message names the setting.
+    """The properties, with values in place of their variables and references to secrets. Raises ValueError, with the
+    name of the setting in the message.
     """
     names = [name.strip() for name in properties.get(SETTING, "").split(",") if name.strip()]
     providers = {name: _provider(name, properties, environment) for name in names}
@@ -42,7 +42,7 @@ def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.
 
 
 def has_unknown_variable(properties: Mapping[str, str], key: str) -> str | None:
-    """The name of a provider that a value asks for, and that is not declared: Kafka takes the text as it is."""
+    """The provider in a value's variable, if it is known but not declared. Kafka then leaves the text as it is."""
     names = {name.strip() for name in properties.get(SETTING, "").split(",")}
     found = _VARIABLE.search(properties[key])
     return found[1] if found is not None and found[1] in _KINDS and found[1] not in names else None
@@ -64,8 +64,8 @@ def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
 
-    # Each second piece is a reference to a secret. Variables are looked for in the other pieces only, so that a secret
-    # that looks like a variable stays as it is.
+    # Every second piece is a reference to a secret. Only the other pieces are searched for variables, so that a secret
+    # that looks like a variable does not change.
     pieces = _SECRET.split(value)
     return "".join(secret(piece) if index % 2 else _VARIABLE.sub(of, piece) for index, piece in enumerate(pieces))
 
@@ -134,7 +134,7 @@ def _of_directories(allowed: str | None) -> Provider:
 
 
 def _allowed(path: str, allowed: str | None) -> Path:
-    """The path, where it is one of those that are allowed or below one. Raises OSError."""
+    """The path, if it is one of the allowed paths or below one of them. Raises OSError."""
     found = Path(path).resolve()
     roots = [Path(root.strip()).resolve() for root in (allowed or "").split(",") if root.strip()]
     if not path or (roots and not any(found.is_relative_to(root) for root in roots)):

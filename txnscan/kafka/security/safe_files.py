@@ -1,4 +1,4 @@
-"""Opens regular files alone, up to a size, and shows which files of secrets other users can read."""
+"""Open only regular files, up to a size, and find files of secrets that other users can read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SETTINGS_BYTES_MAX = 1 << 20
 
 
 def open_regular(path: str | Path) -> int:
-    """A descriptor to read a regular file. To open a pipe or a device may wait for ever. Raises OSError."""
+    """A descriptor to read a regular file. Opening a pipe or a device could wait for ever. Raises OSError."""
     # The path may become another file between the two checks.
     if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -25,7 +25,7 @@ def open_regular(path: str | Path) -> int:
 
 
 def read_limited(path: str | Path, bytes_max: int = SETTINGS_BYTES_MAX) -> bytes:
-    """A regular file up to this size. Raises OSError."""
+    """The contents of a regular file up to this size. Raises OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
         too_large = os.fstat(file.fileno()).st_size > bytes_max
         data = b"" if too_large else file.read(bytes_max + 1)
@@ -35,9 +35,10 @@ def read_limited(path: str | Path, bytes_max: int = SETTINGS_BYTES_MAX) -> bytes
 
 
 def exposed(path: str | Path) -> str | None:
-    """The warning, with what to do, if other users can read this file of secrets; None if they cannot.
+    """The warning, with the remedy, if other users can read this file of secrets.
 
-    The group of another user's file may be the only way for this user to read it, as with secrets in Kubernetes.
+    If the file belongs to another user, its group may be the only way for this user to read it, as with secrets in
+    Kubernetes. Then only access by all users is a warning.
     """
     try:
         state = os.stat(path)  # noqa: PTH116

@@ -1,6 +1,7 @@
 """SCRAM by kafka-python, with the limits of Kafka on iterations (`ScramMechanism`).
 
-The server chooses the number. With few a recorded exchange gives the password away, and many keep a client busy.
+The server chooses the number. With few iterations, a recorded exchange reveals the password. Many iterations keep a
+client busy.
 """
 
 from __future__ import annotations

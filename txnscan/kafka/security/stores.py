@@ -1,7 +1,7 @@
-"""Java's key stores and trust stores as PEM text. PKCS12 is read by the library `cryptography`, an extra; Java's own
-JKS by `jks.py`.
+"""Java's key stores and trust stores as PEM text. The library `cryptography`, an extra, reads PKCS12. `jks.py` reads
+Java's own JKS.
 
-By default Java reads either format where the type is JKS (`keystore.type.compat`), so the file's first bytes decide.
+By default Java reads both formats if the type is JKS (`keystore.type.compat`), so the file's first bytes decide.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _JCEKS = b"\xce\xce\xce\xce"
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What a store holds, as PEM. certificates: that of the key first, where it has one, and its chain."""
+    """The entries of a store, as PEM. certificates: the key's own certificate comes first, if there is a key."""
 
     certificates: str
     key: str | None
 
 
 def read_store(setting: str, location: str, password: str | None, key_password: str | None = None) -> Store:
-    """The store at a location. setting: ssl.keystore or ssl.truststore. key_password: where it is not the store's.
-    Raises ValueError, whose message names the setting and holds no value.
+    """The store at a location. setting: ssl.keystore or ssl.truststore. key_password: if it differs from the store's
+    password. Raises ValueError, with the name of the setting in the message and no value.
     """
     try:
         data = read_limited(location)
@@ -66,7 +66,7 @@ def read_store(setting: str, location: str, password: str | None, key_password: 
 
 
 def _java_store(setting: str, data: bytes, password: str | None, key_password: str | None) -> Store:
-    """Raises jks.BadStore, jks.WrongPassword and ValueError."""
+    """A JKS store, as PEM. Raises jks.BadStore, jks.WrongPassword and ValueError."""
     held = jks.entries(data, password)
     if setting == "ssl.truststore":
         # As Java does (`TrustStoreUtil`): a key's own certificate is trusted too.

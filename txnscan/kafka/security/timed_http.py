@@ -1,8 +1,8 @@
-"""One HTTP request with one deadline for all of it: connection, TLS, what is sent, status line, headers and body.
+"""One HTTP request with a single deadline for connection, TLS, request, status line, headers and body.
 
-The timeout of `urllib` starts anew with each piece that arrives, so a peer that sends a byte now and then never meets
-it. Only names are outside this deadline: the resolver has timeouts of its own. A redirect is an error, as the request
-may hold a secret.
+The timeout of `urllib` starts again with each piece that arrives, so a peer that sends a byte now and then never
+exceeds it. Only the resolution of names is outside this deadline, because the resolver has its own timeouts. A redirect
+is an error, because the request may contain a secret.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 
 class _Moment:
-    """A moment, and how far away it is."""
+    """A moment in the future, by the monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self._at_s = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """More than 0. Raises TimeoutError once the moment has come."""
+        """The seconds until the moment, more than 0. Raises TimeoutError after the moment."""
         left_s = self._at_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
@@ -31,8 +31,8 @@ class _Moment:
 
 
 def opened(request: urllib.request.Request, seconds: float) -> Any:
-    """The answer, as `urllib.request.urlopen` gives it. Reading its body has the same deadline. Raises what `urlopen`
-    raises.
+    """The answer, as `urllib.request.urlopen` returns it. Reading its body has the same deadline. Raises the same
+    errors as `urlopen`.
     """
     deadline = _Moment(seconds)
     opener = urllib.request.build_opener(_Plain(deadline), _Tls(deadline), _NoRedirects)
@@ -40,10 +40,10 @@ def opened(request: urllib.request.Request, seconds: float) -> Any:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A POST that is sent elsewhere becomes a GET without its body: such an answer is a failure."""
+    """Makes a redirect a failure: it would turn a POST into a GET without its body."""
 
     def redirect_request(self, *_: object) -> None:
-        """Returns nothing, so that the answer is an error."""
+        """Follows no redirect, so that the answer is an error."""
 
 
 class _Plain(urllib.request.HTTPHandler):
@@ -80,7 +80,7 @@ class _Connection(http.client.HTTPConnection):
         super().send(data)
 
     def _connected(self, address: tuple[str, int], *_: object) -> socket.socket:
-        """A connection to the first address of this name that answers. Each has its share of the time."""
+        """A connection to the first address of this name that answers. Each address gets its share of the time."""
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         failed: OSError = TimeoutError("timed out")
         for number, one in enumerate(found):
@@ -97,7 +97,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    """The handshake has the timeout of its socket, for all of the handshake."""
+    """A TLS connection. The timeout of its socket limits the whole handshake."""
 
 
 class _Answer(http.client.HTTPResponse):

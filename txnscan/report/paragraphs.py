@@ -1,4 +1,4 @@
-"""A sweep for a terminal: one line that says what was seen, what hangs and what it blocks, and what could not be seen.
+"""Open transactions as paragraphs: the verdict, its reason in a sentence, the outcome, and what each partition blocks.
 
 Takes the JSON object (`report.json`), so that a sweep looks the same fresh and from the tables.
 """
@@ -15,45 +15,27 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
-from txnscan.report.plain import utc
-from txnscan.tables.schema import epoch_ms
 
-_STYLES = {
+STYLES = {
     "hanging": "bold red",
     "indeterminate": "yellow",
     "late_ongoing": "yellow",
     "pending_marker": "cyan",
 }
 # Verdicts worth a reader's time, most urgent first; the rest is counted.
-_SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
+SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 # What each outcome means for whoever would act on it. "May be committed" is worded unlike the reason maybe_committed:
 # the reason says what the coordinator shows, the outcome what its log proves.
-_OUTCOMES: Mapping[str, str] = {
-    "committed": "Outcome committed, proven: {}. A COMMIT marker completes it; an abort would delete data.",
-    "not_committed": "Outcome not committed, proven: {}. An ABORT marker deletes nothing committed.",
-    "maybe_committed": "Outcome: it may be committed, so that no marker is written: {}.",
-    "mixed": "Outcome mixed, proven: {}. A COMMIT marker shows what was aborted, an abort deletes what was committed.",
-    "unknown": "Outcome unknown: {}. An ABORT marker would end it, and needs --accept-unknown-outcome.",
+_OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "committed": ("committed, proven", "A COMMIT marker completes it; an abort would delete data."),
+    "not_committed": ("not committed, proven", "An ABORT marker deletes nothing committed."),
+    "maybe_committed": ("may be committed", "No marker is written."),
+    "mixed": ("mixed, proven", "A COMMIT marker shows what was aborted, an abort deletes what was committed."),
+    "unknown": ("unknown", "An ABORT marker would end it, and needs --accept-unknown-outcome."),
 }
 # A sweep may first see a transaction some time after it began: a difference as small as these is no age.
 _AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000
-_ERRORS_SHOWN = 10
 _PARTITIONS_SHOWN = 8
-
-
-def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = False) -> None:
-    """Prints the sweep; with `every` also the healthy transactions.
-
-    On a terminal, lines are wrapped under their indentation; in a pipe, each sentence stays on one line, whole.
-    """
-    for text in headline(found["sweep"]):
-        print_text(console, text)
-    print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every)
-    if found["errors"]:
-        print_text(console, Text())
-        _print_errors(console, found["errors"])
-    for warning in found["sweep"]["warnings"]:
-        print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
 
 
 def print_one(console: Console, found: Mapping[str, Any]) -> None:
@@ -73,7 +55,7 @@ def print_transactions(
     """Prints those worth a reader's time, or with `every` all, the most urgent first. started_at: of the sweep. more:
     sentences to print below a transaction; where one of a group has any, each of the group is printed by itself.
     """
-    shown = sorted((t for t in transactions if every or t["verdict"] in _SHOWN), key=_urgency)
+    shown = sorted((t for t in transactions if every or t["verdict"] in SHOWN), key=urgency)
     for group in _grouped(shown):
         said = [(one, more(one)) for one in group]
         for together in [[one] for one in said] if any(lines for _, lines in said) else [said]:
@@ -81,14 +63,6 @@ def print_transactions(
             _print_transaction(console, [one for one, _ in together], started_at)
             for line in together[0][1]:
                 print_text(console, Text(printable(line)), indent=2)
-
-
-def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> None:
-    """Which stored sweep this is: its id, its scope, its time and its age."""
-    began = _time(sweep["started_at"])
-    of = "everything" if sweep["scope"] == "all" else f"{printable(sweep['scope'])} alone"
-    when = f"begun {utc(began)}, {duration(now_ms - epoch_ms(began))} ago"
-    print_text(console, Text(f"Sweep {printable(sweep['sweep_id'])} of {of}, {when}."))
 
 
 def print_text(console: Console, text: Text, indent: int = 0) -> None:
@@ -99,9 +73,10 @@ def print_text(console: Console, text: Text, indent: int = 0) -> None:
         console.print(Text(" " * indent) + line, soft_wrap=True)
 
 
-def _urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
+def urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The order of transactions, the most urgent first."""
     verdict = transaction["verdict"]
-    rank = _SHOWN.index(verdict) if verdict in _SHOWN else len(_SHOWN)
+    rank = SHOWN.index(verdict) if verdict in SHOWN else len(SHOWN)
     return (
         rank,
         not transaction["candidate"],
@@ -109,44 +84,6 @@ def _urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
         transaction["topic"],
         transaction["partition"],
     )
-
-
-def headline(sweep: Mapping[str, Any]) -> list[Text]:
-    """What was seen, and whether anything hangs."""
-    partitions, coordinators = sweep["partitions"], sweep["coordinators"]
-    open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
-    ended = sweep["counts"]["gone"]
-    narrow = sweep["scope"] != "all"
-    only = f", {printable(sweep['scope'])} alone" if narrow else ""
-    said = [
-        f"{count} {verdict.replace('_', ' ')}"
-        for verdict, count in sweep["counts"].items()
-        if count and verdict != "gone"
-    ]
-    lines = [
-        Text.assemble(
-            ("Cluster ", ""),
-            (printable(sweep["cluster_id"]), "bold"),
-            f"{only}: {partitions['answered']} of {partitions['planned']} partitions answered, "
-            f"{coordinators['proven']} of {coordinators['planned']} coordinator partitions proven.",
-        ),
-        Text(
-            f"{plural(open_count, 'open transaction')}"
-            + (f": {', '.join(said)}." if said else ".")
-            + (f" {ended} more ended while the sweep was looking." if ended else "")
-        ),
-    ]
-    hanging = sweep["counts"]["hanging"]
-    if hanging:
-        late = sweep["candidates"]
-        lines.append(Text(f"{hanging} hanging, of which {late} late (KIP-664 candidates).", style="bold red"))
-    elif sweep["complete"] and narrow:
-        lines.append(Text("Nothing hangs in this scope; all else was not looked at.", style="green"))
-    elif sweep["complete"]:
-        lines.append(Text("Nothing hangs.", style="green"))
-    else:
-        lines.append(Text("Nothing that was seen hangs, but not everything was seen.", style="yellow"))
-    return lines
 
 
 def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -163,7 +100,7 @@ def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str
 def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], started_at: Any) -> None:
     first = group[0]
     title = Text.assemble(
-        (f"{first['verdict']} ({first['reason']})", _STYLES.get(first["verdict"], "green")),
+        (f"{first['verdict']} ({first['reason']})", STYLES.get(first["verdict"], "green")),
         f"  producer id {first['producer_id']}, epoch {first['producer_epoch']}",
     )
     print_text(console, title)
@@ -172,15 +109,28 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     for sentence in (cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
-    if first["outcome_reason"] is not None:
-        outcome = _OUTCOMES.get(first["outcome"], f"Outcome {printable(first['outcome'])}: {{}}.")
-        print_text(console, Text(outcome.format(printable(first["outcome_reason"]))), indent=2)
+    if (outcome := outcome_sentence(first)) is not None:
+        print_text(console, Text(outcome), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
         print_text(console, where(transaction, started_at), indent=2)
         for line in impact_sentences(transaction):
             print_text(console, Text(line), indent=4)
     if len(group) > _PARTITIONS_SHOWN:
         print_text(console, Text(f"and {plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
+
+
+def outcome_sentence(t: Mapping[str, Any]) -> str | None:
+    """What was decided about its data, and which marker that allows; None if that was not looked for."""
+    if t["outcome_reason"] is None:
+        return None
+    known, marker = _OUTCOMES.get(t["outcome"], (printable(t["outcome"]), ""))
+    return f"Outcome {known}: {printable(t['outcome_reason'])}. {marker}".rstrip()
+
+
+def marker_sentence(outcome: str) -> str | None:
+    """Which marker an outcome allows; None for an outcome of another version of txnscan."""
+    known, marker = _OUTCOMES.get(outcome, (outcome, None))
+    return marker and f"Outcome {known}: {marker}"
 
 
 def where(t: Mapping[str, Any], started_at: Any) -> Text:
@@ -200,7 +150,7 @@ def where(t: Mapping[str, Any], started_at: Any) -> Text:
 
 def _since(t: Mapping[str, Any], started_at: Any) -> str:
     """For how long it is open, and how that is known: an age that was not watched says by whose time it is."""
-    watched_ms = int((_time(started_at) - _time(t["first_seen_at"])).total_seconds() * 1_000)
+    watched_ms = int((time_of(started_at) - time_of(t["first_seen_at"])).total_seconds() * 1_000)
     first_seen = "first seen now" if watched_ms < _AT_ONCE_MS else f"first seen {duration(watched_ms)} ago"
     if t["age_ms"] > watched_ms + _SWEEP_MS_MAX:
         whose = "records'" if t["verdict"] in ("hanging", "indeterminate") else "coordinator's"
@@ -208,28 +158,6 @@ def _since(t: Mapping[str, Any], started_at: Any) -> str:
     return f"open, {first_seen}"
 
 
-def _time(value: datetime | str) -> datetime:
+def time_of(value: datetime | str) -> datetime:
     """A time as the JSON object has it; one without a zone, as Spark gives it, is of this machine's zone."""
     return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
-
-
-def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
-    """The same error on many partitions is one line."""
-    print_text(console, Text("Not observed:", style="yellow"))
-    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for error in errors:
-        alike.setdefault((error["stage"], error["broker"], error["error"]), []).append(error)
-    most_first = sorted(alike.values(), key=len, reverse=True)
-    for group in most_first[:_ERRORS_SHOWN]:
-        first = group[0]
-        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        line = f"{first['stage']}: {_place(first)}{more}: {first['error']}"
-        print_text(console, Text(printable(line)), indent=2)
-    if len(most_first) > _ERRORS_SHOWN:
-        print_text(console, Text(f"and {len(most_first) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
-
-
-def _place(error: Mapping[str, Any]) -> str:
-    if error["topic"] is not None:
-        return str(error["topic"]) if error["partition"] is None else f"{error['topic']}-{error['partition']}"
-    return f"broker {error['broker']}" if error["broker"] is not None else "cluster"

@@ -1,0 +1,114 @@
+"""Open transactions as short tables for a terminal: one for each event, and one for each other verdict and reason.
+
+Above a table stand the sentences that all its transactions share. `report/paragraphs.py` prints a paragraph for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from txnscan.config import printable
+from txnscan.kafka.units import duration, plural
+from txnscan.report.impact import cause_sentence, owner_sentence
+from txnscan.report.paragraphs import STYLES, marker_sentence, outcome_sentence, print_text, urgency
+
+Row = Mapping[str, Any]
+
+ROWS_MAX = 50
+_NAMES_MAX = 3
+_EVENT_ID_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table, which is left out where no row has a value. The last one is for names of any length."""
+
+    header: str
+    value: Callable[[Row], Any]
+    right: bool = False
+
+
+_COLUMNS = (
+    _Column("OPEN FOR", lambda t: duration(t["age_ms"])),
+    _Column("LATE", lambda t: ("yes" if t["late"] else "no") if t["verdict"] == "hanging" else None),
+    _Column("OUTCOME", lambda t: t["outcome"]),
+    _Column("RECORDS", lambda t: t["blocked_records"], right=True),
+    _Column("GROUPS", lambda t: t.get("groups_blocked"), right=True),
+    _Column("PRODUCER ID", lambda t: t["producer_id"], right=True),
+    _Column("PARTITION", lambda t: printable(f"{t['topic']}-{t['partition']}")),
+)
+
+
+def print_overview(console: Console, transactions: Iterable[Row]) -> None:
+    """Prints these transactions, the most urgent first."""
+    for group in _grouped(sorted(transactions, key=urgency)):
+        print_text(console, Text())
+        print_text(console, _title(group))
+        for sentence in _shared(group):
+            print_text(console, Text(printable(sentence)), indent=2)
+        for line in _table(group[:ROWS_MAX]):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        if len(group) > ROWS_MAX:
+            more = plural(len(group) - ROWS_MAX, "more partition")
+            print_text(console, Text(f"and {more}; --format json has all of them"), indent=2)
+
+
+def _grouped(transactions: Iterable[Row]) -> list[list[Row]]:
+    """The groups, each where its first transaction is."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for t in transactions:
+        event = t.get("event_id")
+        which = (t["verdict"], event) if event is not None else (t["verdict"], t["reason"], t["explanation"])
+        groups.setdefault(which, []).append(t)
+    return list(groups.values())
+
+
+def _title(group: Sequence[Row]) -> Text:
+    first = group[0]
+    reasons = ", ".join(sorted({t["reason"] for t in group}))
+    title = Text(f"{first['verdict']} ({reasons})", style=STYLES.get(first["verdict"], "green"))
+    text = Text.assemble(title, f"  {plural(len(group), 'transaction')}")
+    if len(topics := {t["topic"] for t in group}) > 1:
+        text.append(f" on {len(topics)} topics")
+    if owners := _names(t.get("owner_id") or t["transactional_id"] for t in group):
+        text.append(f" of {owners}")
+    if (event := first.get("event_id")) is not None and len(group) > 1:
+        text.append(f"  event {event[:_EVENT_ID_SHOWN]}")
+    return text
+
+
+def _names(names: Iterable[str | None]) -> str:
+    found = sorted({f"'{printable(name)}'" for name in names if name is not None})
+    more = len(found) - _NAMES_MAX
+    return ", ".join(found[:_NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _shared(group: Sequence[Row]) -> Iterable[str]:
+    """The sentences that are the same for all of the group, and the groups that wait for any of them."""
+    for sentence in (lambda t: t["explanation"], cause_sentence, owner_sentence, outcome_sentence):
+        told = {sentence(t) for t in group}
+        if len(told) == 1 and (only := told.pop()) is not None:
+            yield only
+        elif sentence is outcome_sentence:
+            yield from filter(None, map(marker_sentence, sorted({t["outcome"] for t in group} - {None})))
+    if groups := _names(one["group"] for t in group for one in t.get("blocked_groups") or ()):
+        yield f"Blocked groups: {groups}."
+
+
+def _table(rows: Sequence[Row]) -> Iterable[str]:
+    cells = {column: ["-" if (v := column.value(row)) is None else str(v) for row in rows] for column in _COLUMNS}
+    shown = [column for column in _COLUMNS if set(cells[column]) != {"-"}]
+    widths = {column: max(len(column.header), *map(len, cells[column])) for column in shown}
+
+    def line(text: Callable[[_Column], str]) -> str:
+        aligned = (text(c).rjust(widths[c]) if c.right else text(c).ljust(widths[c]) for c in shown)
+        return "  ".join(aligned).rstrip()
+
+    yield line(lambda column: column.header)
+    for at in range(len(rows)):
+        yield line(lambda column, at=at: cells[column][at])  # type: ignore[misc]

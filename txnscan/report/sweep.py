@@ -1,0 +1,109 @@
+"""A sweep for a terminal: what was observed, what hangs and what it blocks, and what could not be observed.
+
+Takes the JSON object (`report.json`), so that a sweep looks the same fresh and from the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from txnscan.config import printable
+from txnscan.kafka.units import duration, plural
+from txnscan.report.overview import print_overview
+from txnscan.report.paragraphs import SHOWN, print_text, print_transactions, time_of
+from txnscan.report.plain import utc
+from txnscan.tables.schema import epoch_ms
+
+_ERRORS_SHOWN = 10
+
+
+def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = False, verbose: bool = False) -> None:
+    """Prints the sweep; with `every` also the healthy transactions, and with `verbose` a paragraph for each.
+
+    On a terminal, lines are wrapped under their indentation; in a pipe, each sentence stays on one line, whole.
+    """
+    for text in headline(found["sweep"]):
+        print_text(console, text)
+    if verbose:
+        print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every)
+    else:
+        print_overview(console, [t for t in found["transactions"] if every or t["verdict"] in SHOWN])
+        if found["sweep"]["counts"]["hanging"]:
+            print_text(console, Text("\n--verbose explains each transaction, and txnscan plan prepares its end."))
+    if found["errors"]:
+        print_text(console, Text())
+        _print_errors(console, found["errors"])
+    for warning in found["sweep"]["warnings"]:
+        print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
+
+
+def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> None:
+    """Which stored sweep this is: its id, its scope, its time and its age."""
+    began = time_of(sweep["started_at"])
+    of = "everything" if sweep["scope"] == "all" else f"{printable(sweep['scope'])} alone"
+    when = f"begun {utc(began)}, {duration(now_ms - epoch_ms(began))} ago"
+    print_text(console, Text(f"Sweep {printable(sweep['sweep_id'])} of {of}, {when}."))
+
+
+def headline(sweep: Mapping[str, Any]) -> list[Text]:
+    """What was seen, and whether anything hangs."""
+    partitions, coordinators = sweep["partitions"], sweep["coordinators"]
+    open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
+    ended = sweep["counts"]["gone"]
+    narrow = sweep["scope"] != "all"
+    only = f", {printable(sweep['scope'])} alone" if narrow else ""
+    said = [
+        f"{count} {verdict.replace('_', ' ')}"
+        for verdict, count in sweep["counts"].items()
+        if count and verdict != "gone"
+    ]
+    lines = [
+        Text.assemble(
+            ("Cluster ", ""),
+            (printable(sweep["cluster_id"]), "bold"),
+            f"{only}: {partitions['answered']} of {partitions['planned']} partitions answered, "
+            f"{coordinators['proven']} of {coordinators['planned']} coordinator partitions proven.",
+        ),
+        Text(
+            f"{plural(open_count, 'open transaction')}"
+            + (f": {', '.join(said)}." if said else ".")
+            + (f" {ended} more ended while the sweep was looking." if ended else "")
+        ),
+    ]
+    hanging = sweep["counts"]["hanging"]
+    if hanging:
+        late = sweep["candidates"]
+        lines.append(Text(f"{hanging} hanging, of which {late} late (KIP-664 candidates).", style="bold red"))
+    elif sweep["complete"] and narrow:
+        lines.append(Text("Nothing hangs in this scope; all else was not looked at.", style="green"))
+    elif sweep["complete"]:
+        lines.append(Text("Nothing hangs.", style="green"))
+    else:
+        lines.append(Text("Nothing that was seen hangs, but not everything was seen.", style="yellow"))
+    return lines
+
+
+def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
+    """The same error on many partitions is one line."""
+    print_text(console, Text("Not observed:", style="yellow"))
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for error in errors:
+        alike.setdefault((error["stage"], error["broker"], error["error"]), []).append(error)
+    most_first = sorted(alike.values(), key=len, reverse=True)
+    for group in most_first[:_ERRORS_SHOWN]:
+        first = group[0]
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        line = f"{first['stage']}: {_place(first)}{more}: {first['error']}"
+        print_text(console, Text(printable(line)), indent=2)
+    if len(most_first) > _ERRORS_SHOWN:
+        print_text(console, Text(f"and {len(most_first) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+
+
+def _place(error: Mapping[str, Any]) -> str:
+    if error["topic"] is not None:
+        return str(error["topic"]) if error["partition"] is None else f"{error['topic']}-{error['partition']}"
+    return f"broker {error['broker']}" if error["broker"] is not None else "cluster"
