@@ -135,7 +135,7 @@ def margin(partitions: int) -> float:
 class Prediction:
     """The predicted cost of `find-hanging`: requests to all brokers by API, bytes received, seconds, memory.
 
-    worker_bytes: the most that an executor needs for answers, in addition to Python itself. margin: the ratio of the
+    worker_bytes: the most that an executor needs for answers, in addition to Python itself. margin: the ratio of
     measured to the predicted time for sweeps of this size.
     """
 

@@ -27,8 +27,8 @@ Sightings = Mapping[TransactionKey, Sighting]
 class Incident:
     """A hanging transaction as earlier sweeps know it.
 
-    impact: None until a sweep looks for it. producer_epoch, last_sequence: of the partition at the last sighting; -1 if
-    not known.
+    impact: None until a sweep looks for it. producer_epoch, last_sequence: from the partition at the last sighting; -1
+    if not known.
     """
 
     first_seen_ms: int

@@ -390,7 +390,7 @@ class Log:
 
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
-        """The records; those of each id are in the order of the log."""
+        """The records. The records of each id are in the order of the log."""
         return tuple(self._logged) if self.failure is None else ()
 
     def _decode(self, records: Iterable[RawRecord]) -> None:

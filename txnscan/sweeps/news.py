@@ -10,8 +10,8 @@ from txnscan.reads.observation import TransactionKey
 
 
 class Kind(StrEnum):
-    """The change of an incident or an event. UPDATED: an event has more or fewer open incidents, or has taken over those
-    of another event.
+    """The change of an incident or an event. UPDATED: an event has more or fewer open incidents, or has taken over
+    incidents of another event.
     """
 
     OPENED = "opened"
@@ -106,7 +106,7 @@ def events_of(
         opened = tuple(one for one in news if one.kind is Kind.OPENED and one.incident_id in has)
         if had == has and not opened:
             continue
-        # A process that has just begun notifies of everything once more.
+        # A new process repeats all notifications once.
         goes_on = had - {one.incident_id for one in opened}
         elsewhere = sorted({after[which].event_id for which in had - has if which in after})
         found.append(
