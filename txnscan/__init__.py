@@ -5,19 +5,19 @@
     result.transactions, result.candidates, result.errors   # DataFrames
     result.summary                                          # dict
 
-`sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` no tables either.
+`sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` needs no tables either.
 `sweep_clusters(spark, {"orders": ScanConfig(...), ...})` sweeps several clusters at once.
-`plan(spark, tables)` and `apply(spark, config, plan)` do what the commands of that name do; `spark` may be None.
-`table(spark, tables, "incidents")` is a stored table, and `create_views(spark, tables)` makes the views for dashboards.
-`register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))` says
-what a sweep of a cluster takes. Every error that these document is a `TxnscanError`.
+`plan(spark, tables)` and `apply(spark, config, plan)` do the same as the commands of these names; `spark` may be None.
+`table(spark, tables, "incidents")` reads a stored table. `create_views(spark, tables)` makes the views for dashboards.
+`register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))`
+predicts the cost of a sweep. Every error that these functions document is a `TxnscanError`.
 The rules are in `txnscan.verdict.rules`.
 """
 
 from __future__ import annotations
 
-# Type checkers take it for `typing.TYPE_CHECKING`. Importing `typing` takes time, in which Ctrl-C would leave a
-# traceback.
+# Type checkers treat this name as `typing.TYPE_CHECKING`. An import of `typing` would take time in which Ctrl-C leaves
+# a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -76,7 +76,7 @@ _HOMES = {
     "sweep_clusters": "txnscan.api",
     "table": "txnscan.api",
 }
-# Public names that are called otherwise in their module, where `apply` or `plan` alone would say too little.
+# Public names that differ from the names in their modules, where `apply` or `plan` alone would be ambiguous.
 _CALLED = {"apply": "apply_to", "plan": "plan_sweep"}
 
 __all__ = [
@@ -111,8 +111,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first used: executors and `--help` need none of them, and looking up the version
-    takes a fifth of a second, in which Ctrl-C would leave a traceback.
+    """Imports a public name at its first use.
+
+    Executors and `--help` need no public names, and looking up the version takes a fifth of a second, in which Ctrl-C
+    would leave a traceback.
     """
     if name not in _HOMES:
         raise AttributeError(f"module 'txnscan' has no attribute '{name}'")

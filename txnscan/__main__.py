@@ -1,4 +1,4 @@
-"""The `txnscan` command. While it is still importing modules, Ctrl-C ends it without a traceback."""
+"""The `txnscan` command. While it imports modules, Ctrl-C ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 
 
 def main() -> None:
-    """Runs the command of the command line."""
+    """Runs the command on the command line."""
     _open_streams()
-    # A shell that starts a command in the background may have it ignore SIGINT.
+    # A shell may start a background command with SIGINT ignored.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        # 128 + SIGINT, the exit status that shells use. A traceback from the middle of an import helps nobody.
+        # Exit with 128 + SIGINT, as shells do. A traceback from the middle of an import is of no use.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     from txnscan.cli import main as run
     from txnscan.cli.app import process_is_ours
@@ -21,14 +21,14 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Opens the null device in place of a closed stdin, stdout or stderr. Else the next file or connection takes its
-    place, and receives the output of libraries.
+    """Opens the null device in place of a closed stdin, stdout or stderr. Otherwise the next file or connection would
+    get that descriptor and receive the output of libraries.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest descriptor that is free.
+            # This opens the lowest free descriptor.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 

@@ -1,4 +1,6 @@
-"""The public surface in Python: `sweep` on Spark with tables, `find_hanging` without either."""
+"""The public functions: `sweep` on Spark with tables, `find_hanging` without Spark and tables, and functions for stored
+tables.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,19 @@ if TYPE_CHECKING:
 
     from txnscan.tables.tables import Tables
 
-# So many sweeps are under way at a time: each has connections and threads of its own.
+# At most this many sweeps run at a time: each has its own connections and threads.
 _AT_ONCE_MAX = 10
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames (Arrow tables where there is no Spark)
-    with the columns of the tables `open_transactions`, `candidates` and `scan_errors`, healthy transactions included;
-    `summary` is the "sweep" object of the JSON output.
+    """A finished sweep. `transactions`, `candidates` and `errors` are DataFrames (without Spark: Arrow tables) with the
+    columns of the tables `open_transactions`, `candidates` and `scan_errors`, healthy transactions included. `summary`
+    is the "sweep" object of the JSON output.
     """
 
     scan: Scan
-    # The sweep's rows of a table; made when they are asked for.
+    # The sweep's rows of a table, made on request.
     _rows: Callable[[Table], DataFrame | pa.Table]
 
     @cached_property
@@ -74,7 +76,7 @@ class SweepResult:
 
 @dataclass(frozen=True)
 class ClusterSweep:
-    """A cluster of several, with its sweep or its error. With NotStored it has both."""
+    """One of several clusters, with its sweep or its error. With NotStored it has both."""
 
     name: str
     result: SweepResult | None
@@ -82,18 +84,18 @@ class ClusterSweep:
 
     @property
     def scan(self) -> Scan | None:
-        """What the sweep found."""
+        """The result of the sweep, if there is one."""
         return None if self.result is None else self.result.scan
 
     @property
     def failure(self) -> str | None:
-        """The error as a sentence."""
+        """The error as a sentence, if there is one."""
         return None if self.error is None else _in_one_line(self.error)
 
 
 class NotStored(TxnscanError):
-    """The sweep is done, and the tables could not be written. `str()` is one sentence that names `--tables` and the
-    cause. result: what the sweep found, which is in no table.
+    """The sweep is complete, but the tables could not be written. `str()` is one sentence with `--tables` and the
+    cause. result: the sweep, which is in no table.
     """
 
     def __init__(self, why: str, result: SweepResult) -> None:
@@ -102,7 +104,7 @@ class NotStored(TxnscanError):
 
 
 def quiet(stage: str, done: int, total: int) -> None:
-    """A progress callback that does nothing."""
+    """A progress callback that ignores all progress."""
 
 
 def sweep(
@@ -112,14 +114,13 @@ def sweep(
     progress: Progress = quiet,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> SweepResult:
-    """Sweeps the cluster and stores the result in the tables of `config.tables`, where that is given.
+    """Sweeps the cluster, and stores the result in the tables of `config.tables`, if that is set.
 
-    spark: the session that reads and writes. None, with the engine "threads", needs neither Spark nor Java: the tables
-    are written through delta-rs, and the result's tables are Arrow's.
-    The tables are created before anything is sent to the cluster. say: called with a sentence where tables of an
-    earlier version were changed, as by new columns. Raises ConfigError for an option that cannot be used,
-    ClusterUnreachable when no bootstrap server answers, and NotStored, which has the result, when the tables cannot be
-    written, or writing them is interrupted.
+    spark: the session that reads and writes. With None and the engine "threads", neither Spark nor Java is needed:
+    delta-rs writes the tables, and the result has Arrow tables. The tables are created before the first request to the
+    cluster. say: called with a sentence if tables of an earlier version were changed, for example by new columns.
+    Raises ConfigError for an option that cannot be used, ClusterUnreachable if no bootstrap server answers, and
+    NotStored, which has the result, if the tables cannot be written or the writing is interrupted.
     """
     settings = config.connection()
     with described(spark, config.bootstrap_servers, progress) as named:
@@ -135,20 +136,20 @@ def sweep_clusters(
     progress: Progress = quiet,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> tuple[ClusterSweep, ...]:
-    """Sweeps several clusters at once, by their names, each as `sweep` does. Returns them in the same order.
+    """Sweeps several clusters at once, by name, each as `sweep` does. Returns them in the same order.
 
-    Up to ten sweeps are under way at a time. A sweep that fails has its error in the result, and stops no other.
+    At most ten sweeps run at a time. If a sweep fails, its result has the error, and the other sweeps continue.
     Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
     with described(spark, "sweep_clusters", progress) as named:
         engines = {name: _engine(spark, name) for name in {config.engine for config in configs.values()}}
-        # Created once: two sweeps would both try to.
+        # Create the tables once: two sweeps would both try to create them.
         for location in {config.tables: None for config in configs.values() if config.tables is not None}:
             _created(spark, location, named, say)
 
     def swept(name: str, config: ScanConfig) -> ClusterSweep:
         try:
-            # Tables of its own: what a sweep finds in them when it begins is kept there until it is written.
+            # Each sweep opens its own tables: they keep the state from the start of the sweep until it is written.
             tables = open_tables(config.tables, spark) if config.tables is not None else None
             with described(spark, name, quiet) as named:
                 result = _swept(spark, config, config.connection(), engines[config.engine], tables, named)
@@ -167,7 +168,7 @@ def sweep_clusters(
             done[waiting[future]] = future.result()
             progress("sweep clusters", len(done), len(configs))
     finally:
-        # Ctrl-C waits for no sweep under way.
+        # After Ctrl-C, do not wait for running sweeps.
         pool.shutdown(wait=False, cancel_futures=True)
     return tuple(done[name] for name in configs)
 
@@ -195,7 +196,7 @@ def _swept(
     tables: Tables | None,
     progress: Progress,
 ) -> SweepResult:
-    """Sweeps, and writes to these tables, which exist."""
+    """Sweeps, and writes to these tables, which must exist."""
     found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
     result = SweepResult(found, partial(_unstored, spark, found))
     if tables is not None:
@@ -205,7 +206,7 @@ def _swept(
         except KeyboardInterrupt as interrupt:
             raise NotStored("--tables: the sweep was not stored, as it was interrupted", result) from interrupt
         except Exception as error:
-            # Storage fails in as many ways as there are kinds of it. What was found must not be lost with it.
+            # Each kind of storage fails in its own ways. The result must not be lost.
             said = f"the sweep was not stored, as {config.tables} cannot be written: {tables.why_failed(error)}"
             raise NotStored(f"--tables: {printable(said)}", result) from error
         progress("write tables", 1, 1)
@@ -213,7 +214,7 @@ def _swept(
 
 
 def _in_one_line(error: Exception) -> str:
-    """An error as a sentence, with its type if it was unforeseen."""
+    """An error as a sentence; an unforeseen error with its type."""
     from txnscan.engine.spark.session import in_one_line, is_of_spark
 
     if isinstance(error, TxnscanError):
@@ -224,7 +225,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFrame | pa.Table:
-    """The rows that a sweep has for a table, healthy transactions included, made from its result and not stored."""
+    """The rows of a sweep for a table, healthy transactions included, made from its result, not from storage."""
     from txnscan.tables.tables import items_of
 
     items = found.transactions if table is OPEN_TRANSACTIONS else items_of(found, table)
@@ -250,9 +251,9 @@ def _spark_engine(spark: SparkSession) -> Engine:
 
 
 def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
-    """A table that sweeps have written, such as "incidents", as a DataFrame. tables: the location of the tables.
+    """A stored table, such as "incidents", as a DataFrame. tables: the location of the tables.
 
-    Raises ConfigError for an invalid location, and for a name that no table has.
+    Raises ConfigError for an invalid location, and for an unknown table name.
     """
     from txnscan.tables.spark import SparkDelta
 
@@ -263,10 +264,11 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
 
 
 def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
-    """Creates the SQL views for dashboards, and returns by the name of each view its name in SQL.
+    """Creates the SQL views for dashboards, and returns the SQL name of each view by its name.
 
-    In a catalog the views stand beside the tables. For tables at a path they are temporary views of this session, whose
-    names begin with `txnscan_`. tables: the location of the tables. Raises ConfigError for an invalid location.
+    In a catalog, the views are in the schema of the tables. For tables at a path they are temporary views of this
+    session, with names that begin with `txnscan_`. tables: the location of the tables. Raises ConfigError for an
+    invalid location.
     """
     from txnscan.tables.views import VIEWS, view_name, view_statements
 
@@ -278,14 +280,14 @@ def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
 
 
 def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
-    """A sweep with the same proof, read in threads of this process: no Spark, no tables. history: what earlier sweeps
-    left. Raises as `sweep` does.
+    """A sweep with the same proof, read by threads of this process, without Spark and tables. history: the results of
+    earlier sweeps. Raises the same errors as `sweep`.
     """
     return _scan(config, config.connection(), ThreadsEngine(), history or NoHistory(), progress)
 
 
 def sweep_once(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> Scan:
-    """A sweep of this id in threads, with settings that were read elsewhere. Raises as `sweep` does."""
+    """A sweep with this id in threads, with settings that were read elsewhere. Raises the same errors as `sweep`."""
     return _scan(config, settings, ThreadsEngine(), NoHistory(), quiet, sweep_id)
 
 

@@ -1,4 +1,4 @@
-"""What the user set: validated, frozen and picklable. Every complaint names the option and says what to do."""
+"""The user's settings: validated, frozen and picklable. Every error names the option and the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
-# An identifier of Spark SQL: plain, or anything within backquotes.
+# An identifier of Spark SQL: plain, or any text in backquotes.
 _SQL_NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _CATALOG_SCHEMA = re.compile(rf"{_SQL_NAME}\.{_SQL_NAME}", re.ASCII)
 
@@ -36,18 +36,18 @@ class ConfigError(TxnscanError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ScanConfig:
-    """What to sweep and how, with the names and meanings of the command line's options.
+    """The settings of a sweep, with the names and meanings of the command line options.
 
-    bootstrap_servers: host:port, several with commas. command_config: path of a Kafka client.properties.
-    tables: where the Delta tables are, a path (with a slash in it) or catalog.schema; None keeps nothing.
-    topic: regular expressions that a topic's whole name must match, any of them; empty is every topic.
-    late_after: age from which a transaction is late, such as "20m"; None is the brokers' longest
-    `transaction.max.timeout.ms` and five minutes. engine: "spark" reads on executors, "threads" in this process.
-    batch_size: partitions in one request. in_flight_max: requests in flight at one broker.
-    broker_ids, topic_names, partitions: narrow the read further, as Kafka's own tool does. store_all: whether healthy
-    transactions get rows in the tables, and are not only counted. owner_pattern: NAME=REGEX; a transactional id that
-    REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the
-    sweep may ask brokers, such as "4m"; all that it has not read by then is not observed.
+    bootstrap_servers: host:port, several separated by commas. command_config: the path of a Kafka client.properties.
+    tables: the location of the Delta tables: a path (with a slash) or catalog.schema; with None the sweep is not
+    stored. topic: regular expressions; a topic is in scope if any of them matches its whole name; empty means every
+    topic. late_after: the age from which a transaction is late, such as "20m"; None means the brokers' longest
+    `transaction.max.timeout.ms` plus five minutes. engine: "spark" reads on executors, "threads" in this process.
+    batch_size: partitions in one request. in_flight_max: requests in flight to one broker. broker_ids, topic_names,
+    partitions: limit the scope further, like the options of Kafka's own tool. store_all: whether healthy transactions
+    get rows in the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id that REGEX
+    matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the sweep
+    may send requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
 
     Raises ConfigError.
     """
@@ -118,7 +118,7 @@ class ScanConfig:
 
     @property
     def scope(self) -> str:
-        """The scope in words, for the record of the sweep."""
+        """The scope as text, for the stored sweep."""
         limits = [
             f"{name}={','.join(map(str, values))}"
             for name, values in (
@@ -132,16 +132,16 @@ class ScanConfig:
 
     @property
     def settings(self) -> str:
-        """The options as JSON, for the record of the sweep. Nothing in it is secret: credentials stand in the file that
-        `command_config` names.
+        """The options as JSON, for the stored sweep. They contain no secrets: credentials are in the file of
+        `command_config`.
         """
         return json.dumps({name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")})
 
     def warnings(self) -> list[str]:
-        """Settings that can be used, but are probably a mistake, in sentences. Raises ConfigError."""
+        """A sentence for each valid setting that is probably a mistake. Raises ConfigError."""
         if self.command_config is None:
             return []
-        # Imported only here: it takes a tenth of a command's own time, and most commands have no such file.
+        # Import it only here: the import takes a tenth of a command's own time, and most commands have no such file.
         from txnscan.kafka.client.properties import PropertiesError, properties_warnings
 
         try:
@@ -150,7 +150,7 @@ class ScanConfig:
             raise ConfigError("--command-config", str(error)) from None
 
     def exposed_files(self) -> list[str]:
-        """A sentence for each file of secrets that others can read. Raises ConfigError."""
+        """A sentence for each file with secrets that other users can read. Raises ConfigError."""
         if self.command_config is None:
             return []
         from txnscan.kafka.client.properties import PropertiesError, exposed_files
@@ -173,19 +173,19 @@ class ScanConfig:
 
 
 def is_catalog_schema(location: str) -> bool:
-    """Whether a location is a schema of a catalog: `catalog.schema`, each plain or within backquotes."""
+    """Whether a location is a schema of a catalog: `catalog.schema`, each part plain or in backquotes."""
     return _CATALOG_SCHEMA.fullmatch(location) is not None
 
 
 def local_path(location: str) -> Path:
-    """The path of a location on this machine, with or without `file:`. Hadoop does not percent-encode it."""
+    """The path of a local location, with or without `file:`. Hadoop does not percent-encode it."""
     return Path(re.sub(r"^file:/+", "/", location))
 
 
 def parse_location(text: str) -> str:
-    """Where tables are: catalog.schema as it is, a location with a scheme as it is, a path as an absolute one.
+    """The location of tables: catalog.schema unchanged, a location with a scheme unchanged, a path as an absolute path.
 
-    A path must contain a slash, so that no mistyped name of a catalog becomes a directory. Raises ConfigError.
+    A path must contain a slash, so that a mistyped catalog does not become a directory. Raises ConfigError.
     """
     if not text.strip():
         raise ConfigError("--tables", "is empty; give a path or catalog.schema")
@@ -211,7 +211,7 @@ def parse_pattern(text: str) -> re.Pattern[str]:
 
 
 def parse_owner_pattern(text: str) -> tuple[str, re.Pattern[str]]:
-    """The name, and the regular expression of its transactional ids, in NAME=REGEX. Raises ConfigError."""
+    """The name in NAME=REGEX, and the regular expression for its transactional ids. Raises ConfigError."""
     name, equals, pattern = text.partition("=")
     if not name.strip() or not equals or not pattern:
         raise ConfigError("--owner-pattern", f"'{printable(text)}' is not NAME=REGEX, such as 'billing=billing-.*'")
@@ -222,7 +222,7 @@ def parse_owner_pattern(text: str) -> tuple[str, re.Pattern[str]]:
 
 
 def parse_duration_ms(text: str, option: str) -> int:
-    """Milliseconds of "90s", "20m", "2h". A number without a unit is refused: it could mean anything."""
+    """The milliseconds of "90s", "20m" or "2h". A number without a unit is refused, because it is ambiguous."""
     match = _DURATION.fullmatch(text)
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
     if not 0 < value_ms < 2**53:
@@ -233,12 +233,12 @@ def parse_duration_ms(text: str, option: str) -> int:
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
-    """The bootstrap servers as brokers -1, -2, ..., as the Java client numbers them. Raises ConfigError."""
+    """The bootstrap servers as brokers -1, -2, ..., numbered as in the Java client. Raises ConfigError."""
     option = "--bootstrap-server"
     if not text.strip():
         raise ConfigError(option, "is empty; give host:port")
     return tuple(
-        # Blanks around an address are ignored, as in Kafka (`ConfigDef.parseType`).
+        # Spaces around an address are ignored, as in Kafka (`ConfigDef.parseType`).
         Broker(-position, *_address(address.strip(), option))
         for position, address in enumerate(text.split(","), 1)
     )
@@ -264,10 +264,11 @@ def _is_ipv6(text: str) -> bool:
 
 
 def utf8_text(option: str, text: str) -> str:
-    """A transactional id or a group of the command line, which Kafka writes in UTF-8. Raises ConfigError if it is not.
+    """A transactional id or group from the command line, as the UTF-8 text that Kafka stores. Raises ConfigError if it
+    is not UTF-8.
 
-    Python reads arguments by the locale, and bytes that the locale does not have as lone surrogates. Under an ASCII
-    locale these are the bytes of UTF-8.
+    Python decodes arguments by the locale, and represents undecodable bytes as lone surrogates. Under an ASCII locale
+    these are the bytes of UTF-8.
     """
     try:
         text.encode()
@@ -281,7 +282,7 @@ def utf8_text(option: str, text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from outside, safe on a terminal and on one line: anything that is not printable is escaped."""
+    """External text, safe on a terminal and on one line: characters that are not printable are escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)

@@ -6,12 +6,12 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """The exit status of a command; schedulers read it.
+    """The exit status of a command, for schedulers.
 
-    HANGING: with --fail-on hanging, there are candidates. INCOMPLETE: with --fail-on incomplete, not everything was
-    observed; from `check`, not everything could be; with --max-age, the stored sweep is too old. PARTLY_DONE: something
-    of a plan is left to do. REFUSED: a plan was refused as a whole. BUSY: another apply is under way.
-    INTERRUPTED: 128 + SIGINT.
+    HANGING: with --fail-on hanging, the sweep has candidates. INCOMPLETE: with --fail-on incomplete, the sweep did not
+    observe everything; from `check`, a sweep could not observe everything; with --max-age, the stored sweep is too old.
+    PARTLY_DONE: some actions of a plan are not done. REFUSED: a plan was refused as a whole. BUSY: another apply is
+    running. INTERRUPTED: 128 + SIGINT.
     """
 
     DONE = 0
@@ -26,9 +26,9 @@ class ExitStatus(IntEnum):
 
 
 class TxnscanError(Exception):
-    """An error that a user can do something about. `str()` is one sentence: what, where, what to do.
+    """An error that the user can act on. `str()` is one sentence: the problem, the place and the remedy.
 
-    option: the option that it is about, where the sentence does not begin with it.
+    option: the option that the error is about, if the sentence does not begin with it.
     """
 
     exit_status = ExitStatus.FAILED

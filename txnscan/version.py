@@ -1,4 +1,4 @@
-"""The version of txnscan that runs."""
+"""The version of the running txnscan."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Harnesses that prove the promises at length. Run by hand, by name; `make test` does not."""
+"""Programs that test the promises extensively. Run each by name; `make test` does not run them."""

@@ -1,8 +1,8 @@
-"""Compaction of `__transaction_state` on real brokers, when a test wants it, and what it leaves.
+"""Compact `__transaction_state` on real brokers on demand, and read the remaining records.
 
 Brokers compact a log once its last segment is closed and enough of it is dirty, which takes hours to weeks. Here the
-topic's configs are changed while it runs, an id of no importance writes so that the segment is closed, and the records
-that are left are read as any consumer reads them. `PROPERTIES` make brokers look for work often.
+topic's configs are changed at run time, an extra id writes so that the segment is closed, and the remaining records are
+read as by any consumer. `PROPERTIES` make brokers look for work often.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txnscan.txnlog.decode import decode, transactional_id
 from txnscan.txnlog.facts import LoggedTransaction
 
 PROPERTIES = {"log.cleaner.backoff.ms": "100"}
-# Every append closes the segment before it, and what is closed is cleaned however little of it is dirty.
+# Every append closes the segment before it, and closed segments are cleaned even if only a little of them is dirty.
 _AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
 _TOPIC = 2
 _SET, _DELETE = 0, 1
@@ -35,15 +35,15 @@ _COMPACTION_S_MAX = 60.0
 
 
 def compact_transaction_log(wire: Wire, k: int, transactional_ids: Collection[str]) -> None:
-    """Has the leader compact one partition of the log, until of each of these ids its last record is left at most.
+    """Makes the leader compact one partition of the log, until each of these ids has at most its last record.
 
-    Nothing is compacted where nobody writes meanwhile. Raises DemoError when it does not happen within a minute.
+    A log without writes is not compacted. Raises DemoError if it does not happen within a minute.
     """
     partitions = len(wire.view([TRANSACTION_STATE_TOPIC]).partitions)
     writer = Producer(wire, id_served_by(f"compacts-{k}", k, partitions))
 
     def compacted() -> bool:
-        # A record more, and so a closed segment, with each try: brokers get to know configs when they do.
+        # Each try appends a record, which closes a segment: brokers receive new configs asynchronously.
         writer.init_producer_id()
         left = [record.transactional_id for record in logged(wire, k)]
         return all(left.count(name) <= 1 for name in transactional_ids)
@@ -56,13 +56,13 @@ def compact_transaction_log(wire: Wire, k: int, transactional_ids: Collection[st
 
 
 def id_served_by(prefix: str, k: int, partitions: int) -> str:
-    """A transactional id that this one of so many partitions of the log serves."""
+    """A transactional id that belongs to partition `k` of the log."""
     ids = (f"{prefix}-{number}" for number in count())
     return next(name for name in ids if coordinator_partition(name, partitions) == k)
 
 
 def alter_topic(wire: Wire, topic: str, configs: Mapping[str, str | None]) -> None:
-    """Sets these configs of a topic; those that are None go back to the brokers' own. Raises DemoError."""
+    """Sets these configs of a topic; None restores the brokers' own value. Raises DemoError."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     changes = [
         resource.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
@@ -76,7 +76,7 @@ def alter_topic(wire: Wire, topic: str, configs: Mapping[str, str | None]) -> No
 
 
 def logged(wire: Wire, k: int) -> tuple[LoggedTransaction, ...]:
-    """What the leader of a partition of the log has of all ids, in its order. Tombstones are left out."""
+    """The records of all ids on the leader of a partition of the log, in log order, without tombstones."""
     return tuple(
         decode(offset, offset, name, value)
         for batch in batches(wire, (TRANSACTION_STATE_TOPIC, k))

@@ -1,16 +1,16 @@
 """`python -m tests.prove.conformance`: the same scripted histories on the simulator and on real brokers.
 
 Each script (`scripts.py`) is played step by step on a real cluster of three brokers and on its simulated double
-(`stage.py`), under Kafka 4.3.1 and 4.4.0 with clients of transactions v2 and v1, and under 3.5.2, which verifies
-nothing. After every step, the answers of the brokers must be the same: `observed` asks all of them through the
-product's own modules.
-The real brokers are given time to come to where the simulated ones are; what still differs then is a difference.
+(`stage.py`), under Kafka 4.3.1 and 4.4.0 with clients of transactions v2 and v1, and under 3.5.2, which does not verify
+transactions. After every step, the answers of the brokers must be equal: `observed` asks all of them through the
+product's own modules. The real brokers get time to reach the state of the simulated ones; a remaining difference is an
+error.
 
-Producer ids are numbered in the order of their first appearance. Coordinator epochs, which start where the real
-cluster's history left them, are compared only as there or not. Exit status 1 on any difference.
+Producer ids are numbered in the order of their first appearance. Coordinator epochs begin where the real cluster's
+history ended, so only their presence is compared. Exit status 1 on any difference.
 
-Only clusters at rest are compared. What passes by itself (a coordinator that loads, a follower that lags) and what
-cannot be made to happen at will (brokers cut off, unclean elections, a log that is truncated) is not.
+Only clusters at rest are compared. Transient states (a coordinator that loads, a follower that lags) and events that
+cannot be caused on demand (brokers cut off, unclean elections, truncated logs) are not.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.txnlog.decode import decode
 from txnscan.txnlog.facts import LoggedTransaction
 
-# What was asked, and the answer as plain data.
+# Each question with its answer as plain data.
 Observed = dict[str, Any]
 _AGREED_S_MAX = 25.0
-# A state may be passed through: it is the one that stays when it was seen so many times in a row.
+# Real brokers may pass through a state. A state counts if it was seen this often in a row.
 _SEEN_IN_A_ROW = 3
 _V2 = 2
 
 
 @dataclass(frozen=True)
 class Result:
-    """One script under one setting: how many steps were compared, and what differed, in words."""
+    """One script under one setting: the number of compared steps, and the differences as sentences."""
 
     script: Script
     setting: Setting
@@ -87,7 +87,7 @@ class Numbers:
         self._seen: dict[int, int] = {}
 
     def __call__(self, producer_id: int) -> int:
-        """The number of a producer id; ids that are none keep their value."""
+        """The number of a producer id; negative values stay unchanged."""
         return self._seen.setdefault(producer_id, len(self._seen)) if producer_id >= 0 else producer_id
 
 
@@ -99,9 +99,9 @@ def observed(
     number: Callable[[int], int],
     log: tuple[Key, int] | None = None,
 ) -> Observed:
-    """Everything that these brokers answer about these partitions and transactional ids.
+    """All answers of these brokers about these partitions and transactional ids.
 
-    log: the ids' partition of the transaction log, with the offset from which on it is read.
+    log: the ids' partition of the transaction log, with the first offset to read.
     """
     seen: Observed = {}
     for broker_id in broker_ids:
@@ -137,7 +137,7 @@ def observed(
 
 
 def _logged(send: Send, log: Partition, start: int, ids: Sequence[str], number: Callable[[int], int]) -> list[Any]:
-    """What the leader gives of the ids' records: offset, id, and what it says; None for a tombstone."""
+    """The leader's records of the ids: offset, id, and content; None for a tombstone."""
     return [
         (offset, name, None if value is None else _said(decode(offset, offset, name, value), number))
         for offset, name, value in read_log(send, log, start, ids)
@@ -145,7 +145,7 @@ def _logged(send: Send, log: Partition, start: int, ids: Sequence[str], number: 
 
 
 def _said(logged: LoggedTransaction, number: Callable[[int], int]) -> Any:
-    # Which transactions version its client spoke matters where a transaction ends.
+    # The client's transactions version matters only if a transaction ends.
     ends = logged.state.startswith(("Prepare", "Complete"))
     return (
         *(str(logged.state), number(logged.producer_id), logged.producer_epoch, sorted(logged.partitions)),
@@ -156,7 +156,7 @@ def _said(logged: LoggedTransaction, number: Callable[[int], int]) -> Any:
 def _known_producers(
     send: Send, broker_id: int, partitions: Iterable[Partition], number: Callable[[int], int]
 ) -> dict[Key, Any]:
-    """Every producer that a replica knows, with its epoch; the product asks for those that are open alone."""
+    """Every producer that a replica knows, with its epoch. The product itself asks only for open ones."""
     topic_type = DescribeProducersRequest.TopicRequest
     asked = [topic_type(name=p.topic, partition_indexes=[p.partition]) for p in partitions]
     return {
@@ -180,7 +180,7 @@ def _listed(send: Send, broker_id: int, ids: Sequence[str], number: Callable[[in
 
 
 def compare(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str]:
-    """What differs once the real brokers had time to agree with the simulated ones. One sentence each."""
+    """The differences after the real brokers had time to agree with the simulated ones. One sentence each."""
     keys, ids, world = tuple(stage.keys.values()), tuple(stage.ids.values()), stage.world
     up = [broker_id for broker_id in world.brokers if world.up(broker_id)]
     real_number, simulated_number = numbers
@@ -190,7 +190,7 @@ def compare(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str]:
     differences: list[str] = []
 
     def agreed() -> bool:
-        """Whether both have been the same for a while."""
+        """Whether both were equal several times in a row."""
         nonlocal in_a_row, differences
         differences = _differences(simulated, _real(stage, up, keys, ids, real_number, (log, stage.log_start)))
         in_a_row = 0 if differences else in_a_row + 1
@@ -221,7 +221,7 @@ def _differences(simulated: Observed, real: Observed) -> list[str]:
 
 
 def known_by_clients(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str]:
-    """What differs in the producer ids and epochs that clients were given."""
+    """The differences in the producer ids and epochs that clients received."""
     simulated, real = {}, {}
     for who, producer in stage.producers.items():
         there, here = producer.known, stage.world.producers[stage.ids[who]]
@@ -230,7 +230,7 @@ def known_by_clients(stage: Stage, numbers: tuple[Numbers, Numbers]) -> list[str
     return _differences(simulated, real)
 
 
-# Called after each step on which both sides agree, with the step's number. Returns differences that it found.
+# Called after each step on which both sides agree, with the step's number. Returns further differences.
 After = Callable[[Stage, int, tuple["Numbers", "Numbers"]], list[str]]
 
 
@@ -241,7 +241,7 @@ def conform(
     setting: Setting,
     after: After = lambda _stage, _number, _numbers: [],
 ) -> Result:
-    """Plays a script on both sides, and compares after each step, up to the first one that differs."""
+    """Plays a script on both sides, and compares after each step, up to the first difference."""
     stage = opened_stage(
         cluster, wire, setting, script.name, script.topics, script.coordinator, script.min_isr, script.verified
     )
@@ -268,13 +268,13 @@ def _verification(cluster: KafkaCluster, wire: Wire, verified: bool) -> Iterator
         try:
             yield
         finally:
-            # Every broker is told to verify again, so every broker must be there.
+            # Turning verification on again needs every broker.
             heal(cluster, wire)
 
 
 @contextmanager
 def cluster_of(version: str, directory: Path) -> Iterator[tuple[KafkaCluster, Wire]]:
-    """Three brokers of that version, as the scripts want them."""
+    """Three brokers of that version, configured for the scripts."""
     with (
         KafkaCluster(directory, version=version, properties=PROPERTIES, broker_properties=BROKER_PROPERTIES) as cluster,
         cluster.wire() as wire,
@@ -286,7 +286,9 @@ def cluster_of(version: str, directory: Path) -> Iterator[tuple[KafkaCluster, Wi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs scripts, and prints a table of what was compared and how it went. The exit status: 1 on a difference."""
+    """Runs scripts, and prints a table of compared steps and differences. Returns the exit status: 1 on a
+    difference.
+    """
     parser = argparse.ArgumentParser(prog="tests.prove.conformance", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--script", action="append", help="only this one; may be repeated")
     parser.add_argument("--kafka", action="append", help="only this version; may be repeated")
@@ -306,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _on(version: str, scripts: Iterable[Script]) -> Iterator[Result]:
-    """Every script on brokers of one version; progress goes to stderr."""
+    """Runs every script on brokers of one version. Progress goes to stderr."""
     directory = Path(tempfile.mkdtemp(prefix="txnscan-conformance-"))
     try:
         with cluster_of(version, directory) as (cluster, wire):
@@ -320,7 +322,7 @@ def _on(version: str, scripts: Iterable[Script]) -> Iterator[Result]:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Scripts by settings: how many steps were compared. Below it, every difference."""
+    """The table of scripts by settings, with the number of compared steps. Below it, every difference."""
     cells = {(r.script.name, r.setting): _cell(r) for r in results}
     shown = [setting for setting in ALL_SETTINGS if any(of == setting for _, of in cells)]
     lines = [("", *map(str, shown))]

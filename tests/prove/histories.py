@@ -23,7 +23,7 @@ from tests.sim.obligations import DROPPED, with_all
 from tests.sim.scenarios import ARENAS, SMALL, WIDE
 from tests.sim.wander import Resolved, wander, wander_again, wander_and_apply
 
-# Shares of an exhaustive search, each of which makes all worlds again; and random histories in one share.
+# Shares of an exhaustive search, each of which computes all worlds again; and random histories in one share.
 _SHARES = 2
 _SEEDS = 2_000
 
@@ -41,7 +41,7 @@ def needed(name: str) -> tuple[Figures, Figures]:
 
 
 def wandered(world: str, first_seed: int, count: int) -> tuple[Figures, list[int]]:
-    """Random histories of a world, and the seeds of those with a wrong verdict."""
+    """Random histories of a world, and the seeds with a wrong verdict."""
     total, failing = Figures(), []
     for seed in range(first_seed, first_seed + count):
         figures, _ = wander(WIDE[world], seed)
@@ -52,7 +52,7 @@ def wandered(world: str, first_seed: int, count: int) -> tuple[Figures, list[int
 
 
 def wandered_again(world: str, first_seed: int, count: int) -> tuple[Figures, list[int]]:
-    """The same with several sweeps in each history, which know of each other."""
+    """The same with several sweeps in each history, which use each other's results."""
     total, failing = Figures(), []
     for seed in range(first_seed, first_seed + count):
         figures, _ = wander_again(WIDE[world], seed)
@@ -63,7 +63,7 @@ def wandered_again(world: str, first_seed: int, count: int) -> tuple[Figures, li
 
 
 def applied(world: str, first_seed: int, count: int) -> tuple[Resolved, list[int]]:
-    """Random histories of a world with an apply in them, and the seeds of those in which a marker did harm."""
+    """Random histories of a world with an apply, and the seeds with a harmful marker."""
     total, failing = Resolved(), []
     for seed in range(first_seed, first_seed + count):
         found = wander_and_apply(WIDE[world], seed)
@@ -87,12 +87,12 @@ def in_words(figures: Figures) -> str:
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Reports progress on stderr."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def prove_small(pool: ProcessPoolExecutor, brief: bool) -> Figures:
-    """Every small world, in every way up to its bounds."""
+    """Searches every small world, exhaustively up to its bounds."""
     total = Figures()
     for number, small in enumerate(SMALL):
         for bound in (small.brief,) if brief else small.bounds:
@@ -112,7 +112,7 @@ def prove_small(pool: ProcessPoolExecutor, brief: bool) -> Figures:
 
 
 def prove_obligations(pool: ProcessPoolExecutor) -> dict[str, bool]:
-    """Whether each obligation is needed, and enough where it is."""
+    """For each obligation, whether it is both necessary and sufficient in its world."""
     shown = {}
     for name, (without, with_it) in zip(DROPPED, pool.map(needed, DROPPED), strict=True):
         before, during = ARENAS[name].brief
@@ -125,7 +125,7 @@ def prove_obligations(pool: ProcessPoolExecutor) -> dict[str, bool]:
 
 
 def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figures:
-    """Random histories of the larger worlds, as many of each."""
+    """Random histories of the larger worlds, the same number of each."""
     total = Figures()
     shares = list(_shares(count // len(WIDE), first_seed))
     for world in WIDE:
@@ -141,7 +141,7 @@ def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> F
 
 
 def prove_again(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figures:
-    """Random histories of the larger worlds with several sweeps in them, as many of each."""
+    """Random histories of the larger worlds with several sweeps, the same number of each."""
     total = Figures()
     shares = list(_shares(count // len(WIDE), first_seed))
     for world in WIDE:
@@ -156,7 +156,7 @@ def prove_again(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figur
 
 
 def prove_applying(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Resolved:
-    """Random histories of the larger worlds with two sweeps and an apply in them, as many of each."""
+    """Random histories of the larger worlds with two sweeps and an apply, the same number of each."""
     total = Resolved()
     shares = list(_shares(count // len(WIDE), first_seed))
     for world in WIDE:
@@ -171,7 +171,7 @@ def prove_applying(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Re
 
 
 def markers_in_words(found: Resolved) -> str:
-    """What was written and refused, on one line."""
+    """The written markers and the refusals, on one line."""
     return (
         f"{found.written:,} markers written, {len(found.harm)} did harm, {found.refused:,} transactions refused; "
         f"{found.accepted:,} accepted unknown outcomes were commits of which nothing was left, and {found.undated:,} "
@@ -185,13 +185,13 @@ def _shares(count: int, first_seed: int) -> Iterator[tuple[int, int]]:
 
 
 def report(lines: Iterable[str]) -> None:
-    """What was found, on stdout."""
+    """Prints the results on stdout."""
     for line in lines:
         print(line)  # noqa: T201
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
+    """Runs the command, and returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.histories", description=__doc__)
     parser.add_argument("--random", type=int, default=120_000, metavar="N", help="random histories (default: 120000)")
     parser.add_argument(

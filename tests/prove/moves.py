@@ -1,4 +1,4 @@
-"""Replicas and leaders of partitions on real brokers, moved as an administrator moves them."""
+"""Move replicas and leaders of partitions on real brokers, as an administrator does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFERRED = 0
 
 
 def reassign(wire: Wire, wanted: Mapping[Key, Sequence[int]]) -> None:
-    """Asks for these replicas of each partition, the first to lead. Raises DemoError where that is refused."""
+    """Requests these replicas of each partition, the leader first. Raises DemoError if the request is refused."""
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=30_000,
@@ -38,7 +38,7 @@ def reassign(wire: Wire, wanted: Mapping[Key, Sequence[int]]) -> None:
 
 
 def elect(wire: Wire, wanted: Iterable[Key]) -> None:
-    """Asks for the first replica of each partition to lead. What is refused may be asked again."""
+    """Requests that the first replica of each partition leads. A refused request may be repeated."""
     topic = ElectLeadersRequest.TopicPartitions
     request = ElectLeadersRequest(
         election_type=_PREFERRED,

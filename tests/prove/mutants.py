@@ -1,13 +1,13 @@
 """`python -m tests.prove.mutants`: every small change to the judge and the coverage logic must fail a test.
 
-One change at a time is made to a module (`mutations.py` says which), the changed source takes the module's place in a
-process of its own, and that module's tests run there until one fails: the mutant is killed. A mutant that no test fails
-has survived; it is a fault of the tests, or code that could go, unless `EXPLAINED` says why it changes nothing.
-Arguments name files, to run these alone. Exit status 1 on a survivor that is not explained, and on an explanation that
-fits no survivor. Nothing is written into the tree.
+One change at a time is made to a module (`mutations.py` defines the changes). The changed source replaces the module in
+a separate process, and the module's tests run there until one fails: the mutant is killed. If no test fails, the mutant
+has survived: the tests have a gap, or the code is unnecessary, unless `EXPLAINED` gives the reason why the change has
+no effect. Arguments are names of files, to run only these. Exit status 1 on a survivor without an explanation, and on
+an explanation without a survivor. No file is written into the tree.
 
-Own code, because mutmut 3 changes functions only, where half of the judge is tables (`RULES`, `_PREPARED`, `_CLAIMS`),
-and writes a copy of the project beside it; cosmic-ray changes the sources in place.
+This is own code, because mutmut 3 changes only functions, while half of the judge is tables (`RULES`, `_PREPARED`,
+`_CLAIMS`), and writes a copy of the project next to it; cosmic-ray changes the sources in place.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from tests.prove.mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 2
-# The tests of a module take a few seconds. An endless loop is ended by the first, and so killed.
+# The tests of a module take a few seconds. The CPU limit ends an endless loop, which counts as killed.
 CPU_S_MAX = 30
 WALL_S_MAX = 300
 
 
 @dataclass(frozen=True)
 class Target:
-    """A module, or one function of it, and the tests that must notice, fast ones first. file: under `txnscan/`."""
+    """A module, or one function of it, and the tests that must fail, fast tests first. file: under `txnscan/`."""
 
     file: str
     tests: tuple[str, ...]
@@ -60,7 +60,7 @@ class Target:
 
 
 def module_of(file: str) -> str:
-    """The module's name."""
+    """The name of the module."""
     return "txnscan." + file.removesuffix(".py").replace("/", ".")
 
 
@@ -88,7 +88,7 @@ TARGETS = (
     Target("resolve/guard.py", ("unit/test_guard.py",)),
     Target("resolve/peer_partitions.py", ("unit/test_peer_partitions.py",)),
 )
-# By file, function and change: why it changes nothing that anybody could see.
+# By file, function and change: why the change has no visible effect.
 Key = tuple[str, str, str]
 _BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
 _PIECES = "a log is the same in pieces of any size"
@@ -211,7 +211,7 @@ EXPLAINED: dict[Key, str] = {
 
 
 def preload(module: str) -> None:
-    """Imports what this module imports, once for all children, and nothing that imports the module."""
+    """Imports the dependencies of this module, once for all children, but no module that imports it."""
     for name in [name for name in sys.modules if name.startswith("txnscan.")]:
         forget(name)
     importlib.import_module(module)
@@ -219,7 +219,7 @@ def preload(module: str) -> None:
 
 
 def forget(module: str) -> None:
-    """The next import of this module loads it anew."""
+    """Removes the module, so that the next import loads it again."""
     package, _, name = module.rpartition(".")
     del sys.modules[module]
     if package in sys.modules:
@@ -241,9 +241,9 @@ class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class QuickFirst:
-    """The order of a target's tests: those that took long without any change come last. Most mutants fall before them.
+    """Sorts a target's tests: tests that took long without any change come last. Most mutants are killed before them.
 
-    Writes what each took into the file where there is none yet.
+    Writes the duration of each test to the file if the file does not exist.
     """
 
     def __init__(self, file: Path) -> None:
@@ -251,7 +251,7 @@ class QuickFirst:
         self._took_s: dict[str, float] = json.loads(file.read_text("utf-8")) if file.exists() else {}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        # Rounded, so that tests which take about the same stay in the order in which they were written.
+        # Rounded, so that tests with similar durations keep their order.
         items.sort(key=lambda item: round(self._took_s.get(item.nodeid, 0.0), 1))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -264,9 +264,9 @@ class QuickFirst:
 
 
 def start(target: Target, source: str, took: Path) -> int:
-    """The id of a new process that runs the tests of the target with this source. It exits with pytest's status.
+    """The id of a new process that runs the tests of the target with this source, and exits with pytest's status.
 
-    took: where it stands what each test takes, see QuickFirst.
+    took: the file with the duration of each test, see QuickFirst.
     """
     process_id = os.fork()
     if process_id:
@@ -287,7 +287,7 @@ def start(target: Target, source: str, took: Path) -> int:
 
 
 def tried(target: Target, mutants: Iterable[Mutant], took: Path) -> Iterator[tuple[Mutant, bool]]:
-    """Each mutant, and whether it survived, as they end."""
+    """Each mutant, and whether it survived, in the order in which they end."""
     running: dict[int, Mutant] = {}
     waiting = iter(mutants)
     while True:
@@ -307,7 +307,7 @@ def say(text: str) -> None:
 
 
 def prepare(storage: str) -> None:
-    """All children alike: the same examples for the same mutant, and nothing kept in the tree."""
+    """Makes all children equal: the same examples for the same mutant, and no files in the tree."""
     sys.pycache_prefix = storage
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = storage
@@ -326,9 +326,9 @@ def prepare(storage: str) -> None:
 
 
 def run(target: Target, took: Path) -> dict[Key, Mutant]:
-    """The mutants of this target that survived, after the figures are told."""
+    """Runs the mutants of this target, prints the figures, and returns the survivors."""
     preload(module_of(target.file))
-    # Children look at no object of their parent's to find garbage, and so copy no page for it.
+    # The children's garbage collector ignores the parent's objects, and so copies no memory pages of theirs.
     gc.freeze()
     start(target, ast.unparse(ast.parse(target.source)), took)
     if os.wait()[1] != 0:
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings have the same order in every run, so that each run kills the same mutants.
+        # Sets of strings get the same order in every run, so that each run kills the same mutants.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.prove.mutants", *sys.argv[1:]])
     sys.exit(main(sys.argv[1:]))

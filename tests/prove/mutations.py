@@ -1,10 +1,11 @@
-"""The small changes that `mutants.py` makes to a module, one at a time: the kinds (`MUTATIONS`), and where (`places`).
+"""The small changes that `mutants.py` makes to a module, one at a time: the kinds (`MUTATIONS`), and the positions
+(`places`).
 
-Left out, by rule:
-- docstrings, and strings with a space in them: sentences for users. Tests that pin words would only repeat them;
-- annotations, type aliases, imports and decorators: types are for mypy, `frozen` and `slots` are how data is declared;
-- integers above 100: limits that were chosen, of which no neighbour is wrong;
-- what compiles to the same code as the module itself or as another mutant of it.
+Excluded by rule:
+- docstrings, and strings with a space in them: sentences for users. Tests of these words would only repeat them;
+- annotations, type aliases, imports and decorators: types are for mypy, and `frozen` and `slots` only declare data;
+- integers above 100: chosen limits, whose neighbours are not wrong;
+- changes that compile to the same code as the module itself or as another mutant.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-# Words of what stands around a change, and of a change.
+# The number of words shown around a change, and of a change.
 _WORDS = 3
 _WORDS_MAX = 8
 
@@ -109,7 +110,7 @@ def sequence(node: ast.Tuple | ast.List | ast.Set) -> Iterator[ast.AST]:
 
 
 def exchange(node: Any) -> Iterator[ast.AST]:
-    """Rules in another order: each two neighbours the other way round, told by what they apply to."""
+    """Rules in another order: each pair of neighbours swapped. A swap is described by the rules' predicates."""
     for index in range(len(node.elts) - 1):
         one, two = (ast.unparse(rule.args[2]) for rule in node.elts[index : index + 2])
         swapped = [*node.elts[:index], *reversed(node.elts[index : index + 2]), *node.elts[index + 2 :]]
@@ -157,7 +158,7 @@ def remove(node: ast.stmt) -> Iterator[ast.AST]:
 
 
 def return_at_once(node: ast.FunctionDef) -> Iterator[ast.AST]:
-    # The rest stays, so that a generator remains one.
+    # The rest stays, so that a generator remains a generator.
     (*text, first) = node.body[:1] if ast.get_docstring(node) is None else node.body[:2]
     yield changed(node, body=[*text, ast.Return(None), first, *node.body[len(text) + 1 :]])
 
@@ -194,7 +195,7 @@ MUTATIONS: dict[type[ast.AST], Callable[[Any], Iterator[ast.AST]]] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A source with one change. `change` tells the code before and after."""
+    """A source with one change. `change` describes the code before and after."""
 
     line: int
     function: str
@@ -204,7 +205,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Place:
-    """A node, where it hangs, and the function that it is in."""
+    """A node, its position in its parent, and its function."""
 
     node: ast.AST
     parent: ast.AST
@@ -231,12 +232,12 @@ def is_type_alias(node: ast.AST) -> bool:
 
 
 def is_none_of_is(parent: ast.AST, node: ast.AST) -> bool:
-    """The None of `is None`: what else could be there, the mutants of the comparison stand for."""
+    """Whether this is the None of `is None`; the mutants of the comparison cover its alternatives."""
     return isinstance(parent, ast.Compare) and isinstance(node, ast.Constant) and node.value is None
 
 
 def places(parent: ast.AST, function: str = "", line: int = 1) -> Iterator[Place]:
-    """Every node that may be changed, outer ones first."""
+    """Every node that may be changed, outer nodes first."""
     for field, held in ast.iter_fields(parent):
         if field in ("annotation", "returns", "decorator_list", "format_spec") or isinstance(parent, ast.JoinedStr):
             continue
@@ -252,7 +253,7 @@ def places(parent: ast.AST, function: str = "", line: int = 1) -> Iterator[Place
 
 
 def same(one: Sequence[str], two: Sequence[str]) -> int:
-    """How many words both begin with."""
+    """The number of words in the common prefix."""
     return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
 
 
@@ -267,7 +268,7 @@ def told(before: ast.AST, after: ast.AST) -> str:
 
 
 def essence(code: CodeType) -> tuple[object, ...]:
-    """What the interpreter runs, without line numbers: where it is the same, a change is none."""
+    """The executed code, without line numbers. If it is equal, a change has no effect."""
     consts = tuple(essence(c) if isinstance(c, CodeType) else (type(c), c) for c in code.co_consts)
     return (code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, code.co_freevars, consts)
 

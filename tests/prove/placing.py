@@ -1,4 +1,4 @@
-"""Who leads and who follows on real brokers, as scripts want it, and back again after each script."""
+"""Put leaders and followers on real brokers where a script needs them, and restore them after each script."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
-# The partitions of `__transaction_state` by what scripts want of them: where they are. The one that moves has no
-# replica on broker 3, which scripts stop so that a partition takes no writes: Kafka 3.5 would load it again for that.
+# The partitions of `__transaction_state` by their purpose in scripts, with their replicas. The moving one has no
+# replica on broker 3, which scripts stop to make a partition unwritable: Kafka 3.5 would load it again for that.
 COORDINATORS = {"moves": (1, 2), "stays": (1,), "forgets": (3,)}
 _LOG_CONFIGS = {"cleanup.policy": "compact", "compression.type": "uncompressed"}
 _TOPIC = 2
 
 
 def heal(cluster: KafkaCluster, wire: Wire) -> None:
-    """All brokers up, every replica in sync, and each coordinator where its partition of the log prefers it."""
+    """Restores the cluster: all brokers run, every replica is in sync, and each coordinator is on its preferred
+    broker.
+    """
     for broker_id in set(cluster.broker_ids) - set(cluster.running):
         cluster.start_broker(broker_id)
     if not wire.view([TRANSACTION_STATE_TOPIC]).partitions:
-        # A topic is born with as many replicas everywhere.
+        # A new topic has the same number of replicas for every partition.
         create_topic(wire, TRANSACTION_STATE_TOPIC, [[1, 2]] * len(COORDINATORS), _LOG_CONFIGS)
         for k, replicas in enumerate(COORDINATORS.values()):
             _place(wire, (TRANSACTION_STATE_TOPIC, k), replicas)
@@ -37,20 +39,20 @@ def heal(cluster: KafkaCluster, wire: Wire) -> None:
     for k, replicas in enumerate(COORDINATORS.values()):
         key = (TRANSACTION_STATE_TOPIC, k)
         lead(cluster, wire, key, replicas)
-        # The second replica is preferred, so that a move to it is one change of the partition, and not two.
+        # The second replica is preferred, so that a move to it is a single change of the partition.
         _place(wire, key, (*replicas[1::-1], *replicas[2:]))
 
 
 def set_log_min_isr(wire: Wire, min_isr: int) -> None:
-    """How many replicas of `__transaction_state` must be in sync for a coordinator to write."""
+    """Sets the number of replicas of `__transaction_state` that must be in sync for a coordinator to write."""
     alter_topic(wire, TRANSACTION_STATE_TOPIC, {"min.insync.replicas": str(min_isr)})
 
 
 @contextmanager
 def compacting_log(wire: Wire) -> Iterator[None]:
-    """Within it, whatever is appended to `__transaction_state` begins a new segment, and what is before it is cleaned.
+    """In this context, every append to `__transaction_state` begins a new segment, and earlier segments are cleaned.
 
-    Once a broker has these settings, that is: they are waited for on every broker that runs.
+    It waits until every running broker has these settings.
     """
     names = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.0"}
     alter_topic(wire, TRANSACTION_STATE_TOPIC, names)
@@ -66,7 +68,7 @@ def compacting_log(wire: Wire) -> Iterator[None]:
 
 
 def _log_configs(wire: Wire, broker_id: int, names: Iterable[str]) -> dict[str, str]:
-    """What a broker knows of these topic configs of `__transaction_state`."""
+    """These topic configs of `__transaction_state`, as a broker knows them."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_TOPIC, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=list(names)
     )
@@ -80,7 +82,7 @@ def _in_sync(wire: Wire) -> bool:
 
 
 def replicas_of(wire: Wire, topic: str) -> dict[int, Any]:
-    """The partitions of a topic, with their replicas, as Metadata shows them."""
+    """The partitions of a topic, with their replicas, from Metadata."""
     asked = MetadataRequest.MetadataRequestTopic(name=topic)
     request = MetadataRequest(topics=[asked], allow_auto_topic_creation=False)
     (shown,) = wire.send(wire.any_broker(), request).topics
@@ -88,7 +90,7 @@ def replicas_of(wire: Wire, topic: str) -> dict[int, Any]:
 
 
 def lead(cluster: KafkaCluster, wire: Wire, key: Key, replicas: tuple[int, ...]) -> None:
-    """The first of these replicas leads the partition, and every broker knows it."""
+    """Makes the first of these replicas lead the partition, and waits until every broker knows it."""
 
     def led() -> bool:
         if wire.partition(*key).leader != replicas[0]:
@@ -101,6 +103,6 @@ def lead(cluster: KafkaCluster, wire: Wire, key: Key, replicas: tuple[int, ...])
 
 
 def _place(wire: Wire, key: Key, replicas: tuple[int, ...]) -> None:
-    """Asks for these replicas, where they are not so already."""
+    """Requests these replicas, unless the partition has them already."""
     if tuple(replicas_of(wire, key[0])[key[1]].replica_nodes) != replicas:
         reassign(wire, {key: replicas})

@@ -1,4 +1,4 @@
-"""The histories that are run on real and on simulated brokers. Data alone: the steps are in `stage.py`."""
+"""The histories that run on real and on simulated brokers. Data only: the steps are in `steps.py`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.prove.steps import (
     Write,
 )
 
-# Long enough to see what is open before, on a busy machine.
+# Long enough for a busy machine to see the open transaction before.
 SHORT_TIMEOUT_MS = 6_000
-# An append may take as long, and must be given up well before a paused broker is taken for dead.
+# An append may take this long, and must time out well before a paused broker counts as dead.
 SHORTER_TIMEOUT_MS = 4_000
 
 
@@ -36,9 +36,9 @@ SHORTER_TIMEOUT_MS = 4_000
 class Script:
     """One history.
 
-    shows: what it is there for. topics: the replicas of each topic's partition, the first leads. coordinator: which
-    kind of coordinator the id has (`stage.COORDINATORS`). min_isr: of topics with that many replicas. verified: whether
-    brokers that can verify do. on: where it makes sense.
+    shows: its purpose. topics: the replicas of each topic's partition, the leader first. coordinator: the kind of
+    coordinator of the id (`placing.COORDINATORS`). min_isr: of topics with that many replicas. verified: whether
+    brokers that can verify transactions do so. on: the settings in which it makes sense.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Script:
 
 
 _OWED = {"p": (1, 2), "q": (1, 3)}
-# A record is on its way when the transaction ends on p, and q owes its marker because broker 3 is down.
+# A record is in flight when the transaction ends on p, and q is owed its marker because broker 3 is down.
 _OWED_IN_PART = (Init(), Write("p"), Write("q"), Hold("p"), Stop(3), End(commit=False))
 _V1 = (NEW_V1, OLD_V1)
 

@@ -1,9 +1,8 @@
-"""One history on two stages: real brokers and simulated ones.
+"""One history on two stages: real brokers and simulated brokers.
 
-Each step of a script (`steps.py`) acts on both. The real side is driven through the demo's cluster and wire-level
-producer; the simulated side makes the same events of `tests/sim` happen, and then everything that follows of itself.
-Both have the same topics, transactional ids, replicas and leaders, so that what they answer can be compared as it
-stands.
+Each step of a script (`steps.py`) acts on both. The real side uses the demo's cluster and wire-level producer. The
+simulated side makes the corresponding events of `tests/sim` happen, and then all events that follow by themselves. Both
+have the same topics, transactional ids, replicas and leaders, so that their answers can be compared directly.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
-# Timed-out transactions and logs to compact are looked for often, and broker 3 forgets the ids that it coordinates
-# within seconds.
+# Brokers look for timed-out transactions and for logs to compact often, and broker 3 forgets the ids that it
+# coordinates within seconds.
 PROPERTIES = {
     "auto.leader.rebalance.enable": "false",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": str(len(COORDINATORS)),
     "log.cleaner.backoff.ms": "100",
-    # A broker that is paused for the length of a short transaction is still in sync.
+    # A broker that is paused for the duration of a short transaction stays in sync.
     "broker.session.timeout.ms": "9000",
 }
 BROKER_PROPERTIES = {
@@ -44,7 +43,7 @@ BROKER_PROPERTIES = {
         "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
     }
 }
-# What happens in a cluster that is left alone, before any timeout or expiry.
+# The events of an idle cluster, before any timeout or expiry.
 OF_ITSELF = (
     *("fetch", "complete transition", "publish metadata", "apply to replicas", "elect coordinators", "load"),
     *("fence broker", "unfence broker", "expand isr"),
@@ -54,7 +53,7 @@ OF_ITSELF = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What a script runs under: the brokers' version, and the transactions version of the clients."""
+    """The versions of a run: of the brokers, and of the clients' transactions."""
 
     kafka: str
     client: int
@@ -75,19 +74,19 @@ ALL_SETTINGS = (*SETTINGS, *_NEXT.values())
 
 
 def settings_of(on: Iterable[Setting]) -> tuple[Setting, ...]:
-    """The settings that a script names, and the same on the next Kafka version."""
+    """The settings of a script, and the same settings on the next Kafka version."""
     named = tuple(on)
     return (*named, *(_NEXT[setting] for setting in named if setting in _NEXT))
 
 
 class NotPossible(Exception):
-    """The simulator cannot do what the script asks for."""
+    """The simulator cannot do a step of the script."""
 
 
 @dataclass
 class Stage:
-    """Both sides of one run of a script. ids, keys: the real names by the script's. log_start: the offset on the real
-    log of the ids at which the script begins, where the simulated one has 0.
+    """Both sides of one run of a script. ids, keys: the real names by the names in the script. log_start: the offset at
+    which the script begins in the real log of the ids; 0 in the simulated log.
     """
 
     cluster: KafkaCluster
@@ -101,7 +100,9 @@ class Stage:
     late: list[tuple[Producer, Key]] = field(default_factory=list)
 
     def make(self, *events: Event) -> None:
-        """Makes simulated events happen, each of which must be possible, and what follows of itself."""
+        """Makes simulated events happen, each of which must be possible, and then all events that follow by
+        themselves.
+        """
         for event in events:
             if not can_happen(self.world, event):
                 raise NotPossible(f"the simulator cannot do {event}")
@@ -110,7 +111,7 @@ class Stage:
         settle(self.world, OF_ITSELF)
 
     def make_at_once(self, *events: Event) -> None:
-        """Makes simulated events happen, and nothing that follows of itself."""
+        """Makes simulated events happen, without the events that follow by themselves."""
         for event in events:
             if not can_happen(self.world, event):
                 raise NotPossible(f"the simulator cannot do {event}")
@@ -135,7 +136,7 @@ def opened_stage(
     min_isr: int,
     verified: bool,
 ) -> Stage:
-    """A healed cluster with fresh topics, and its simulated double."""
+    """A restored cluster with new topics, and its simulated double."""
     heal(cluster, wire)
     set_log_min_isr(wire, min_isr)
     prefix = next(p for n in count() if not wire.view([f"{(p := f'{name}-{n}')}-{next(iter(topics))}"]).partitions)
@@ -158,10 +159,10 @@ def scenario_of(
     min_isr: int,
     verified: bool,
 ) -> tuple[Scenario, dict[str, str], dict[str, Key]]:
-    """The simulated side: the scenario, and its transactional ids and partitions by the script's names for them."""
+    """The simulated side: the scenario, and its transactional ids and partitions by their names in the script."""
     keys = {letter: (f"{prefix}-{letter}", 0) for letter in topics}
     k = tuple(COORDINATORS).index(coordinator)
-    # "b" is there to write to the log that "a" has, if anything.
+    # "b" only writes to the log of "a".
     ids = {who: _id(f"{prefix}-{who}", k) for who in "ab"}
     scenario = Scenario(
         name,
@@ -179,7 +180,7 @@ def scenario_of(
 
 
 def _end_of_log(wire: Wire, k: int) -> int:
-    """Raises RequestFailed where its leader does not say."""
+    """The end of the log. Raises RequestFailed if its leader does not answer."""
     log = wire.partition(TRANSACTION_STATE_TOPIC, k)
     end = list_offsets(wire.send, log.leader, [log], Offset.HIGH_WATERMARK)[log.key]
     if end.failure is not None:
@@ -188,6 +189,6 @@ def _end_of_log(wire: Wire, k: int) -> int:
 
 
 def _id(prefix: str, k: int) -> str:
-    """A transactional id that this partition of `__transaction_state` serves."""
+    """A transactional id that belongs to this partition of `__transaction_state`."""
     ids = (f"{prefix}-{number}" for number in count())
     return next(name for name in ids if coordinator_partition(name, len(COORDINATORS)) == k)

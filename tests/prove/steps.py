@@ -1,4 +1,4 @@
-"""The steps that scripts are made of: what each does to real brokers, and the same events in the simulator."""
+"""The steps of scripts: their actions on real brokers, and the same events in the simulator."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Key, Partition
 from txnscan.txnlog.decode import transactional_id
 
-# As `TransactionLogValue` writes them.
+# The values in `TransactionLogValue`.
 _EMPTY, _ONGOING, _NO_PARTITIONS = 0, 1, -1
 _PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Init:
-    """A new instance of a producer asks for its producer id until it has it."""
+    """A new instance of a producer asks for its producer id until it gets one."""
 
     who: str = "a"
     timeout_ms: int = TIMEOUT_MS_MAX
@@ -50,7 +50,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Fence:
-    """A new instance asks once, and finds a transaction under way, which is aborted for it."""
+    """A new instance asks once. The transaction in progress is aborted for it."""
 
     who: str = "a"
 
@@ -61,21 +61,21 @@ class Fence:
 
 @dataclass(frozen=True)
 class Add:
-    """AddPartitionsToTxn, and no data."""
+    """AddPartitionsToTxn, without data."""
 
     key: str
     who: str = "a"
 
     def play(self, stage: Stage) -> None:
         stage.producers[self.who].add_partitions([stage.keys[self.key]])
-        # What the producer has added already it does not add again in the simulator, and the coordinator need not care.
+        # The simulated producer does not add a partition twice; for the coordinator it makes no difference.
         if stage.keys[self.key] not in stage.world.producers[stage.ids[self.who]].added:
             stage.make(("AddPartitionsToTxn", (stage.coordinator(self.who), stage.ids[self.who], stage.keys[self.key])))
 
 
 @dataclass(frozen=True)
 class Write:
-    """One record, in the transaction: the partition is added first, by the client (v1) or by its leader (v2)."""
+    """One record in the transaction. The partition is added first, by the client (v1) or by its leader (v2)."""
 
     key: str
     who: str = "a"
@@ -91,20 +91,21 @@ class Write:
 
 @dataclass(frozen=True)
 class Hold:
-    """A record sets out for a partition of the transaction, and is on its way for long."""
+    """A record is sent to a partition of the transaction, and stays in flight for long."""
 
     key: str
     who: str = "a"
 
     def play(self, stage: Stage) -> None:
-        # It keeps its identity, and takes that identity's next sequence when it arrives, so that it is no duplicate.
+        # The late record keeps its identity, and gets that identity's next sequence when it arrives, so that it is no
+        # duplicate.
         stage.late.append((copy.copy(stage.producers[self.who]), stage.keys[self.key]))
         stage.make(("send data", (stage.ids[self.who], stage.keys[self.key], stage.setting.client)))
 
 
 @dataclass(frozen=True)
 class Arrive:
-    """The record that was held first arrives at last, and is taken or refused."""
+    """The record that was sent first with `Hold` arrives, and is accepted or refused."""
 
     taken: bool
 
@@ -120,7 +121,9 @@ class Arrive:
 
 @dataclass(frozen=True)
 class Forge:
-    """A record at an epoch that nobody handed out, so many above the producer's. For unverified partitions."""
+    """A record at an epoch that was never assigned, above the producer's epoch by `above`. For unverified
+    partitions.
+    """
 
     key: str
     above: int
@@ -140,7 +143,7 @@ class Forge:
 
 @dataclass(frozen=True)
 class Age:
-    """The id's record in the coordinators' log says that it is at this epoch; who loads it next will believe it."""
+    """Sets the id's epoch in the coordinators' log; the next coordinator that loads it uses that epoch."""
 
     epoch: int
     who: str = "a"
@@ -157,7 +160,7 @@ class Age:
 
 @dataclass(frozen=True)
 class End:
-    """EndTxn, until the coordinator agrees."""
+    """EndTxn, repeated until the coordinator accepts it."""
 
     commit: bool
     who: str = "a"
@@ -170,8 +173,8 @@ class End:
 
 @dataclass(frozen=True)
 class EndInVain:
-    """EndTxn while the other replica of the coordinator's log hangs: the record is appended, and not acknowledged for
-    as long as the transaction may take. The replica goes on, and the transaction is aborted by its timeout.
+    """EndTxn while the other replica of the coordinator's log is paused: the record is appended, but not acknowledged
+    within the transaction's timeout. Then the replica resumes, and the timeout aborts the transaction.
     """
 
     commit: bool
@@ -198,7 +201,7 @@ class EndInVain:
 
 @dataclass(frozen=True)
 class TimeOut:
-    """The transaction is past its timeout."""
+    """The transaction exceeds its timeout."""
 
     who: str = "a"
 
@@ -218,7 +221,7 @@ class Expire:
 
 @dataclass(frozen=True)
 class Stop:
-    """A broker ends: in good order, or killed."""
+    """A broker stops, cleanly or by SIGKILL."""
 
     broker_id: int
     kill: bool = False
@@ -231,7 +234,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Start:
-    """It is back, and in sync again."""
+    """The broker starts, and is in sync again."""
 
     broker_id: int
 
@@ -248,7 +251,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Move:
-    """Another replica leads: of a topic by its name in the script, or of the coordinators' log, as "coordinator"."""
+    """Another replica leads: of a topic by its name in the script, or of the coordinators' log ("coordinator")."""
 
     what: str
     to: int
@@ -262,14 +265,16 @@ class Move:
 
 @dataclass(frozen=True)
 class Compact:
-    """The log of the ids is compacted on every broker that runs, up to a record of another id that begins a segment."""
+    """The log of the ids is compacted on every running broker, up to a record of another id that begins a new
+    segment.
+    """
 
     def play(self, stage: Stage) -> None:
         key = stage.log_key("a")
         with compacting_log(stage.wire):
             Init("b").play(stage)
             for broker_id in stage.world.places[key]:
-                # Of the ends that make a difference the last is right before the new segment.
+                # The last of the different ends is directly before the new segment.
                 ends = [subject for name, subject in possible(stage.world) if name == "clean log"]
                 if mine := [subject for subject in ends if subject[:2] == (key, broker_id)]:
                     stage.make(("clean log", mine[-1]))
@@ -299,7 +304,7 @@ Step = (
 
 
 def _offsets(stage: Stage, key: Key) -> list[int]:
-    """Where the real log has records of the script's ids."""
+    """The offsets of the script's ids in the real log."""
     records = read_log(stage.wire.send, stage.wire.partition(*key), stage.log_start, tuple(stage.ids.values()))
     return [offset for offset, _, _ in records]
 
@@ -307,7 +312,7 @@ def _offsets(stage: Stage, key: Key) -> list[int]:
 def read_log(send: Send, partition: Partition, start: int, ids: Sequence[str]) -> list[tuple[int, str, bytes | None]]:
     """Offset, id and value of every record of these ids in a log partition, from an offset to its high watermark.
 
-    The offset is counted from the first, without the records of other ids: those of earlier scripts end and expire.
+    Offsets count from the first, without the records of other ids: ids of earlier scripts still end and expire.
     """
     found: list[tuple[int, str, bytes | None]] = []
     others = 0
@@ -331,7 +336,7 @@ def _records(send: Send, partition: Partition, start: int) -> list[tuple[int, by
 
 
 def log_batches(send: Send, partition: Partition, start: int) -> Iterator[Batch]:
-    """The batches of a log partition, from that with an offset to its high watermark."""
+    """The batches of a log partition, from the one with this offset to the high watermark."""
     while True:
         fetched = fetch(send, partition, start, _PIECE_BYTES, records=True)
         yield from (batch for batch in fetched.batches if not batch.is_control)
@@ -344,7 +349,7 @@ def log_batches(send: Send, partition: Partition, start: int) -> Iterator[Batch]
 
 
 def _end_once(stage: Stage, who: str, commit: bool) -> str:
-    """One EndTxn: why it was not agreed to, or nothing."""
+    """Sends one EndTxn. Returns the error, or ""."""
     producer = Producer(stage.wire, stage.ids[who], v2=stage.setting.client == 2, deadline_s=0.0)
     producer.identity = stage.producers[who].known
     try:
@@ -355,7 +360,7 @@ def _end_once(stage: Stage, who: str, commit: bool) -> str:
 
 
 def _asked_once(wire: Wire, name: str) -> bool:
-    """One InitProducerId. Not counted where the coordinator does nothing because it still fetches producer ids."""
+    """Sends one InitProducerId. False if the coordinator did nothing because it still fetches producer ids."""
     try:
         Producer(wire, name, deadline_s=0.0).init_producer_id()
     except DemoError as failed:
@@ -366,8 +371,10 @@ def _asked_once(wire: Wire, name: str) -> bool:
 def write_transaction_log(
     cluster: KafkaCluster, key: Key, name: str, identity: Identity, ongoing: Iterable[Key] = ()
 ) -> None:
-    """Appends a TransactionLogValue (v0) of an id: at rest, or Ongoing with these partitions. Brokers take it from a
-    client of that name alone, and the coordinator does not learn of it before it loads its log.
+    """Appends a TransactionLogValue (v0) of an id: at rest, or Ongoing with these partitions.
+
+    Brokers accept it only from a client with that client id. The coordinator does not know of it until it loads its
+    log.
     """
     now_ms = int(time.time() * 1000)
     added = [_text(topic) + struct.pack(">ii", 1, partition) for topic, partition in ongoing]
@@ -401,17 +408,17 @@ def write_transaction_log(
 
 
 def _text(text: str) -> bytes:
-    """A string as it stands in values that are not flexible."""
+    """A string in the encoding of non-flexible values."""
     return struct.pack(">h", len(text.encode())) + text.encode()
 
 
 def _data(world: World, key: Key) -> int:
-    """How many records of data a partition's simulated replicas have at most."""
+    """The largest number of data records on a simulated replica of a partition."""
     return max(sum(isinstance(r, Data) for _, r in world.logs[key, b]) for b in world.places[key])
 
 
 def _taken(act: Callable[[], object]) -> str | None:
-    """None, or the error with which a write was refused for good."""
+    """None, or the permanent error of a refused write."""
     try:
         act()
     except ProducerError as refused:

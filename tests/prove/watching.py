@@ -1,15 +1,17 @@
-"""`python -m tests.prove.watching --sweeps 2000`: a week of `txnscan watch` in small.
+"""`python -m tests.prove.watching --sweeps 2000`: a long run of `txnscan watch` in a short time.
 
-A real cluster of three brokers with what the demo plants, swept again and again while brokers are killed, paused and
-restarted; beside it a cluster that is down. The endpoint is scraped and a webhook is told meanwhile. This must hold:
+A real cluster of three brokers with the demo's planted transactions is swept repeatedly while brokers are killed,
+paused and restarted; a second cluster is always down. Meanwhile the endpoint is scraped, and a webhook receives
+notifications. Conditions:
 
-- memory, threads and sockets of the process do not grow, from the second quarter to the last, each time a sweep of the
-  cluster that is up begins: of memory the median, of threads and sockets the fewest, for a sweep of the other one that
-  is under way has its own and ends them, and what leaks is never given back;
-- the cluster that is up is swept on, and whatever is called a candidate was planted;
-- each incident is told once when it opens and once when it closes, and the closing comes when a marker ended it.
+- memory, threads and sockets of the process do not grow from the second quarter of the run to the last. They are
+  sampled at the start of each sweep of the running cluster. Memory is compared by its median; threads and sockets by
+  their minimum, because a concurrent sweep of the other cluster has its own and releases them, while a leak is never
+  released;
+- the running cluster is swept continuously, and every reported candidate was planted;
+- each incident is notified once when it opens and once when it closes, and it closes after a marker ended it.
 
-Exit status 1 where something does not.
+Exit status 1 if a condition is violated.
 """
 
 from __future__ import annotations
@@ -47,15 +49,15 @@ from txnscan.watch.endpoint import Access
 from txnscan.watch.notifier import Target
 from txnscan.watch.process import Watch
 
-# Growth of what is used that is still called flat: an allocator keeps what it once had.
+# Growth up to these limits counts as no growth: an allocator keeps memory that it once had.
 GROWTH_MAX_MB, GROWTH_MAX_COUNT = 16.0, 4
-# The endpoint is scraped every so many sweeps.
+# The number of sweeps between two scrapes of the endpoint.
 SCRAPE_EVERY = 10
 
 
 @dataclass
 class Used:
-    """What the process uses, sampled as it goes."""
+    """Samples of the process's resources."""
 
     memory_mb: list[float] = field(default_factory=list)
     threads: list[float] = field(default_factory=list)
@@ -68,7 +70,9 @@ class Used:
         self.files.append(len(os.listdir("/proc/self/fd")))  # noqa: PTH208
 
     def growth(self) -> dict[str, tuple[float, float]]:
-        """In the second quarter and in the last one: the first is for what is made once."""
+        """The values in the second quarter and in the last. The first quarter is for resources that are
+        allocated once.
+        """
         return {
             name: (round(of(_quarter(values, 1)), 1), round(of(_quarter(values, 3)), 1))
             for name, values, of in (
@@ -88,7 +92,7 @@ class Used:
 
 
 class Hook:
-    """A webhook that keeps what it is told, and refuses now and then."""
+    """A webhook that stores its notifications, and refuses some of them."""
 
     def __init__(self, refuse_every: int) -> None:
         self.events: list[dict[str, Any]] = []
@@ -106,7 +110,7 @@ class Hook:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing."""
+                """Logs no requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
@@ -121,14 +125,14 @@ class Hook:
 
 
 def run(sweeps: int, *, seed: int, directory: Path) -> tuple[dict[str, Any], list[str]]:
-    """Figures, and what did not hold."""
+    """Returns the figures, and the violated conditions."""
     rng, used = random.Random(seed), Used()
     said: list[str] = []
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster(directory, properties={"transaction.max.timeout.ms": "45000"}))
         wire = stack.enter_context(cluster.wire())
         scene = plant_all(cluster, wire)
-        # The live one is beside them to be left alone.
+        # The live transaction must not be reported.
         planted = {one.topic for one in scene.planted} - {"backfill"}
         hook = Hook(refuse_every=3)
         stack.callback(hook.close)
@@ -173,7 +177,7 @@ def run(sweeps: int, *, seed: int, directory: Path) -> tuple[dict[str, Any], lis
             fault.join()
         took_s = time.monotonic() - started_s
 
-        # A marker ends one, and that is told.
+        # A marker ends an incident, which must be notified.
         late = orphan(wire, "watched")
         wait_until(lambda: ("watched", "opened") in hook.counts(), "the new incident was told", 180)
         marker = MarkerToWrite("watched", late.partition, late.producer_id, late.producer_epoch, 0, commit=False)
@@ -203,7 +207,7 @@ def run(sweeps: int, *, seed: int, directory: Path) -> tuple[dict[str, Any], lis
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs and reports; 1 where something does not hold."""
+    """Runs the program. Returns 1 if a condition is violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.watching", description="A week of watch in small.")
     parser.add_argument("--sweeps", type=int, default=2_000, help="of the cluster that is up")
     parser.add_argument("--seed", type=int, default=1, help="decides the faults")
@@ -218,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _strike(cluster: KafkaCluster, kind: str, broker_id: int) -> None:
-    """Breaks a broker for a few seconds, and heals it."""
+    """Breaks a broker for a few seconds, then restores it."""
     if kind == "pause":
         cluster.pause_broker(broker_id)
         time.sleep(3)

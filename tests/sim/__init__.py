@@ -1,12 +1,13 @@
-"""A simulated cluster whose whole history is known, to hold verdicts against the truth.
+"""A simulated cluster with a known history. Verdicts are compared with the truth.
 
-`records.py` and `world.py` say what there is; the tables of `producer.py`, `coordinator.py`, `partition.py` and
-`controller.py` say what can happen, each line with the behaviour of Kafka that it models; `answers.py` is what brokers
-answer.
-`history.py` runs the real sweep against it, `truth.py` knows what becomes of a transaction, and `check.py` holds the
-two together. `exhaustive.py` and `wander.py` look for a history in which they disagree, `shorten.py` makes it short.
-`obligations.py` leaves out one obligation at a time, and `stories.py` keeps what then goes wrong.
+`records.py` and `world.py` define the state. The tables of `producer.py`, `coordinator.py`, `partition.py` and
+`controller.py` define the possible events; each line cites the behaviour of Kafka that it models. `answers.py` produces
+the answers of brokers.
+`history.py` runs the real sweep on the simulation, `truth.py` computes what becomes of a transaction, and `check.py`
+compares the two. `exhaustive.py` and `wander.py` search for a history in which they disagree, and `shorten.py` shortens
+it. `obligations.py` omits one obligation at a time, and `stories.py` stores the histories in which the sweep is then
+wrong.
 
-Time is left out: timeouts, expiry and retries are events that may happen whenever they are possible, so what is found
-to be sound does not rest on how long anything takes.
+The simulation has no time: timeouts, expiry and retries are events that may happen whenever they are possible. So a
+verdict that is sound here does not depend on durations.
 """

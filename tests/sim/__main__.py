@@ -13,7 +13,7 @@ from txnscan.errors import TxnscanError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
+    """Runs the command, and returns its exit status."""
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--story", metavar="NAME", help="a history in which a sweep without one obligation is wrong")
     parser.add_argument("--world", metavar="NAME", help="a random history of this world, by its --seed")

@@ -1,6 +1,6 @@
-"""What a simulated broker answers: the `send` that the real evidence protocol is given.
+"""The answers of a simulated broker: the `send` that the real evidence protocol gets.
 
-Answers carry kafka-python's field names, which is all that the modules of `kafka/` read of them.
+Answers have the field names of kafka-python; the modules of `kafka/` read only these fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txnscan.kafka.topology import Key
 from txnscan.txnlog.decode import transactional_id_key
 
 CLUSTER_ID = "simulated"
-# The times in answers mean nothing: timeouts are events.
+# The times in answers have no meaning: timeouts are events.
 _LONG_AGO_MS = 1_700_000_000_000
 _TIMEOUT_MS = 60_000
 # org.apache.kafka.common.acl: AclOperation, AclPermissionType, and resource.PatternType.
@@ -31,7 +31,7 @@ _OFFSET_OUT_OF_RANGE = 1
 
 
 def answer(world: World, broker_id: int, request: Any) -> Any:
-    """The broker's answer. Raises RequestFailed where the broker is paused or down."""
+    """The broker's answer. Raises RequestFailed if the broker is paused or down."""
     if not world.up(broker_id):
         raise RequestFailed(f"broker {broker_id} cannot be reached")
     name = api_name(request)
@@ -40,7 +40,7 @@ def answer(world: World, broker_id: int, request: Any) -> Any:
 
 
 def _api_versions(world: World, broker_id: int, request: Any) -> Any:
-    """How new the image is that answers Metadata (`KRaftMetadataCache.features`)."""
+    """The offset of the image that Metadata answers come from (`KRaftMetadataCache.features`)."""
     return SimpleNamespace(
         error_code=0,
         api_keys=[],
@@ -64,7 +64,7 @@ def _shown_metadata(image: Image, broker_id: int, wanted: tuple[str, ...] | None
         )
         topics.setdefault(topic, []).append(shown)
     unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    # A broker names itself only while it is registered, so one that is fenced does not appear.
+    # A broker lists itself only while it is registered, so a fenced broker does not list itself.
     return SimpleNamespace(
         cluster_id=CLUSTER_ID,
         brokers=[SimpleNamespace(node_id=b, host="simulated", port=9000 + b) for b in sorted(image.brokers)],
@@ -90,7 +90,7 @@ def _describe_producers(world: World, broker_id: int, request: Any) -> Any:
 
 
 def _producers(world: World, broker_id: int, key: Key) -> Any:
-    # Any replica answers, follower or deposed leader, without an error, and up to the end of its log.
+    # Any replica answers, also a follower or a deposed leader, without an error, up to the end of its own log.
     log = world.logs.get((key, broker_id))
     if log is None:
         return SimpleNamespace(
@@ -141,7 +141,7 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
         code = ErrorCode.OFFSET_NOT_AVAILABLE
     offset = mark
     if asked.timestamp == -2 or asked.timestamp >= 0:
-        # Times mean nothing here: any record may be as young as what is asked for.
+        # Times have no meaning here: any record may be as young as the requested time.
         offset = world.log_starts.get((key, broker_id), 0)
     elif isolation_level == 1 and code is ErrorCode.NONE:
         shown = producer_state(world.logs[key, broker_id]).values()
@@ -167,7 +167,9 @@ def _offset_for_leader_epoch(world: World, broker_id: int, request: Any) -> Any:
 
 
 def _epoch_end(world: World, broker_id: int, key: Key, asked: Any) -> Any:
-    """Only the leader answers; the leader epoch is looked at first (`Partition.getLocalLog`)."""
+    """The leader's answer; other brokers return an error. The leader epoch is checked first
+    (`Partition.getLocalLog`).
+    """
     code, found = ErrorCode.NONE, (_UNDEFINED_EPOCH, -1)
     if (key, broker_id) not in world.logs:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -186,10 +188,10 @@ def _epoch_end(world: World, broker_id: int, key: Key, asked: Any) -> Any:
 def _epoch_cache(world: World, broker_id: int, key: Key) -> dict[int, int]:
     """The first offset of each epoch in the leader's cache (`LeaderEpochFileCache`).
 
-    A replica adds an epoch with the first batch of it that it copies. A leader adds its own epoch when it is elected
-    (`Partition.makeLeader`). A hole adds none, because the replica may have copied a log that was compacted before. A
-    replica that cleaned its own log still knows what it dropped. It is taken for one that copied, which knows less: an
-    epoch may seem to end later than it did.
+    A replica adds an epoch with the first batch of that epoch that it copies. A leader adds its own epoch when it is
+    elected (`Partition.makeLeader`). A hole adds no epoch, because the replica may have copied a log after its
+    compaction. A replica that cleaned its own log still knows the epochs of the dropped records; here it counts as one
+    that copied, which knows less: an epoch may seem to end later than it did.
     """
     starts: dict[int, int] = {}
     for offset, (epoch, record) in enumerate(world.logs[key, broker_id]):
@@ -200,13 +202,13 @@ def _epoch_cache(world: World, broker_id: int, key: Key) -> dict[int, int]:
 
 
 def _end_offset_for(starts: dict[int, int], log: Log, asked: int) -> tuple[int, int]:
-    """The epoch and the end offset that are answered (`LeaderEpochFileCache.endOffsetFor`)."""
+    """The epoch and the end offset in the answer (`LeaderEpochFileCache.endOffsetFor`)."""
     if asked == max(starts):
         return asked, len(log)
     higher = min((epoch for epoch in starts if epoch > asked), default=None)
     if asked == _UNDEFINED_EPOCH or higher is None:
         return _UNDEFINED_EPOCH, -1
-    # An epoch below the first seems to end where the first one begins.
+    # An epoch below the first one seems to end where the first one begins.
     return max((epoch for epoch in starts if epoch <= asked), default=asked), starts[higher]
 
 
@@ -233,7 +235,7 @@ def _fetch(world: World, broker_id: int, request: Any) -> Any:
 
 
 def _stored(log: Log, start: int) -> Iterator[bytes]:
-    """The batches of a log from an offset on, without what the cleaner has dropped."""
+    """The batches of a log from an offset on, without the records that the cleaner dropped."""
     for offset, (leader_epoch, record) in enumerate(log):
         if offset < start:
             continue
@@ -317,7 +319,7 @@ def _described(world: World, broker_id: int, name: str) -> Any:
 
 
 def _write_txn_markers(world: World, broker_id: int, request: Any) -> Any:
-    """Markers that somebody else than a coordinator sends: appended under the same rules."""
+    """Appends markers from another sender than a coordinator, under the same rules."""
     return SimpleNamespace(
         markers=[
             SimpleNamespace(
@@ -342,7 +344,7 @@ def _write_txn_markers(world: World, broker_id: int, request: Any) -> Any:
 
 
 def _written(world: World, broker_id: int, key: Key, asked: Any) -> ErrorCode:
-    """Appends a marker as the leader; an error where it does not (`ProducerAppendInfo.checkProducerEpoch`)."""
+    """Appends a marker as the leader. Returns an error if it refuses (`ProducerAppendInfo.checkProducerEpoch`)."""
     if world.leads(broker_id, key) is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     known = producer_state(world.logs[key, broker_id]).get(asked.producer_id)
@@ -388,5 +390,5 @@ _ANSWERS = {
     "DescribeConfigs": _describe_configs,
     "WriteTxnMarkers": _write_txn_markers,
 }
-# Metadata is the same object as long as a broker believes the same.
+# Metadata is the same object until the broker's image changes.
 _ENCODED = {"Metadata": _encoded_metadata, "DescribeProducers": encode.described_producers}

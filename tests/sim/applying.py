@@ -1,9 +1,9 @@
-"""Resolving on a simulated cluster: sweeps, a plan, and the real `apply` with every option, while anything may happen.
+"""Resolve on a simulated cluster: sweeps, a plan, and the real `apply` with every option, with any events in between.
 
-What a marker has done is held against the truth: no record that was committed is ever made invisible by it, no record
-that was not is made visible, and no producer that is alive is disturbed. A commit of which nothing is left, and whose
-unknown outcome `--accept-unknown-outcome` accepts, is counted apart. Age is left out, as all time is here: whatever
-hangs counts as watched for long enough.
+The effect of each marker is compared with the truth: it must never make a committed record invisible, nor an
+uncommitted record visible, nor disturb a live producer. If the log has no record of a commit any more, and
+`--accept-unknown-outcome` accepts its unknown outcome, it is counted separately. As time is not simulated, every
+hanging transaction counts as watched for long enough.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPTIONS = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
 
 @dataclass
 class MemoryJournal:
-    """See apply.Journal."""
+    """The journal of a simulated apply. See apply.Journal."""
 
     memory: Memory
 
@@ -66,9 +66,10 @@ class MemoryJournal:
 
 @dataclass(frozen=True)
 class Written:
-    """A marker that apply has written. accepted: whether nothing was known of the outcome, and the option said to abort
-    all the same. described: by broker, the world when it last answered as a coordinator. world: the moment before the
-    marker was appended.
+    """A marker that apply has written.
+
+    accepted: whether the outcome was unknown and the option accepted that. described: by broker, the world when it last
+    answered as a coordinator. world: the world before the marker was appended.
     """
 
     key: Key
@@ -81,7 +82,7 @@ class Written:
 
 
 class SimulatedBrokers(LiveBrokers):
-    """`LiveBrokers` with its real proofs and looks, on a simulated cluster."""
+    """`LiveBrokers` with its real proofs and reads, on a simulated cluster."""
 
     def __init__(
         self,
@@ -131,7 +132,9 @@ class SimulatedBrokers(LiveBrokers):
 
 @dataclass
 class Applied:
-    """What an apply did: its plan, None where no sweep came about, a result for each action, and what was written."""
+    """The result of an apply: its plan (None if no sweep succeeded), a result for each action, and the written
+    markers.
+    """
 
     plan: Plan | None = None
     results: list[Result] = field(default_factory=list)
@@ -140,9 +143,9 @@ class Applied:
 
 @dataclass(frozen=True)
 class Apply:
-    """How sweeps and an apply work. A part can be left out, by a class of its own, to see that it is needed.
+    """The behaviour of sweeps and of an apply. To show that a part is needed, another class omits it.
 
-    lacks: what is left out.
+    lacks: the omitted part.
     """
 
     name: str = "everything"
@@ -157,10 +160,10 @@ class Apply:
         between: Callable[[World, str], None],
         simulated: Callable[[World], Simulation] = Simulation,
     ) -> tuple[Applied, World]:
-        """Runs two sweeps, a plan and an apply with every option. Gives what was done, and the world in the end.
+        """Runs two sweeps, a plan and an apply with every option. Returns the results, and the final world.
 
-        between: called with the world and the name of each step before it, to make something happen. simulated: the
-        simulation of a world, in which more may happen between answers.
+        between: called with the world and the name of each step before that step, to add events. simulated: makes the
+        simulation of a world, in which more events may happen between answers.
         """
         memory, done = self.memory_class(), Applied()
         hanging: list[Judged] = []
@@ -228,9 +231,11 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
 
 @dataclass(frozen=True)
 class Harm:
-    """What a marker has broken. forgotten: a committed record was made invisible, and the transaction log had no record
-    of its commit any more, which is what whoever accepts an unknown outcome risks. undated: a record was made visible
-    that was never added to its transaction, and whose date does not show it (see `World.was_committed`).
+    """The damage of a marker.
+
+    forgotten: it made a committed record invisible, and the transaction log had no record of the commit any more; a
+    user who accepts an unknown outcome takes this risk. undated: it made a record visible that was never added to its
+    transaction, and whose date does not show that (see `World.was_committed`).
     """
 
     why: str
@@ -239,9 +244,9 @@ class Harm:
 
 
 def harm(written: Written, end: World) -> Harm | None:
-    """What a marker of apply has broken, in the world that `end` becomes once everything heals; None where nothing.
+    """The damage of a marker of apply, in the healed future of `end`, if any.
 
-    A marker that was truncated, or that ended nothing there, has done nothing.
+    A marker that was truncated, or that ended no transaction there, does no damage.
     """
     disturbed = _disturbed(written)
     if disturbed is not None:
@@ -266,8 +271,9 @@ def harm(written: Written, end: World) -> Harm | None:
 
 
 def _has_commit(world: World, txn: Txn) -> bool:
-    """Whether a log that somebody can read has a record of the commit of this transaction: that of a broker that
-    believes that it leads it. A replica that the controller has chosen, and that has not heard of it, serves nothing.
+    """Whether a readable log has a record of the commit of this transaction. A log is readable on a broker that
+    believes that it leads it. A replica that the controller has elected, but that does not know it yet, serves no
+    reads.
     """
     key = (TRANSACTION_STATE_TOPIC, world.coordinator_of(txn[0]))
     logs = (world.logs[key, b] for b in world.places[key] if world.up(b) and world.leads(b, key) is not None)
@@ -277,8 +283,8 @@ def _has_commit(world: World, txn: Txn) -> bool:
 
 
 def _disturbed(written: Written) -> str | None:
-    """Which owner of the producer id was in the middle of a transaction when its coordinator was asked last, and still
-    when the marker came. A transaction that began between the two could not be seen.
+    """The disturbed owner of the producer id, if any: it was in the middle of a transaction when its coordinator last
+    answered, and still when the marker came. A transaction that began in between could not be seen.
     """
     producer_id = written.marker.producer_id
     for broker_id, described in written.described.items():
@@ -289,7 +295,9 @@ def _disturbed(written: Written) -> str | None:
 
 
 def _busy(world: World, broker_id: int, producer_id: int) -> set[str]:
-    """The ids with this producer id that this broker serves as their coordinator, in the middle of a transaction."""
+    """The ids with this producer id that are in the middle of a transaction and that this broker serves as
+    coordinator.
+    """
     return {
         name
         for (broker, name), held in world.held.items()

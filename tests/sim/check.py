@@ -1,4 +1,4 @@
-"""A history run again, and every verdict of its sweep held against the truth."""
+"""Replay a history, and compare every verdict of its sweep with the truth."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
 
-# Events between the answers of a sweep, each with the number of the answer that it comes before.
+# Events between the answers of a sweep. Each has the number of the answer that it precedes.
 Schedule = tuple[tuple[int, Event], ...]
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One of several sweeps of a world. before, during: what happened since the sweep before it, and between its
-    answers. known: the earlier sweeps that it knows of, by number, in the order in which they were stored. now_ms: what
-    its scanner's clock says.
+    """One of several sweeps of a world. before, during: the events since the previous sweep, and between its answers.
+    known: the numbers of the earlier sweeps that it knows, in the order in which they were stored. now_ms: the time of
+    its scanner's clock.
     """
 
     before: tuple[Event, ...]
@@ -48,10 +48,10 @@ class Visit:
 
 @dataclass(frozen=True)
 class History:
-    """What happened before a sweep, and during it: enough to run it again.
+    """The events before a sweep and during it: enough to replay it.
 
-    turns: decides in which order brokers that are asked in parallel answer; None for one after the other. earlier:
-    sweeps before this one. `before` happens after them. known, now_ms: see Visit.
+    turns: the seed for the order in which brokers answer parallel requests; None for sequential answers. earlier: the
+    sweeps before this one; `before` happens after them. known, now_ms: see Visit.
     """
 
     scenario: Scenario
@@ -66,7 +66,7 @@ class History:
 
 @dataclass
 class Figures:
-    """What a search saw. `wrong` holds the first few false verdicts with their histories."""
+    """The counts of a search. `wrong` has the first few false verdicts with their histories."""
 
     worlds: int = 0
     histories: int = 0
@@ -81,7 +81,7 @@ class Figures:
     wrong: list[tuple[History, Wrong]] = field(default_factory=list)
 
     def add(self, other: Figures) -> None:
-        """Counts another search in."""
+        """Adds the counts of another search."""
         for name in ("worlds", "histories", "unreachable", "complete", "accusations"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("false_accusations", "torn", "overlooked", "mistaken"):
@@ -95,9 +95,9 @@ _WRONG_KEPT = 20
 
 
 def run(history: History, protocol: Protocol = EVERYTHING) -> tuple[Scan, list[Wrong], World]:
-    """Runs a history again: the sweep, every verdict that the truth contradicts, and the world in the end.
+    """Replays a history. Returns the sweep, every verdict that the truth contradicts, and the final world.
 
-    Raises ClusterUnreachable when no broker answered.
+    Raises ClusterUnreachable if no broker answered.
     """
     world, sweeps = opened(history.scenario, history.opening), Sweeps(protocol)
     for visit in history.earlier:
@@ -120,13 +120,13 @@ def _happen_all(world: World, events: Iterable[Event], guarded: bool) -> None:
 
 @dataclass
 class Sweeps:
-    """Sweeps of one world, each of which knows what it is told of those before it."""
+    """Sweeps of one world. Each knows a given subset of the earlier sweeps."""
 
     protocol: Protocol
     done: list[tuple[Scan, Sequence[Row]] | None] = field(default_factory=list)
 
     def memory(self, known: Iterable[int]) -> Memory:
-        """What these sweeps left, stored in this order."""
+        """The memory after these sweeps, stored in this order."""
         memory = Memory()
         for number in known:
             one = self.done[number]
@@ -135,14 +135,16 @@ class Sweeps:
         return memory
 
     def next(self, known: Sequence[int], now_ms: int) -> Protocol:
-        """The protocol of the next sweep, which knows these. A first one reads what its scenario has it read."""
+        """The protocol of the next sweep, with the memory of these sweeps. The first sweep has the history of its
+        scenario.
+        """
         if not self.done:
             return replace(self.protocol, now_ms=now_ms)
         number = len(self.done)
         return replace(self.protocol, history=self.memory(known), sweep_id=f"sweep {number}", now_ms=now_ms)
 
     def sweep(self, simulation: Simulation, known: Sequence[int], now_ms: int) -> Scan:
-        """Runs the next sweep and keeps what it found. Raises ClusterUnreachable when no broker answers."""
+        """Runs the next sweep and stores its result. Raises ClusterUnreachable if no broker answers."""
         told, at_start = self.next(known, now_ms), self.memory(known).open_incidents
         self.done.append(None)
         found = told.sweep(simulation)
@@ -151,7 +153,9 @@ class Sweeps:
 
 
 def misfolded(sweeps: Sweeps, order: Iterable[int]) -> list[Wrong]:
-    """Incidents that are over where the sweeps are stored in this order, and are not where they are in their own."""
+    """Incidents that are closed if the sweeps are stored in this order, but open if they are stored in their
+    own order.
+    """
     in_turn = sweeps.memory(range(len(sweeps.done))).incidents
     return [
         Wrong(
@@ -167,14 +171,15 @@ def misfolded(sweeps: Sweeps, order: Iterable[int]) -> list[Wrong]:
 
 
 def in_turns(seed: int | None) -> Turns | None:
-    """The turns of a history."""
+    """The turns for this seed, if there is a seed."""
     return Turns(seed) if seed is not None else None
 
 
 def wrong_verdicts(found: Scan, end: World, world: World, history: History, protocol: Protocol) -> list[Wrong]:
-    """What the truth contradicts in a sweep of `world` during which `history.during` happened.
+    """The verdicts of a sweep of `world` that the truth contradicts. `history.during` happened during the sweep.
 
-    Where a sweep accuses what does not hang in the end, it is run again to see what was true when it asked.
+    If a sweep accuses a transaction that does not hang in the end, it is repeated, to learn what was true when it
+    asked.
     """
     wrong = false_accusations(found, (), end) + held_in_vain(found, (), end)
     if wrong:
@@ -186,7 +191,7 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
 
 
 class Scripted:
-    """Makes scheduled events happen."""
+    """Makes the scheduled events happen."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = list(schedule)
@@ -194,13 +199,13 @@ class Scripted:
     def __call__(self, simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
         while self.schedule and self.schedule[0][0] <= point:
             _, event = self.schedule.pop(0)
-            # Where a history is made shorter, the events that made this one possible may be gone.
+            # In a shortened history, the events that made this event possible may be missing.
             if can_happen(simulation.world, event):
                 happen(simulation.world, event)
 
 
 def count(figures: Figures, found: Scan, wrong: list[Wrong], history: Callable[[], History]) -> None:
-    """Counts a finished history in."""
+    """Counts a finished history."""
     figures.histories += 1
     figures.complete += found.complete
     for judged in found.transactions:

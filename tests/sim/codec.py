@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads a request, field after field."""
+    """Reads the fields of a request in order."""
 
     __slots__ = ("_at", "_data")
 
@@ -20,7 +20,7 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """How many bytes have been read."""
+        """The number of bytes that were read."""
         return self._at
 
     def number(self, layout: str) -> int:
@@ -30,7 +30,7 @@ class Reader:
         return int(value)
 
     def take(self, count: int) -> bytes:
-        """So many bytes."""
+        """The next `count` bytes."""
         self._at += count
         return self._data[self._at - count : self._at]
 
@@ -67,7 +67,7 @@ class Reader:
         return values
 
     def numbered(self) -> list[tuple[str, tuple[int, ...]]]:
-        """A compact list of names with 32-bit numbers: topics with partitions, as requests name them."""
+        """A compact list of names with 32-bit numbers: topics with their partitions, as in requests."""
         return self.items(self._named_numbers) or []
 
     def _named_numbers(self) -> tuple[str, tuple[int, ...]]:
@@ -76,7 +76,7 @@ class Reader:
         return named
 
     def tags(self) -> None:
-        """Passes over tagged fields."""
+        """Skips tagged fields."""
         for _ in range(self.unsigned()):
             self.unsigned()
             self.take(self.unsigned())

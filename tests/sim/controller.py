@@ -1,4 +1,6 @@
-"""The controller and the brokers' lives: who is registered, who leads, and when each broker gets to know of it."""
+"""The controller, and the lives of brokers: which are registered, which lead, and when each broker receives the
+metadata.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The transaction coordinator: the states of a transactional id, and the way from one to the next.
+"""The transaction coordinator: the states of a transactional id, and the transitions between them.
 
     Empty ── AddPartitionsToTxn ──> Ongoing ── EndTxn ──> PrepareCommit ── every marker acknowledged ──> CompleteCommit
                                        │ └──── EndTxn ──> PrepareAbort ─── every marker acknowledged ──> CompleteAbort
                                        └ timeout, or a new instance: PrepareEpochFence, then PrepareAbort
 
-A transition is prepared, its record appended to `__transaction_state`, and completed when that is acknowledged; only
-then do answers show it. Under transactions v2 each end raises the producer epoch, already in Prepare*. A coordinator
-that is elected loads the log up to its end: what is in Prepare* is finished, and every marker sent again; what is
-Ongoing stays so until its timeout, though it is often written that recovery aborts it.
+A transition is prepared, its record is appended to `__transaction_state`, and it completes when the record is
+acknowledged; only then do answers show it. Under transactions v2 each end raises the producer epoch, already in
+Prepare*. A newly elected coordinator loads the log up to its end. It finishes every Prepare* and sends all its markers
+again. An Ongoing transaction stays Ongoing until its timeout, although many texts claim that recovery aborts it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SETTLED = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
 class InvalidTransition(Exception):
-    """The simulator asked for a transition that Kafka would call illegal: a defect of the simulator."""
+    """The simulator attempted a transition that Kafka forbids: a defect of the simulator."""
 
 
 def serving(world: World, transactional_id: str) -> Iterator[tuple[int, Held | None]]:
-    """The brokers that would answer for an id, zombies among them, with what each holds of it."""
+    """The brokers that would answer for an id, including zombies, each with its cached state of the id."""
     k = world.coordinator_of(transactional_id)
     for (broker_id, number), coordinator in world.coordinators.items():
         if number == k and not coordinator.loading and world.up(broker_id):
@@ -57,7 +57,9 @@ def serving(world: World, transactional_id: str) -> Iterator[tuple[int, Held | N
 
 
 def free(world: World, transactional_id: str) -> Iterator[tuple[int, Held | None]]:
-    """Those of them where no transition is under way (else the answer is CONCURRENT_TRANSACTIONS)."""
+    """The brokers of `serving` without a pending transition of the id (otherwise the answer is
+    CONCURRENT_TRANSACTIONS).
+    """
     return ((b, held) for b, held in serving(world, transactional_id) if held is None or held.pending is None)
 
 
@@ -66,7 +68,7 @@ def _log_key(world: World, transactional_id: str) -> Key:
 
 
 def prepare(world: World, broker_id: int, name: str, held: Held, metadata: TransactionMetadata) -> bool:
-    """Appends the transition's record; False where the log takes no writes (COORDINATOR_NOT_AVAILABLE)."""
+    """Appends the transition's record. Returns False if the log takes no writes (COORDINATOR_NOT_AVAILABLE)."""
     if held.metadata.state not in VALID_PREVIOUS_STATES[metadata.state]:
         raise InvalidTransition(f"{name}: {held.metadata.state} to {metadata.state}")
     value = None if metadata.state == "Dead" else metadata
@@ -81,7 +83,7 @@ def prepare(world: World, broker_id: int, name: str, held: Held, metadata: Trans
 
 
 def decide(world: World, metadata: TransactionMetadata) -> None:
-    """Keeps the decision that a durable record holds. Who was committed once stays so, whatever is decided later."""
+    """Stores the decision in a durable record. A committed transaction stays committed, whatever is decided later."""
     if metadata.txn is not None and metadata.state in (*_PREPARED, "CompleteCommit", "CompleteAbort"):
         committed = metadata.state in ("PrepareCommit", "CompleteCommit")
         world.decided[metadata.txn] = world.decided.get(metadata.txn, False) or committed
@@ -99,10 +101,10 @@ def _fenced(world: World, name: str) -> None:
 
 
 def begin_init(world: World, broker_id: int, name: str) -> None:
-    """InitProducerId: a new id, the next epoch, or first the fencing of what is Ongoing."""
+    """InitProducerId: gives a new id, or the next epoch; or first fences an Ongoing transaction."""
     held = world.held.get((broker_id, name))
     if held is None:
-        # The cache has it at once, without an epoch; the log has it later.
+        # The cache has the id at once, without an epoch; the log has it later.
         held = Held(TransactionMetadata(_new_producer_id(world), NOBODY, "Empty"))
         world.held[broker_id, name] = held
         prepare(world, broker_id, name, held, held.metadata._replace(producer_epoch=0))
@@ -123,11 +125,11 @@ def _new_producer_id(world: World) -> int:
 
 
 def fence(world: World, broker_id: int, name: str) -> None:
-    """PrepareEpochFence and the abort that follows, at the next epoch: one, under transactions v2 too.
+    """PrepareEpochFence and the abort after it, at the next epoch: raised by one, also under transactions v2.
 
-    Under v1 the epoch is raised before the record is acknowledged, and where the append fails or times out, the
-    transaction stays Ongoing at the raised epoch (`hasFailedEpochFence`). Under v2 it stays as it was, and where the
-    epochs are used up the next producer id follows, as at any other end (`endTransaction` of 4.3.1).
+    Under v1 the epoch is raised before the record is acknowledged. If the append fails or times out, the transaction
+    stays Ongoing at the raised epoch (`hasFailedEpochFence`). Under v2 the transaction then stays unchanged. If the
+    epochs are used up under v2, the next producer id follows, as at any other end (`endTransaction` of 4.3.1).
     """
     held = world.held[broker_id, name]
     server_version = max(world.scenario.versions)
@@ -156,8 +158,8 @@ def begin_add(world: World, broker_id: int, name: str, key: Key) -> None:
         world.producers[name] = producer._replace(added=producer.added | {key})
     elif metadata.state not in _PREPARED:
         before = metadata.partitions if metadata.state == "Ongoing" else frozenset()
-        # The record has the version that the client speaks. Where each request has its own, it is not chosen yet: the
-        # lower one, which proves less.
+        # The record has the client's transactions version. If each request has its own version, it is not chosen yet:
+        # then use the lower version, which proves less.
         spoken = producer.version or min(world.scenario.versions)
         ongoing = metadata._replace(
             state="Ongoing", partitions=before | {key}, client_version=spoken, txn=(name, producer.txn)
@@ -166,7 +168,7 @@ def begin_add(world: World, broker_id: int, name: str, key: Key) -> None:
 
 
 def begin_end(world: World, broker_id: int, name: str, commit: bool, version: int) -> None:
-    """EndTxn, or its repetition."""
+    """EndTxn, or a retry of it."""
     producer, held = world.producers[name], world.held.get((broker_id, name))
     metadata = held.metadata if held is not None else None
     if held is None or metadata is None:
@@ -191,9 +193,10 @@ def begin_end(world: World, broker_id: int, name: str, commit: bool, version: in
 
 
 def _ended(world: World, name: str, metadata: TransactionMetadata, version: int) -> None:
-    """The producer learns that its transaction is decided: the next one begins, under v2 at the next epoch.
+    """The producer learns that its transaction is decided. Its next transaction begins, under v2 at the next epoch.
 
-    Under v1 the answer names no epoch: who was fenced meanwhile learns it from the next one.
+    Under v1 the answer has no epoch: a producer that was fenced in between learns it from the answer to its next
+    request.
     """
     producer = world.producers[name]
     known = (producer.producer_id, producer.producer_epoch)
@@ -383,7 +386,7 @@ def _partly_loading(world: World) -> Iterable[Subject]:
 
 
 def _load_up_to(world: World, broker_id: int, k: int, end: int) -> None:
-    """The coordinator has what stands below this offset."""
+    """The coordinator loads the records below this offset."""
     log = world.logs[(TRANSACTION_STATE_TOPIC, k), broker_id]
     found: dict[str, TransactionMetadata | None] = {}
     for _, record in log[:end]:

@@ -1,4 +1,4 @@
-"""Records as brokers store and send them: what a simulated Fetch answers with."""
+"""Record batches as brokers store and send them, for simulated Fetch answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch(
     timestamp_ms: int = 0,
     leader_epoch: int = 0,
 ) -> bytes:
-    """A record batch of keys and values; transactional where a producer id is given."""
+    """A record batch of keys and values; transactional if a producer id is given."""
     producer = (
         {
             "producer_id": producer_id,
@@ -45,12 +45,12 @@ def batch(
     for key, value in records:
         builder.append(timestamp=timestamp_ms, key=key, value=value)
     builder.close()
-    # The checksum does not cover the base offset and the leader epoch: a broker writes its own over the producer's.
+    # The checksum does not cover the base offset and the leader epoch: a broker overwrites the producer's values.
     made = bytes(builder.buffer())
     return struct.pack(">q", base_offset) + made[8:12] + struct.pack(">i", leader_epoch) + made[16:]
 
 
-# Where a batch's attributes stand, and their bit for a control batch.
+# The position of a batch's attributes, and their bit for a control batch.
 _ATTRIBUTES_AT, _CONTROL = 21, 0x20
 _CRC_AT, _CRC_FROM = 17, 21
 
@@ -75,7 +75,7 @@ def marker(offset: int, written: Marker, timestamp_ms: int = 0, leader_epoch: in
 
 
 def transaction_log_value(metadata: TransactionMetadata, started_ms: int, updated_ms: int | None = None) -> bytes:
-    """`TransactionLogValue.json`, version 1. updated_ms: when it was started, if it is None."""
+    """`TransactionLogValue.json`, version 1. updated_ms: None means the time of its start."""
     times = (started_ms if updated_ms is None else updated_ms, started_ms)
     status = [state.value for state in State].index(metadata.state)
     head = struct.pack(">hqhib", 1, metadata.producer_id, metadata.producer_epoch, _TIMEOUT_MS, status)
@@ -98,7 +98,7 @@ def _tags(metadata: TransactionMetadata) -> bytes:
     return bytes((1, _CLIENT_VERSION_TAG, 2)) + struct.pack(">h", metadata.client_version)
 
 
-# --- answers that a sweep takes as bytes (`frames.py`) ----------------------------------------------------------------
+# --- answers that a sweep reads as bytes (`frames.py`) ----------------------------------------------------------------
 
 _NO_THROTTLE = b"\x00" * 4
 _METADATA_VERSION = 12

@@ -1,11 +1,11 @@
 """Every history of a small world, up to a bound.
 
-Brokers that are asked in parallel answer one after the other here; `wander.py` mixes their answers.
+Here, brokers answer parallel requests one after the other; `wander.py` mixes their answers.
 
-First every world is made that up to so many events lead to from the opening. Then each of these in which a transaction
-stands open somewhere is swept, with up to so many events between the answers, in every way that answers can tell apart.
-An event that would not change the next answer may as well happen after it, so only histories are run in which the last
-event before an answer changes that answer; every other is equivalent to one of these.
+First it computes every world that a limited number of events can reach from the opening. Then it sweeps each of these
+worlds that has an open transaction, with a limited number of events between the answers, in every way that changes
+answers. If an event does not change the next answer, it may as well happen after that answer. So only histories are run
+in which the last event before an answer changes that answer; every other history is equivalent to one of these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txnscan.sweeps.result import Scan
 
 
 def reachable(start: World, before: int) -> Iterator[tuple[World, tuple[Event, ...]]]:
-    """Every different world that up to `before` events lead to, with a shortest way there."""
+    """Every different world that up to `before` events can reach, with a shortest path to it."""
     seen = {start.key}
     ring: list[tuple[World, tuple[Event, ...]]] = [(start, ())]
     yield ring[0]
@@ -57,9 +57,9 @@ def exhaustive(
     step: int = 1,
     stop: Callable[[Figures], bool] = lambda figures: False,
 ) -> Figures:
-    """Every history up to this bound: events before the sweep, and during it.
+    """Runs every history up to this bound: events before the sweep, and events during it.
 
-    first, step: only every `step`-th world from `first` is swept, to share the work.
+    first, step: sweep only every `step`-th world from `first`, to share the work.
     """
     figures = Figures()
     start = opened(small.scenario, small.opening)
@@ -80,7 +80,7 @@ def exhaustive(
 def _sweeps(
     world: World, quiet: History, during: int, protocol: Protocol, figures: Figures
 ) -> Iterator[tuple[History, Scan, list[Wrong]]]:
-    """A sweep of this world, in every way that up to `during` events can change its answers."""
+    """The sweeps of this world, in every way that up to `during` events can change its answers."""
     stack: list[Schedule] = [()]
     seen: dict[tuple[Any, ...], int] = {}
     while stack:
@@ -97,11 +97,11 @@ def _sweeps(
 
 
 class _Known(Exception):
-    """From here on everything was seen before: same world, same answers so far."""
+    """The rest of this history was seen before: the same world, and the same answers so far."""
 
 
 class _Explorer(Scripted):
-    """Follows a schedule, and puts every way to go on differently on the stack."""
+    """Follows a schedule, and pushes every different continuation on the stack."""
 
     def __init__(
         self, schedule: Schedule, during: int, stack: list[Schedule], seen: dict[tuple[Any, ...], int]
@@ -126,7 +126,7 @@ class _Explorer(Scripted):
         self._branch(simulation.world, point, broker_id, request, said)
 
     def _branch(self, world: World, point: int, broker_id: int, request: Any, said: str) -> None:
-        """Sequences of events here whose last event changes this answer."""
+        """Pushes the sequences of events here whose last event changes this answer."""
         ring: list[tuple[World, Schedule, str]] = [(world, (), said)]
         known = {world.key}
         for _ in range(self.budget):
@@ -147,7 +147,7 @@ class _Explorer(Scripted):
 
 
 def _said(world: World, broker_id: int, request: Any) -> str:
-    """The answer as text: equal exactly when a sweep cannot tell two answers apart."""
+    """The answer as text. Two answers have the same text exactly if a sweep cannot tell them apart."""
     try:
         return repr(answer(world, broker_id, request))
     except RequestFailed as failed:

@@ -1,7 +1,7 @@
-"""One history: what happened to a cluster before a sweep, and between the answers that the sweep got.
+"""One history: the events of a cluster before a sweep, and between the answers to the sweep.
 
-The sweep is the real one, `pipeline.scan` with the real reads, snapshot and rules; only brokers and time are simulated.
-It asks in the order in which it always asks, and before each answer anything may happen.
+The sweep is the real one: `pipeline.scan` with the real reads, snapshot and rules. Only brokers and time are simulated.
+The sweep asks in its usual order, and before each answer any events may happen.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
 _COORDINATOR_APIS = ("DescribeTransactions", "ListTransactions")
 _PROBE = "probe-"
 
-# What happens at a point of a sweep: called before the answer with how many answers were given, and the request.
+# Makes events happen during a sweep: called before each answer, with the number of answers so far, and the request.
 Pilot = Callable[["Simulation", int, int, Any], None]
 
 
 def nothing_happens(simulation: Simulation, point: int, broker_id: int, request: Any) -> None:
-    """A world that stands still."""
+    """No events."""
 
 
 @dataclass
 class Simulation:
     """A world that answers the requests of a sweep.
 
-    turns: in which order brokers that are asked in parallel get to answer; one after the other where it is None.
-    Copies of the world, if they are kept: asked_worlds, when coordinators were asked; claim_worlds, when claims
-    asked them what they hold, by listing the ids in a transaction and describing these; last_asked, when each
-    coordinator last showed the state of an id.
+    turns: the order in which brokers answer parallel requests; None for sequential answers. With keeps_worlds, it
+    stores copies of the world. asked_worlds: when coordinators were asked. claim_worlds: when brokers were asked for
+    claims, by listing and describing the ids in a transaction. last_asked: when each coordinator last showed the state
+    of an id.
     """
 
     world: World
@@ -71,7 +71,7 @@ class Simulation:
     _have_listed: set[int] = field(default_factory=set)
 
     def send(self, broker_id: int, request: Any) -> Any:
-        """The answer, after whatever happens before it."""
+        """The answer, after the events before it."""
         if self.turns is not None:
             self.turns.hand_over()
         asked = abs(broker_id)  # a bootstrap server is numbered below zero
@@ -87,7 +87,7 @@ class Simulation:
         return answer(self.world, asked, request)
 
     def _shows_ids(self, request: Any) -> bool:
-        """Whether the answer shows the state of an id, and not only that a random one is not there."""
+        """Whether the answer shows the state of an id, not only the absence of a random id."""
         names = getattr(request, "transactional_ids", None)
         return names is None or any(name in self.world.producers for name in names)
 
@@ -104,10 +104,10 @@ class Simulation:
         return True
 
     def sleep(self, seconds: float) -> None:
-        """No time passes here."""
+        """Time does not pass here."""
 
     def learn(self, brokers: Iterable[Broker]) -> None:
-        """Addresses mean nothing here."""
+        """Addresses have no meaning here."""
 
 
 def _is_probe(transactional_id: str) -> bool:
@@ -116,7 +116,7 @@ def _is_probe(transactional_id: str) -> bool:
 
 @dataclass(frozen=True)
 class SimulatedConnect:
-    """Stands in for `ClientFactory`."""
+    """Replaces `ClientFactory`."""
 
     simulation: Simulation
     brokers: tuple[Broker, ...] = ()
@@ -127,7 +127,7 @@ class SimulatedConnect:
         return self.simulation
 
     def close(self) -> None:
-        """Nothing to close."""
+        """There are no connections to close."""
 
 
 class SimulatedEngine(ThreadsEngine):
@@ -148,7 +148,7 @@ class SimulatedEngine(ThreadsEngine):
         if row_type is FencedRow:
             return self.read_fenced(batches)  # type: ignore[arg-type, return-value]
         if row_type is OffsetsRow:
-            # No verdict rests on these.
+            # No verdict depends on these.
             return []
         if row_type is LogRow:
             return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
@@ -188,12 +188,12 @@ class SimulatedCluster(Cluster):
     def _ask_coordinators(
         self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
-        # The answers to an earlier try do not count any more.
+        # The answers of an earlier attempt no longer count.
         self._simulation.asked_worlds.clear()
         return super()._ask_coordinators(before, open_producer_ids, on_progress)
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
-        """What the sweep makes of a snapshot: all that it proves, and no more."""
+        """The snapshot as the sweep uses it: unchanged. Subclasses weaken it."""
         return snapshot
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -204,7 +204,7 @@ class SimulatedCluster(Cluster):
 
 
 class _Watching(NoHistory):
-    """A history with old incidents open on these partitions."""
+    """A history with old open incidents on these partitions."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._incidents = {TransactionKey(topic, "", index, -1, -1): Incident(NOW_MS) for topic, index in keys}
@@ -223,7 +223,7 @@ def sweep(
     sweep_id: str = "simulated",
     now_ms: int = NOW_MS,
 ) -> Scan:
-    """A sweep of the simulated cluster. now_ms: what the scanner's clock says. Raises ClusterUnreachable when no broker
+    """A sweep of the simulated cluster. now_ms: the time of the scanner's clock. Raises ClusterUnreachable if no broker
     answers.
     """
     return scan(
@@ -239,7 +239,7 @@ def sweep(
 
 
 def _unwatched(stage: str, done: int, total: int) -> None:
-    """Nobody watches."""
+    """Ignores progress."""
 
 
 # --- verdicts against the truth ---------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _unwatched(stage: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A verdict that the truth contradicts. torn: an outcome that it contradicts. mistaken: such an incident."""
+    """A verdict that the truth contradicts. torn: its outcome is wrong. mistaken: its incident is wrong."""
 
     key: Key
     producer_id: int
@@ -260,7 +260,7 @@ class Wrong:
 
 
 def accused(found: Scan) -> list[Judged]:
-    """What a sweep calls hanging."""
+    """The transactions that a sweep reports as hanging."""
     return [judged for judged in found.transactions if judged.judgement.verdict is Verdict.HANGING]
 
 
@@ -270,10 +270,11 @@ def _identity(judged: Judged) -> tuple[Key, int, int]:
 
 
 def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) -> list[Wrong]:
-    """Accusations that are false: some coordinator would have ended the transaction.
+    """False accusations: some coordinator would have ended the transaction.
 
-    An orphan must hang for ever. With the other reasons a transactional id is known, whose producer may add the
-    partition a moment later and then ends it; so those must have hung at some moment at which coordinators were asked.
+    An orphan must hang forever. For the other reasons a transactional id is known, and its producer may add the
+    partition a moment later and then end the transaction. So such a transaction must have hung at some moment when
+    coordinators were asked.
     """
     suspects = accused(found)
     if not suspects:
@@ -291,7 +292,7 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 
 
 def torn(found: Scan, end: World) -> list[Wrong]:
-    """Outcomes that the truth contradicts."""
+    """The transactions with outcomes that the truth contradicts."""
     certain = ("committed", "not_committed", "mixed")
     decided = [judged for judged in found.transactions if judged.judgement.outcome in certain]
     future = settled(end) if decided else end
@@ -300,17 +301,17 @@ def torn(found: Scan, end: World) -> list[Wrong]:
 
 
 def _right(judged: Judged, future: World) -> bool:
-    """A COMMIT marker must show nothing that was not committed, an ABORT marker must drop nothing that was. Of what is
-    mixed there must be both.
+    """Whether a marker of this outcome would be right: a COMMIT must show no uncommitted data, and an ABORT must drop
+    no committed data. For `mixed`, both kinds of data must exist.
 
-    Of what stood there when the partition was read last. What comes late, after that, is of another epoch, at which a
-    partition takes no marker of this one any more (ProducerAppendInfo.checkProducerEpoch); and apply reads it again
-    before it sends any.
+    Only data below the high watermark of the last read counts. Later data has another epoch, at which a partition no
+    longer accepts this marker (ProducerAppendInfo.checkProducerEpoch); and apply reads the partition again before it
+    sends a marker.
     """
     read_up_to = judged.observation.second.high_watermark
     key, producer_id, start_offset = _identity(judged)
     known = {future.was_committed(key, data) for data in _open_at(future, key, producer_id, start_offset, read_up_to)}
-    # Of what nobody can tell apart from committed data, a commit may be right or wrong.
+    # If data cannot be distinguished from committed data (None), a COMMIT may be right or wrong.
     right = {
         "committed": known <= {True, None},
         "not_committed": True not in known,
@@ -320,7 +321,7 @@ def _right(judged: Judged, future: World) -> bool:
 
 
 def mistaken(found: Scan, end: World) -> list[Wrong]:
-    """What goes on with the incident of another transaction: one that a marker ended before it began."""
+    """Transactions that continue the incident of another transaction: a marker ended that one before this one began."""
     return [
         replace(_wrong(judged, "it goes on with the incident of another transaction"), mistaken=True)
         for judged in found.transactions
@@ -329,8 +330,8 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
 
 
 def _is_one(world: World, o: Observation) -> bool:
-    """Whether no marker stands between the first record of the incident and that of what is open, which was read on a
-    leader, below its high watermark.
+    """Whether no marker separates the first record of the incident from that of the open transaction, which was read on
+    a leader, below its high watermark.
     """
     logs = (with_beginning(world.logs[(o.topic, o.partition), b]) for b in world.places[o.topic, o.partition])
     between = [record for log in logs for _, record in log[o.incident_offset : o.start_offset]]
@@ -338,7 +339,7 @@ def _is_one(world: World, o: Observation) -> bool:
 
 
 def _open_at(world: World, key: Key, producer_id: int, start_offset: int, behind: int | None) -> set[Data]:
-    """The data that a replica has from this offset on, up to the marker that ends it, or to another offset."""
+    """The data on any replica from this offset to the marker that ends it, or to offset `behind`."""
     found = set()
     for replica in world.places[key]:
         for _, record in with_beginning(world.logs[key, replica])[start_offset:behind]:
@@ -356,14 +357,16 @@ def something_open(world: World) -> bool:
 
 
 def overlooked(end: World) -> list[Wrong]:
-    """What hangs in this world without a sweep saying so, once the cluster is at rest: every broker is back, and every
-    coordinator has done what it owes. Nothing but what hangs is open then, and one sweep must find all of it.
+    """Transactions that hang in this world, but that a sweep at rest does not report. At rest, every broker is back,
+    and every coordinator has done its work. Then only hanging transactions are open, and one sweep must report all of
+    them.
 
-    A coordinator whose marker is refused for good stays in Prepare* for ever. A sweep cannot know that: where such a
-    coordinator does not list a partition any more, it calls what is open there decided, and says what to do.
+    A coordinator whose marker is permanently refused stays in Prepare* forever. A sweep cannot know that: if such a
+    coordinator no longer lists a partition, the verdict on its open transaction is `indeterminate` (decided), with
+    advice.
     """
-    # Where an id is hidden, obligation A does not hold, and nothing is promised. Nothing is promised either where a
-    # coordinator has loaded a part of its log: what it writes then may be at an epoch that is over.
+    # If an id is hidden, obligation A does not hold, so the sweep promises no complete report. The same is true if a
+    # coordinator has loaded a part of its log: it may write at an epoch that is over.
     if end.scenario.hidden or "partial load" in end.scenario.faults or not something_open(end):
         return []
     calm = settled(end)
@@ -381,14 +384,16 @@ def overlooked(end: World) -> list[Wrong]:
 
 
 def _is_left_to_a_decision(judged: Judged, calm: World) -> bool:
-    """Whether a sweep calls it decided, and some coordinator stays in Prepare* with this producer id."""
+    """Whether the verdict is `decided` and some coordinator stays in Prepare* with this producer id."""
     held = (held.metadata for held in calm.held.values() if held.metadata.state in ("PrepareCommit", "PrepareAbort"))
     said = (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.DECIDED)
     return said and judged.observation.producer_id in {metadata.producer_id for metadata in held}
 
 
 def missed(found: Scan, begun: World, end: World) -> list[Wrong]:
-    """What hung and stood open at the leader before a complete sweep and after it, and is not among what it saw."""
+    """Transactions that hung, open on the leader, before a complete sweep and after it, but that the sweep did
+    not see.
+    """
     if not found.complete:
         return []
     seen = {_identity(judged)[:2] for judged in found.transactions}
@@ -402,13 +407,13 @@ def missed(found: Scan, begun: World, end: World) -> list[Wrong]:
 
 
 def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list[Wrong]:
-    """What hung when every broker was asked what it holds, and was kept from the proof by a broker that claimed it and
-    will not end it.
+    """Transactions that hung when all brokers were asked for claims, but whose claimant, which will not end them, kept
+    them from the proof.
 
-    Some such claims do not count. Late data that comes between a marker and its acknowledgement hangs, and its
-    coordinator claims it for another moment. So does a coordinator that the controller has deposed, until any broker
-    hears of it, and one that was elected anew, until it hears of that and loads its log. A broker that knows of no
-    broker alive is not heard: like every client, a sweep takes its Metadata for a failure.
+    Some of these claims are no error. Late data between a marker and its acknowledgement hangs, and its coordinator
+    claims it for a moment longer. A deposed coordinator claims until any broker learns of the change, and a re-elected
+    one until it learns of that and loads its log. A broker that knows no live broker does not count: a sweep, like
+    every client, treats its Metadata as a failure.
     """
     held = [judged for judged in found.transactions if judged.observation.first.failure == CLAIMED]
     now = hanging(end) if held else frozenset()
@@ -421,8 +426,8 @@ def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list
 
 
 def _is_held(world: World, key: Key, producer_id: int, start_offset: int) -> bool:
-    """Whether the coordinator of some id holds the partition for this producer id: the one that leads its log, at the
-    latest leader epoch that any broker has heard of, or that will load it anew as its leader.
+    """Whether a valid coordinator of some id claims the partition for this producer id. Valid: it leads the id's log at
+    the latest leader epoch that any broker knows, or will load the log again as its leader.
     """
     up = (broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id))
     heard = [image for image in up if image.brokers]

@@ -1,6 +1,6 @@
-"""The memory of sweeps and applies of a simulated cluster, as the tables keep it.
+"""The stored results of sweeps and applies of a simulated cluster, in the form of the tables.
 
-Facts only grow. The product's own functions fold and close the incidents.
+Facts are only added. The product's own functions fold and close the incidents.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 
 
 class Memory:
-    """The `History` of a sweep. kept: facts. incidents: a row of each, by incident id."""
+    """The `History` of a sweep. kept: facts. incidents: the row of each incident, by its id."""
 
     def __init__(self) -> None:
         self.kept: Facts = {}
         self.incidents: dict[str, Row] = {}
 
     def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
-        """Adds what a sweep found. at_start: the incidents that were open when it began, those that are now if None."""
+        """Adds the result of a sweep. at_start: the incidents that were open when it began; None means those
+        open now.
+        """
         began_with = self.open_incidents if at_start is None else at_start
         for row in (*INCIDENTS.rows(found, accused(found)), *_over(found, began_with)):
             after = folded(self.incidents.get(row["incident_id"]), row)
@@ -34,7 +36,7 @@ class Memory:
         self.kept = with_news(self.kept, found)
 
     def remember(self, marker: SeenMarker) -> None:
-        """Adds what an apply saw."""
+        """Adds the marker that an apply saw."""
         seen = {marker.producer_id: ProducerFacts(markers=(marker,))}
         self.kept = together_facts(self.kept, seen)
 

@@ -1,7 +1,7 @@
-"""The proof obligations, and sweeps that leave one of them out: each must then accuse somebody innocent.
+"""The proof obligations, and sweeps that omit one of them: each such sweep must accuse a healthy transaction.
 
-The sweeps are the real one with one piece replaced; what they find wrong stands as a story in
-`tests/search/test_obligations.py`.
+The sweeps are the real sweep with one part replaced. `tests/search/test_obligations.py` has their false verdicts as
+stories.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from txnscan.verdict.evidence import Context, Judged, Reason, Verdict
 
 @dataclass(frozen=True)
 class Protocol:
-    """A sweep's evidence protocol. lacks: what it leaves out. starts_anywhere: it can go wrong though nothing is open
-    when it begins. reads_log: whether the transaction log is held against what hangs. history: what earlier sweeps
-    left, nothing if it is None. sweep_id, now_ms: of this sweep, by its own clock.
+    """The evidence protocol of a sweep.
+
+    lacks: the omitted part. starts_anywhere: it can be wrong even if no transaction is open when it begins. reads_log:
+    whether hanging transactions are checked against the transaction log. history: the results of earlier sweeps, if
+    any. sweep_id, now_ms: of this sweep, by its own clock.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Protocol:
     now_ms: int = NOW_MS
 
     def sweep(self, simulation: Simulation) -> Scan:
-        """A sweep by it. Raises ClusterUnreachable when no broker answers."""
+        """Runs a sweep by this protocol. Raises ClusterUnreachable if no broker answers."""
         return sweep(
             simulation,
             self.cluster_class,
@@ -67,12 +69,12 @@ class Protocol:
 
 
 EVERYTHING = Protocol("everything")
-# What a verdict rests on where the transaction log cannot be read: the other obligations must do without it.
+# A sweep that cannot read the transaction log: the other obligations must suffice without it.
 WITHOUT_LOG = Protocol("log", "the transaction log is held against the coordinators", reads_log=False)
 
 
 class _OldPlan(SimulatedCluster):
-    """The plan is of the broker that answers first, however old its metadata is."""
+    """The plan comes from the first broker that answers, however old its metadata is."""
 
     def latest(self, topics: Iterable[str] | None = None) -> Latest:
         """See Cluster."""
@@ -80,7 +82,9 @@ class _OldPlan(SimulatedCluster):
 
 
 class _OneBrokersWord(_OldPlan):
-    """L dropped: one broker's metadata says who leads partitions; who coordinates is still agreed on by all."""
+    """L omitted: one broker's metadata decides the leaders of partitions; the coordinators are still agreed by all
+    brokers.
+    """
 
     def agreement(self, topics: Iterable[str]) -> Agreement:
         """See Cluster."""
@@ -95,7 +99,7 @@ _BEYOND_DOUBT = 1 << 40
 
 
 class _DescribeAlone(SimulatedEngine):
-    """L dropped: whatever DescribeProducers says is taken for the leader's committed state."""
+    """L omitted: any answer to DescribeProducers counts as the leader's committed state."""
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
@@ -129,7 +133,7 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], fai
 
 
 class _AboveTheHighWatermark(SimulatedEngine):
-    """Part of L dropped: data above the high watermark counts, though it may still be truncated."""
+    """A part of L omitted: data above the high watermark counts, although it may still be truncated."""
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
@@ -138,7 +142,7 @@ class _AboveTheHighWatermark(SimulatedEngine):
 
 
 class _WhateverIsListed(SimulatedCluster):
-    """V dropped: what no listing shows is taken for absent."""
+    """V omitted: an id that no listing shows counts as absent."""
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
@@ -152,7 +156,7 @@ class _WhateverIsListed(SimulatedCluster):
 
 
 class _NothingHidden(SimulatedCluster):
-    """A dropped: ids that the principal may not see are taken for absent."""
+    """A omitted: ids that the principal may not see count as absent."""
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
@@ -160,7 +164,7 @@ class _NothingHidden(SimulatedCluster):
 
 
 class _ReadOnce(SimulatedEngine):
-    """The second read dropped: what the first saw stands for it."""
+    """The second read omitted: the first read is used twice."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation)
@@ -170,7 +174,7 @@ class _ReadOnce(SimulatedEngine):
         """See SimulatedEngine."""
         wanted = {partition.key for batch in batches for partition in batch.partitions}
         if self.first is not None and wanted <= {row.key for row in self.first if row.failure is None}:
-            # The leader's name and epoch are those of now: what is dropped is the look alone.
+            # The leader and its epoch are the present ones: only the read itself is omitted.
             now = {p.key: (p.leader, p.leader_epoch) for batch in batches for p in batch.partitions}
             return [
                 replace(row, leader=now[row.key][0], leader_epoch=now[row.key][1])
@@ -183,7 +187,7 @@ class _ReadOnce(SimulatedEngine):
 
 
 class _PrepareIsAbsence(SimulatedEngine):
-    """A partition that a Prepare* does not list any more is taken for absent."""
+    """A partition that a Prepare* no longer lists counts as absent."""
 
     def judge(
         self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
@@ -199,12 +203,12 @@ def _accused(judged: Judged) -> Judged:
     return replace(judged, judgement=replace(judgement, verdict=Verdict.HANGING))
 
 
-# All that a simulated cluster ever hands out.
+# All producer ids that a simulated cluster ever assigns.
 _EVERY_PRODUCER_ID = frozenset(range(100))
 
 
 class _CoordinatorsFirst(SimulatedCluster):
-    """The order dropped: coordinators are asked before the first read."""
+    """The order omitted: coordinators are asked before the first read."""
 
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
@@ -229,7 +233,7 @@ class _CoordinatorsFirst(SimulatedCluster):
 
 
 class _AnybodysClaim(SimulatedCluster):
-    """A condition of claims dropped: whichever broker claims a transaction is taken for its coordinator."""
+    """A condition of claims omitted: a claim of any broker counts as the coordinator's."""
 
     def split_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
@@ -241,7 +245,7 @@ class _AnybodysClaim(SimulatedCluster):
 
 @dataclass(frozen=True, slots=True)
 class _OfTheProducer(CountedClaims):
-    """Holds all that a producer has open."""
+    """Claims all open transactions of its producer."""
 
     def claimant(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
         """See CountedClaims."""
@@ -250,12 +254,14 @@ class _OfTheProducer(CountedClaims):
 
 
 class _ClaimOnTheProducer(SimulatedCluster):
-    """A condition of claims dropped: a coordinator that holds a producer id is taken to hold all that it has open."""
+    """A condition of claims omitted: a claim on a producer id counts for all its open transactions."""
 
     def split_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
     ) -> ClaimSplit:
-        """See Cluster. The holder is made to list the partition too: the rules would not take it for held otherwise."""
+        """See Cluster. The claimant's view lists the partition too, because the rules would not accept the claim
+        otherwise.
+        """
         with patch.object(cluster, "counted_claims", _of_producers):
             split = super().split_by_claim(suspects, always, on_progress)
         return replace(split, claimed=tuple(_listing(held) for held in split.claimed))
@@ -319,7 +325,9 @@ DROPPED = {
 
 
 def with_all(name: str) -> Protocol:
-    """The sweep with that obligation, and without the log: the others must do where it cannot be read."""
+    """The sweep with this obligation, but without the log: the other obligations must suffice if the log cannot be
+    read.
+    """
     dropped = DROPPED[name]
     return replace(
         EVERYTHING, name="with all", starts_anywhere=dropped.starts_anywhere, reads_log=dropped is WITHOUT_LOG

@@ -1,4 +1,6 @@
-"""A partition's replicas: appending, following, truncating. Each transition cites what it models."""
+"""The replicas of a partition: append, follow, truncate. Each transition cites the behaviour of Kafka that it
+models.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def _fetches(world: World) -> Iterable[Subject]:
             believed = running[leader][number]
             if believed.leader != leader or believed.epoch != followed.epoch:
                 continue
-            # A fetch that brings nothing and shows the leader nothing new is left out.
+            # A fetch that changes neither replica is omitted.
             if (
                 not _alike(world.logs[key, follower], world.logs[key, leader])
                 or world.log_starts[key, follower] < world.log_starts[key, leader]
@@ -44,19 +46,19 @@ def _fetches(world: World) -> Iterable[Subject]:
 
 
 def _alike(one: Log, two: Log) -> bool:
-    """Whether two replicas have the same offsets; what either has cleaned does not count."""
+    """Whether two replicas have the same offsets. Records that either replica has cleaned do not count."""
     return one == two or len(one) == len(two) == common_prefix(one, two)
 
 
 def _fetch(world: World, key: Key, follower: int) -> None:
     leader = world.leadership(world.brokers[follower].replicas, key).leader
-    # The answer carries the high watermark as it was before this fetch showed the leader how far the follower is.
+    # The answer has the high watermark from before this fetch. Only the fetch shows the leader the follower's position.
     mark = world.high_watermarks[key, leader]
     ours, theirs = world.logs[key, follower], world.logs[key, leader]
-    # What is below the end of its own log it keeps as it is: each replica has its own cleaner. Above it, what the
-    # leader has cleaned is not there to be copied.
+    # Below the end of its own log, the follower keeps its records: each replica has its own cleaner. Above it, records
+    # that the leader has cleaned cannot be copied.
     alike, start = common_prefix(ours, theirs), world.log_starts[key, leader]
-    # Who ends below the leader's start begins anew there, producers' state included.
+    # A follower that ends below the leader's start begins again there, including its producer state.
     kept = ours[:alike] if alike >= start else without_beginning(theirs[:start], start)
     world.logs[key, follower] = kept + theirs[len(kept) :]
     world.log_starts[key, follower] = max(start, min(world.log_starts[key, follower], alike))
@@ -92,7 +94,7 @@ def _append(world: World, leader: int, produce: Produce) -> None:
 
 
 def _leader(world: World, produce: Produce) -> int | None:
-    """A broker that believes that it leads the partition; a zombie believes it too, and clients may still ask it."""
+    """A broker that believes that it leads the partition. A zombie believes it too, and clients may still ask it."""
     replicas = world.places[produce.partition]
     return next((b for b in replicas if world.up(b) and world.leads(b, produce.partition) is not None), None)
 
@@ -121,7 +123,7 @@ def _accepts(world: World, leader: int, produce: Produce) -> bool:
 
 
 def _verified(world: World, produce: Produce) -> bool:
-    """Whether some coordinator that believes in itself has the partition in an ongoing transaction."""
+    """Whether some coordinator that believes that it serves the id has the partition in an ongoing transaction."""
     transactional_id = produce.data.txn[0]
     k = world.coordinator_of(transactional_id)
     for (broker_id, number), coordinator in world.coordinators.items():
@@ -136,14 +138,16 @@ def _verified(world: World, produce: Produce) -> bool:
 
 
 def _cleanable_end(world: World, key: Key, broker_id: int) -> int:
-    """Up to where this replica may be cleaned: its high watermark, and never the active segment, which holds the last
-    record at least (`LogCleanerManager.cleanableOffsets`).
+    """The offset up to which this replica may be cleaned: its high watermark, but never the active segment, which has
+    at least the last record (`LogCleanerManager.cleanableOffsets`).
     """
     return min(world.high_watermarks[key, broker_id], len(world.logs[key, broker_id]) - 1)
 
 
 def _compacted(world: World) -> Iterable[tuple[Key, int, Log, int]]:
-    """The replicas of `__transaction_state` whose broker runs, with their logs and up to where they may be cleaned."""
+    """The running replicas of `__transaction_state`, with their logs and the offsets up to which they may be
+    cleaned.
+    """
     for key, replicas in world.scenario.partitions[len(world.scenario.topics) :]:
         for broker_id in replicas:
             if world.up(broker_id):
@@ -152,7 +156,7 @@ def _compacted(world: World) -> Iterable[tuple[Key, int, Log, int]]:
 
 def _cleanable(world: World) -> Iterable[Subject]:
     for key, broker_id, log, end in _compacted(world):
-        # Other ends than right behind a record that supersedes one drop nothing more.
+        # Only the ends directly after a superseding record make a difference.
         last: set[str] = set()
         for offset, (_, record) in enumerate(log[: max(end, 0)]):
             if isinstance(record, TransactionLogRecord):

@@ -1,4 +1,4 @@
-"""Transactional producers: what clients ask for. A producer waits for one answer before it asks again."""
+"""Transactional producers: the requests of clients. A producer waits for one answer before its next request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.sim.table import Subject, Transition
 from tests.sim.world import CHANGES_VERSION, NEVER_ADDED, World
 from txnscan.kafka.topology import Key
 
-# More than clocks may differ by (`outcome.CLOCK_SLACK_MS`).
+# More than the accepted difference between clocks (`outcome.CLOCK_SLACK_MS`).
 _TICK_MS = 10_000
 
 
@@ -33,12 +33,14 @@ def _adds(world: World) -> Iterable[Subject]:
 
 
 def _may_add(world: World, producer: Producer, key: Key) -> bool:
-    """Whether anybody adds a partition: under v2 its leader does, unless a transaction of that epoch is open there."""
+    """Whether the partition is added at all: under v2 its leader adds it, unless a transaction of that epoch is open
+    there.
+    """
     return producer.version != 2 or not all(world.stands_open(key, producer))
 
 
 def _versions(world: World, producer: Producer) -> tuple[int, ...]:
-    """The versions that the next request may have."""
+    """The possible versions of the next request."""
     return world.scenario.versions if producer.version is None else (producer.version,)
 
 
@@ -51,7 +53,7 @@ def _sends(world: World) -> Iterable[Subject]:
 
 
 def _joins(world: World, producer: Producer, key: Key) -> bool:
-    """Whether a partition takes data of v2 that nobody adds: a transaction of that epoch is open there."""
+    """Whether a partition takes v2 data without being added: a transaction of that epoch is open there."""
     return producer.version == 2 and any(world.stands_open(key, producer))
 
 
@@ -102,7 +104,7 @@ def _ends(world: World) -> Iterable[Subject]:
     for name, producer in world.producers.items():
         if not producer.added or producer.fenced:
             continue
-        # A commit waits for every record to be acknowledged (KafkaProducer flushes); an abort does not.
+        # A commit waits until every record is acknowledged (KafkaProducer flushes); an abort does not.
         waits = any(p.data.txn == (name, producer.txn) for p in world.in_flight)
         wanted = [commit for commit in (True, False) if not (commit and waits)]
         if producer.ending is not None:

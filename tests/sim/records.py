@@ -1,6 +1,6 @@
-"""What a simulated cluster is made of: records in logs, what coordinators hold, brokers, producers. Values alone.
+"""The parts of a simulated cluster: records in logs, coordinators' caches, brokers, producers. Values only.
 
-What a real cluster would not know (which transaction a record belongs to) is kept beside it as `txn`: the ground truth.
+`txn` is ground truth that a real cluster does not have: the transaction that a record belongs to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from txnscan.kafka.topology import Key
 
 NOBODY = -1
-# A transaction: the transactional id that began it, and which of its transactions it is.
+# A transaction: the transactional id that began it, and its number among the transactions of that id.
 Txn = tuple[str, int]
 
 
@@ -19,9 +19,11 @@ Txn = tuple[str, int]
 
 
 class Data(NamedTuple):
-    """A transactional batch of one record. sequence: its number at this epoch, in the order of the partition. sent_ms:
-    when it was sent. added: ground truth, whether its producer had added the partition then. joined: ground truth,
-    whether its leader did not add the partition, because a transaction of that epoch was open there.
+    """A transactional batch of one record.
+
+    sequence: its number at this epoch, in the order of the partition. sent_ms: when it was sent. added: ground truth:
+    whether its producer had added the partition by then. joined: ground truth: whether its leader did not add the
+    partition, because a transaction of that epoch was open there.
     """
 
     producer_id: int
@@ -43,7 +45,7 @@ class Marker(NamedTuple):
 
 
 class TransactionLogRecord(NamedTuple):
-    """A TransactionLogValue with its key; `metadata` None is the tombstone of an expired id. updated_ms: when it was
+    """A TransactionLogValue with its key. `metadata` None is the tombstone of an expired id. updated_ms: when it was
     written.
     """
 
@@ -53,15 +55,15 @@ class TransactionLogRecord(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """A record that a replica does not have, below the start of its log. record: ground truth."""
+    """A record below the start of a replica's log, which the replica no longer has. record: ground truth."""
 
     record: Data | Marker
 
 
 Record = Data | Marker | TransactionLogRecord
-# A record with the epoch of the leader that appended it. None is a hole: a cleaner has dropped the record, that of this
-# replica or of the one that it was copied from. Offsets do not move. What a replica has below the start of its log,
-# nobody can read any more; its producers' state still knows of it, until that is built anew.
+# A record with the epoch of the leader that appended it. None is a hole: a cleaner dropped the record, on this replica
+# or on the one that it was copied from. Offsets do not move. Records below the start of a replica's log cannot be read
+# any more; the replica's producer state still includes them until it is rebuilt.
 Entry = tuple[int, Record | Gone | None]
 Log = tuple[Entry, ...]
 
@@ -70,9 +72,9 @@ Log = tuple[Entry, ...]
 
 
 class TransactionMetadata(NamedTuple):
-    """A transactional id as its coordinator holds it (`TransactionMetadata.scala`).
+    """A transactional id in its coordinator's cache (`TransactionMetadata.scala`).
 
-    client_version: 1 or 2, the transactions version of the client that wrote or ended it last. next_producer_id: the
+    client_version: 1 or 2, the transactions version of the client that last wrote or ended it. next_producer_id: the
     producer id that follows when the epochs of this one are used up. txn: ground truth.
     """
 
@@ -86,13 +88,13 @@ class TransactionMetadata(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A transactional id in a coordinator's cache.
+    """A transactional id in a coordinator's cache, with the transition in progress.
 
-    pending: a transition whose record stands at `pending_offset` of the transaction log and is not acknowledged yet.
-    sending: whether markers are being sent; a refused marker ends that (`abortSending`). failed_fence: whether its
-    epoch was raised by a fence that is not written; another one does not raise it again. fencing: whether what is
-    pending is a fence, and so no answer to an EndTxn. unanswered: ground truth, what was appended for an
-    AddPartitionsToTxn that timed out: offset, what it says, and what was held instead.
+    pending: a transition whose record is at `pending_offset` of the transaction log, and not acknowledged yet. sending:
+    whether markers are being sent; a refused marker stops that (`abortSending`). failed_fence: whether its epoch was
+    raised by a fence that was not written; another fence does not raise it again. fencing: whether the pending
+    transition is a fence, and so does not answer an EndTxn. unanswered: ground truth: appends for an AddPartitionsToTxn
+    that timed out: the offset, the new state, and the state before it.
     """
 
     metadata: TransactionMetadata
@@ -105,7 +107,7 @@ class Held(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Ground truth: a PrepareCommit that was written, the producer id and epoch of its data, and when."""
+    """Ground truth: a written PrepareCommit, with the producer id and epoch of its data, and its time."""
 
     producer_id: int
     producer_epoch: int
@@ -116,7 +118,8 @@ class Commit(NamedTuple):
 class Coordinator(NamedTuple):
     """A broker's cache of one `__transaction_state` partition.
 
-    epoch: its coordinator epoch. loading: whether it still loads. whole: ground truth, whether it loaded all there was.
+    epoch: its coordinator epoch. loading: whether it is still loading. whole: ground truth: whether it loaded the whole
+    log.
     """
 
     epoch: int
@@ -128,7 +131,7 @@ class Coordinator(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """A partition as the controller's metadata has it. partition_epoch: which change of it this is."""
+    """A partition in the controller's metadata. partition_epoch: the number of its changes."""
 
     leader: int
     epoch: int
@@ -138,8 +141,8 @@ class Leadership(NamedTuple):
 
 
 class LetIn(NamedTuple):
-    """Replicas that a leader has let into its in-sync set since it last heard of that set, and the partition epoch that
-    the controller gave for the last of them (AlterPartition).
+    """Replicas that a leader has let into its in-sync set since its last metadata of that set, and the partition epoch
+    that the controller returned for the last one (AlterPartition).
     """
 
     replicas: frozenset[int] = frozenset()
@@ -147,8 +150,8 @@ class LetIn(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A metadata image: the brokers that are registered and not fenced, and every partition's leadership. offset: how
-    many changes of the metadata log it has.
+    """A metadata image: the brokers that are registered and not fenced, and the leadership of every partition. offset:
+    the number of changes of the metadata log in it.
     """
 
     brokers: frozenset[int]
@@ -163,9 +166,9 @@ class Image(NamedTuple):
 class Broker(NamedTuple):
     """A broker process.
 
-    run: "up", "paused" (SIGSTOP) or "down". linked: whether it hears the controller.
-    An image reaches the metadata cache first, then the replica manager, and the coordinator last
-    (`BrokerMetadataPublisher`): in between, metadata names a coordinator that does not know yet.
+    run: "up", "paused" (SIGSTOP) or "down". linked: whether it receives updates from the controller.
+    An image reaches first the metadata cache, then the replica manager, and last the coordinator
+    (`BrokerMetadataPublisher`). In between, Metadata names a coordinator that does not know of its role yet.
     """
 
     run: str
@@ -179,8 +182,10 @@ class Broker(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """A transactional producer as it knows itself. ending: None, or whether it asked to commit. txn: its number.
-    version: the transactions version of all its requests until it changes; None where each request has its own.
+    """A transactional producer according to its own state.
+
+    ending: None, or whether it asked to commit. txn: the number of its transaction. version: the transactions version
+    of all its requests until it changes; None if each request has its own.
     """
 
     producer_id: int = NOBODY
@@ -193,7 +198,7 @@ class Producer(NamedTuple):
 
 
 class Produce(NamedTuple):
-    """A Produce request on its way."""
+    """A Produce request in flight."""
 
     partition: Key
     data: Data
@@ -201,8 +206,8 @@ class Produce(NamedTuple):
 
 
 class Open(NamedTuple):
-    """What a replica's producer state shows of one producer id (`ProducerStateEntry`). last_ms: when its last batch was
-    sent. txns: ground truth.
+    """A replica's producer state for one producer id (`ProducerStateEntry`). last_ms: when its last batch was sent.
+    txns: ground truth.
     """
 
     producer_epoch: int
@@ -217,9 +222,9 @@ class Open(NamedTuple):
 
 
 def common_prefix(one: Log, two: Log) -> int:
-    """How many entries two logs have in common at their beginning.
+    """The length of the common prefix of two logs.
 
-    Entries of one offset and one leader epoch are the same record, which one replica's cleaner may have dropped.
+    Entries with the same offset and leader epoch are the same record, which one replica's cleaner may have dropped.
     """
     if len(two) <= len(one) and one[: len(two)] == two:
         return len(two)
@@ -227,7 +232,7 @@ def common_prefix(one: Log, two: Log) -> int:
 
 
 def superseded(log: Log, reached: int) -> frozenset[int]:
-    """The offsets below `reached` whose record has a later one of the same id there: what a cleaner drops."""
+    """The offsets below `reached` with a later record of the same id below `reached`: a cleaner drops these."""
     later: set[str] = set()
     dropped = set()
     for offset in reversed(range(reached)):
@@ -246,11 +251,11 @@ def without(log: Log, offsets: frozenset[int]) -> Log:
 
 @lru_cache(maxsize=50_000)
 def producer_state(log: Log) -> dict[int, Open]:
-    """What a replica knows of each producer id: the fold of its log (`ProducerStateManager`).
+    """A replica's state of each producer id, computed from its log (`ProducerStateManager`).
 
-    A batch at a higher epoch joins the transaction that is open; a marker ends it, and raises the epoch where nothing
-    is open. Sequences start over at each epoch (`ProducerStateEntry.maybeUpdateProducerEpoch`). Do not change the
-    answer: it is shared.
+    A batch at a higher epoch joins the open transaction. A marker ends the transaction, and raises the epoch also if
+    none is open. Sequences restart at each epoch (`ProducerStateEntry.maybeUpdateProducerEpoch`). Do not change the
+    result: it is shared.
     """
     known: dict[int, Open] = {}
     for offset, (_, record) in enumerate(log):
@@ -279,13 +284,13 @@ def _last_sequence(before: Open, epoch: int) -> int:
 
 
 def next_sequence(log: Log, data: Data) -> int:
-    """The sequence number of this batch, if it is appended now."""
+    """The sequence number of this batch if it is appended now."""
     known = producer_state(log).get(data.producer_id)
     return 0 if known is None else _last_sequence(known, data.producer_epoch) + 1
 
 
 def without_beginning(log: Log, start: int) -> Log:
-    """The log as it is for a replica that has nothing from below this offset."""
+    """The log of a replica that lacks the records below this offset."""
     return tuple((epoch, _gone(record)) for epoch, record in log[:start]) + log[start:]
 
 
@@ -294,7 +299,7 @@ def _gone(record: Record | Gone | None) -> Gone | None:
 
 
 def with_beginning(log: Log) -> Log:
-    """The log with all that was ever written to it: ground truth."""
+    """The log with all records that were ever written to it: ground truth."""
     return tuple((epoch, record.record if isinstance(record, Gone) else record) for epoch, record in log)
 
 

@@ -1,4 +1,4 @@
-"""The worlds that are searched: small ones in every way up to a bound, larger ones at random."""
+"""The searched worlds: small worlds exhaustively up to a bound, larger worlds at random."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 P = ("p", 0)
 Q = ("q", 0)
 A = "a"
-# The only partition of the transaction log, in worlds with one.
+# The only partition of the transaction log, in worlds with a single one.
 LOG = (TRANSACTION_STATE_TOPIC, 0)
 
 
@@ -20,8 +20,8 @@ LOG = (TRANSACTION_STATE_TOPIC, 0)
 class Small:
     """A world to search exhaustively.
 
-    opening: what happens first; after each event replicas catch up and appends are acknowledged (`rest`). bounds: pairs
-    of how many events then happen before the sweep, and how many between its answers. brief: the pair for a search of
+    opening: the first events; after each one, replicas catch up and appends are acknowledged (`rest`). bounds: pairs of
+    the number of events before the sweep, and the number between its answers. brief: the pair for a search of a few
     seconds.
     """
 
@@ -32,7 +32,7 @@ class Small:
 
 
 def _begun(version: int, coordinator: int = 1) -> tuple[Event, ...]:
-    """A producer with its partition added, and a record on its way."""
+    """A producer that has added its partition, and a record in flight."""
     return (
         ("InitProducerId", (coordinator, A)),
         ("AddPartitionsToTxn", (coordinator, A, P)),
@@ -46,7 +46,7 @@ def begun_and_written(version: int, coordinator: int = 1) -> tuple[Event, ...]:
 
 
 def _aborted(coordinator: int = 1) -> tuple[Event, ...]:
-    """Transactions v1: aborted while a record is on its way, which would hang where it arrives after the marker."""
+    """Transactions v1: aborted while a record is in flight. The record will hang if it arrives after the marker."""
     return (
         *_begun(1, coordinator),
         ("EndTxn", (coordinator, A, False, 1)),
@@ -57,24 +57,24 @@ def _aborted(coordinator: int = 1) -> tuple[Event, ...]:
 
 
 def ended_and_late(coordinator: int = 1) -> tuple[Event, ...]:
-    """The same, and it has arrived."""
+    """The same, and the record has arrived."""
     return (*_aborted(coordinator), ("append data", (0,)))
 
 
 def heard(*broker_ids: int) -> tuple[Event, ...]:
-    """These brokers hear what the controller has decided."""
+    """These brokers learn the controller's decisions."""
     steps = ("publish metadata", "apply to replicas", "elect coordinators")
     return tuple((step, (b,)) for step in steps for b in broker_ids)
 
 
-# Broker 2 stops, and everybody knows.
+# Broker 2 stops, and broker 1 learns it.
 DOWN: tuple[Event, ...] = (("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 UP: tuple[Event, ...] = (("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2))
 
 
 def down_again(version: int) -> tuple[Event, ...]:
-    """A transaction is committed while broker 2, the only one with its partition, is down. The next one of the same
-    producer has written to that partition, too, and the broker is down again.
+    """A transaction is committed while broker 2, which has the only replica of its partition, is down. The next
+    transaction of the same producer has also written to that partition, and the broker is down again.
     """
     return (
         *(*begun_and_written(version), *DOWN),
@@ -83,12 +83,14 @@ def down_again(version: int) -> tuple[Event, ...]:
     )
 
 
-# The leader of the partition is cut off from the controller, and another leads.
+# The leader of the partition is cut off from the controller, and another broker leads.
 _DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
 
 
 def away(version: int) -> tuple[Event, ...]:
-    """A transaction is committed while broker 2, the only one with its partition, is down: its marker is skipped."""
+    """A transaction is committed while broker 2, which has the only replica of its partition, is down: its marker is
+    skipped.
+    """
     return (
         *(*begun_and_written(version), *DOWN),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
@@ -97,8 +99,8 @@ def away(version: int) -> tuple[Event, ...]:
 
 
 def lost_commit(version: int, *followers: int) -> tuple[Event, ...]:
-    """A transaction of three records is committed while nobody leads its partition, and its marker is skipped. Broker 2
-    is down, and so are the followers.
+    """A transaction of three records is committed while its partition has no leader, and its marker is skipped. Broker
+    2 and the followers are down.
     """
     written: tuple[Event, ...] = (("send data", (A, P, version)), ("append data", (0,)))
     gone = tuple((name, (b,)) for b in (*followers, 2) for name in ("kill broker", "fence broker"))
@@ -109,21 +111,21 @@ def lost_commit(version: int, *followers: int) -> tuple[Event, ...]:
 
 
 def torn_commit(version: int, *followers: int) -> tuple[Event, ...]:
-    """The same, and broker 2 is back, without the followers, and leads the partition; the producer has gone on to the
-    next epoch.
+    """The same, and broker 2 is back, without the followers, and leads the partition. The producer is at its next
+    epoch.
     """
     return (*lost_commit(version, *followers), ("InitProducerId", (1, A)), *UP)
 
 
-# Transactions v1: the same, and the producer writes to the partition again, without adding it, and later.
+# Transactions v1: the same, and later the producer writes to the partition again, without adding it.
 MORE_WRITTEN: tuple[Event, ...] = (
     *(*lost_commit(1), *UP, ("time passes", ()), ("send data without adding", (A, P)), ("append data", (0,))),
 )
 
 
 def _upgraded(commit: bool) -> tuple[Event, ...]:
-    """A transaction of v1 ends while broker 2, the only one with its partition, is down. The producer goes on under v2,
-    at the same epoch.
+    """A transaction of v1 ends while broker 2, which has the only replica of its partition, is down. The producer
+    continues under v2, at the same epoch.
     """
     return (
         *(*begun_and_written(1), *DOWN, ("EndTxn", (1, A, commit, 1)), ("skip marker", (1, A, P))),
@@ -132,7 +134,7 @@ def _upgraded(commit: bool) -> tuple[Event, ...]:
 
 
 def _whole(key: Key, version: int, commit: bool) -> tuple[Event, ...]:
-    """A transaction on a partition of broker 1."""
+    """A complete transaction on a partition of broker 1."""
     return (
         *(("AddPartitionsToTxn", (1, A, key)), ("send data", (A, key, version)), ("append data", (0,))),
         *(("EndTxn", (1, A, commit, version)), ("write marker", (1, A, key)), ("marker acknowledged", (1, A, key))),
@@ -140,8 +142,8 @@ def _whole(key: Key, version: int, commit: bool) -> tuple[Event, ...]:
     )
 
 
-# A transaction of v1 between two of v2 is committed while nobody leads its partition. Broker 3 missed its records and
-# gets them no more: the log was compacted.
+# A transaction of v1 between two of v2 is committed while its partition has no leader. Broker 3 missed its records in
+# the transaction log, and will not get them: the log was compacted.
 HIDDEN_BETWEEN: tuple[Event, ...] = (
     *(("InitProducerId", (1, A)), *_whole(Q, 2, False), ("change transactions version", (A,))),
     *(("kill broker", (3,)), ("fence broker", (3,)), *heard(1, 2)),
@@ -150,21 +152,21 @@ HIDDEN_BETWEEN: tuple[Event, ...] = (
     *(*UP, ("change transactions version", (A,)), ("AddPartitionsToTxn", (1, A, Q)), ("clean log", (LOG, 1, 8))),
     *(("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3)),
 )
-# Broker 3 is back, gets a replica of p-0 that has nothing yet, and leads it.
+# Broker 3 is back, gets an empty new replica of p-0, and leads it.
 NEW_REPLICA: tuple[Event, ...] = (
     *(("start broker", (3,)), ("unfence broker", (3,)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
     *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
 )
-# An open transaction, whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
+# An open transaction whose coordinator's log takes no writes: broker 2 is down, and two replicas must be in sync.
 UNWRITABLE: tuple[Event, ...] = (*begun_and_written(1), ("kill broker", (2,)), ("fence broker", (2,)), *heard(1))
 # Broker 2 is back, and in sync again.
 BACK: tuple[Event, ...] = (
     *(("start broker", (2,)), ("unfence broker", (2,)), *heard(1, 2)),
     *(("expand isr", (LOG, 2)), *heard(1, 2)),
 )
-# The same after the log's leader was compacted: broker 2 copies what is left, behind what it has.
+# The same after the log's leader was compacted: broker 2 copies the remaining records after its own.
 COMPACTED_MEANWHILE: tuple[Event, ...] = (("clean log", (LOG, 1, 4)), *BACK)
-# Broker 2 leads the log from now on, and everybody knows; it has still to load it.
+# Broker 2 now leads the log, and all brokers know it; it still has to load the log.
 MOVED: tuple[Event, ...] = (("move leader", (LOG, 2)), *heard(1, 2))
 # The fence of a new instance is not written, and another coordinator loads the log.
 _FALLS_BACK: tuple[Event, ...] = (("InitProducerId", (1, A)), *BACK, *MOVED)
@@ -232,12 +234,12 @@ CHANGED = Scenario(
     coordinators=((1,),),
     faults=frozenset({CHANGES_VERSION}),
 )
-# Records that no leader adds are told from a commit before them by their dates alone.
+# Only the dates of records that no leader adds distinguish them from an earlier commit.
 CHANGED_LATER = replace(CHANGED, name=f"{CHANGED.name}, with dates", faults=CHANGED.faults | {NEVER_ADDED})
 UNWRITTEN = replace(TIMED_OUT, name="a fence that is not written", min_isr=2, faults=frozenset({"kill", "leader move"}))
 HIDDEN = replace(ONE_BROKER, name="a hidden id", hidden=frozenset({A}))
 
-# A coordinator is cut off, another ends what it held, and late data comes to hang.
+# A coordinator is cut off, another one ends its transactions, and late data hangs.
 _OUTLIVED: tuple[Event, ...] = (
     *_begun(1),
     *(("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3), ("load", (2, 0))),
@@ -253,7 +255,7 @@ def _watched(scenario: Scenario) -> Scenario:
     return replace(scenario, name=f"{scenario.name}, watched", watched=watched)
 
 
-# Aborted, with the markers still to be sent, while a record is on its way.
+# Aborted, with unsent markers and a record in flight.
 LATE_IN_PREPARE = Small(
     MOVING_COORDINATOR, (*_begun(1), ("EndTxn", (1, A, False, 1))), ((6, 0), (5, 1), (3, 2)), brief=(4, 0)
 )
@@ -301,9 +303,10 @@ SMALL = (
     Small(UNWRITTEN, UNWRITABLE, ((8, 0), (4, 1)), brief=(3, 1)),
     Small(UNWRITTEN, (*UNWRITABLE, *_FALLS_BACK), ((7, 0), (3, 1)), brief=(4, 0)),
 )
-# Where each obligation is needed: with it nothing goes wrong within the bound, without it something does.
+# For each obligation a world that needs it: with the obligation no verdict is wrong within the bound; without it, one
+# is.
 ARENAS = {
-    # A late record hangs at the leader of now. A broker that was cut off still believes that it leads the partition.
+    # A late record hangs on the present leader. A broker that was cut off still believes that it leads the partition.
     "plan": Small(
         replace(MOVING_PARTITION, name="a leader that was cut off", topics=((P, (2, 1)),)),
         (*_aborted(3), ("move leader", (P, 1)), *heard(1, 2, 3), *_DEPOSED),
@@ -320,14 +323,14 @@ ARENAS = {
     "order": Small(ONE_BROKER, _READY, ((0, 4),), brief=(0, 4)),
     "prepare": LATE_IN_PREPARE,
     "log": Small(PARTIAL_LOAD, (*begun_and_written(1), *MOVED), ((2, 0),), brief=(2, 0)),
-    # A coordinator that was cut off goes on holding what another has ended, and what hangs since.
+    # A coordinator that was cut off still claims transactions that another one has ended, and that hang since.
     "claimant": Small(ZOMBIE, _OUTLIVED, ((2, 0),), brief=(2, 0)),
     # A late record on one partition, while the next transaction of its producer is on another.
     "claim": Small(LATE_DATA, (*_aborted(), ("AddPartitionsToTxn", (1, A, Q))), ((2, 0),), brief=(2, 0)),
 }
 
 _ALL_FAULTS = frozenset({"kill", "pause", "cut", "leader move", "lost request"})
-# By name; the first is the usual one.
+# By name; the first is the default.
 _WIDE = (
     Scenario(
         "two-brokers",
@@ -483,7 +486,7 @@ _WIDE = (
     ),
 )
 WIDE = {scenario.name: scenario for scenario in _WIDE}
-# What happens first in worlds whose purpose would hardly ever come about by chance.
+# The first events of worlds whose purpose chance would hardly ever reach.
 OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"holes-in-the-log-v{version}": away(version) for version in (1, 2)},
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
@@ -501,7 +504,7 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     "downgraded": HIDDEN_BETWEEN,
     **{f"new-replicas-v{version}": torn_commit(version, 3) for version in (1, 2)},
 }
-# What happens by itself while nothing goes wrong and no client asks.
+# These transitions happen without faults and without requests of clients.
 _OF_ITSELF = ("fetch", "complete transition")
 
 
@@ -515,5 +518,5 @@ def opened(scenario: Scenario, opening: tuple[Event, ...] = ()) -> World:
 
 
 def rest(world: World) -> None:
-    """Lets replicas catch up and appends be acknowledged."""
+    """Lets replicas catch up, and appends be acknowledged."""
     settle(world, _OF_ITSELF)

@@ -1,4 +1,4 @@
-"""A history made shorter while it still shows the same."""
+"""Shorten a history that shows a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sim.world import World
 
 
 def shortened(history: History, fails: Callable[[History], bool]) -> History:
-    """Without every event that the failure does not need."""
+    """The history without every event that the failure does not need."""
     shorter = True
     while shorter:
         shorter = False
@@ -45,7 +45,7 @@ def _with_visit(history: History, number: int, visit: Visit) -> History:
 
 
 def _without_visit(history: History, number: int) -> History:
-    """Without an earlier sweep: what happened before it happens before the next one, and nobody knows of it."""
+    """The history without an earlier sweep: its `before` events happen before the next sweep, and no sweep knows it."""
     gone = history.earlier[number]
 
     def known(numbers: tuple[int, ...]) -> tuple[int, ...]:

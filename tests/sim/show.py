@@ -1,5 +1,5 @@
-"""A history, step by step: what happens, what the partition and the coordinator look like after it, what the sweep
-asks meanwhile, its verdict, and the truth. Lines of text; nothing is printed here.
+"""A history, step by step, as lines of text: the events, the state of partitions and coordinators after each, the
+requests of the sweep, its verdicts, and the truth. This module prints nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from txnscan.kafka.topology import Key
 
 Thing = TypeVar("Thing")
 _INDENT = " " * 5
-# Where they are on, the story is in the transaction logs, which are shown then.
+# With these faults, the transaction logs matter, so they are shown.
 _LOG_FAULTS = frozenset({"compaction", "tombstones dropped", "append timeout", "partial load"})
 
 
 def table_lines() -> Iterator[str]:
-    """Every transition of the simulator, table by table, with the behaviour of Kafka that it models."""
+    """Every transition of the simulator by table, with the behaviour of Kafka that it models."""
     for title, table in TABLES.items():
         yield f"What {title} do" if title.endswith("s") else f"What {title} does"
         for transition in table:
@@ -41,7 +41,7 @@ def table_lines() -> Iterator[str]:
 
 
 def lines_of(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
-    """The whole history."""
+    """The lines of a history."""
     yield from _world_lines(history.scenario)
     yield ""
     yield "Before the sweep"
@@ -92,7 +92,7 @@ def lines_of(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]
 
 
 def listed() -> Iterator[str]:
-    """The names of stories, worlds and obligations, with what they are."""
+    """The names of stories, worlds and obligations, with descriptions."""
     yield "Stories (--story), each wrong without the obligation of its name (--without)"
     for story in STORIES.values():
         yield f"  {story.without}"
@@ -105,7 +105,7 @@ def listed() -> Iterator[str]:
 
 
 def named_history(story: str | None, world: str | None, seed: int) -> History:
-    """The history of a story, or a random one of a world. Raises ConfigError."""
+    """The history of a story, or a random history of a world. Raises ConfigError."""
     if story is not None and world is not None:
         raise ConfigError("--story", "and --world exclude each other")
     if world is not None:
@@ -114,7 +114,7 @@ def named_history(story: str | None, world: str | None, seed: int) -> History:
 
 
 def named_protocol(without: str | None) -> Protocol:
-    """A sweep's protocol, whole or without an obligation. Raises ConfigError."""
+    """The protocol of a sweep, complete or without an obligation. Raises ConfigError."""
     return EVERYTHING if without is None else _one_of(DROPPED, "--without", without)
 
 
@@ -149,7 +149,7 @@ def _fate(world: World, key: Key) -> str:
 
 
 def event_text(world: World, event: Event) -> str:
-    """An event that is about to happen, on one line."""
+    """An event that is about to happen, as one line."""
     name, subject = event
     if name in ("append data", "lose a request"):
         produce = world.in_flight[subject[0]]
@@ -164,7 +164,7 @@ def _part(part: Any) -> str:
 
 
 def _changes(before: dict[str, str], world: World) -> Iterator[str]:
-    """What is not as it was."""
+    """The parts of the state that changed."""
     now = _state(world)
     for what, text in now.items():
         if before.get(what) != text:
@@ -174,7 +174,7 @@ def _changes(before: dict[str, str], world: World) -> Iterator[str]:
 
 
 def _state(world: World) -> dict[str, str]:
-    """What there is to say of a world, a sentence for each thing."""
+    """The state of a world: a sentence for each part."""
     state = {}
     for key, replicas in world.scenario.topics:
         for b in replicas:
@@ -232,7 +232,7 @@ def _held(held: Held) -> str:
 
 
 class _Narrator:
-    """Makes a history's events happen during a sweep and writes down what was asked between them."""
+    """Makes a history's events happen during a sweep, and records the requests between them."""
 
     def __init__(self, history: History, number: int, shown: dict[str, str]) -> None:
         self.due = list(history.during)
@@ -256,7 +256,7 @@ class _Narrator:
         self.asked[-1][1].append(api_name(request))
 
     def finished(self) -> list[str]:
-        """Everything, once the sweep is over."""
+        """All lines, once the sweep is over."""
         self._flush()
         return self.said
 

@@ -1,8 +1,9 @@
-"""Histories worth knowing: for each proof obligation one in which a sweep without it accuses somebody innocent, and for
-each condition of a claim one in which a sweep without it takes what hangs for held.
+"""Instructive histories. For each proof obligation: a history in which a sweep without it accuses a healthy
+transaction. For each condition of a claim: a history in which a sweep without it treats a hanging transaction as
+claimed.
 
-Each was found by searching (`exhaustive.py`, `wander.py`) and then made as short as it goes. `make simulate` shows
-them step by step, and `tests/search/test_obligations.py` holds that the real sweep is not fooled by any of them.
+Each history was found by search (`exhaustive.py`, `wander.py`) and then shortened as far as possible. `make simulate`
+shows them step by step, and `tests/search/test_obligations.py` checks that the real sweep is right in each of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.sim.table import Event
 
 @dataclass(frozen=True)
 class Story:
-    """without: the obligation that this history shows to be needed, by its name in `obligations.DROPPED`."""
+    """without: the obligation that this history needs, by its name in `obligations.DROPPED`."""
 
     without: str
     history: History

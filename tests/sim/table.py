@@ -1,4 +1,4 @@
-"""How a transition is written down: its name, when it can happen, what it does, and what Kafka does that it models."""
+"""The form of a transition: its name, when it is possible, its effect, and the behaviour of Kafka that it models."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.sim.world import World
 
-# What a transition is about: brokers, partitions, transactional ids, as its two functions take them.
+# The subject of a transition: brokers, partitions, transactional ids, as its two functions take them.
 Subject = tuple[Any, ...]
-# A transition's name, and what it is about: one step of a history.
+# A transition's name and its subject: one step of a history.
 Event = tuple[str, Subject]
 
 
@@ -18,9 +18,8 @@ Event = tuple[str, Subject]
 class Transition:
     """One line of a table.
 
-    when: each subject for which it can happen now. then: makes it happen. models: the behaviour, with its source.
-    of: how its subject reads. fault: the scenario must name this kind of fault for it to happen; None for the usual
-    course of things.
+    when: each subject for which it is possible now. then: makes it happen. models: the behaviour, with its source. of:
+    the text of its subject. fault: the scenario must have this kind of fault; None for normal operation.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""All tables together, and what can happen now."""
+"""All tables together, and the events that are possible now."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SETTLING_STEPS_MAX = 2_000
 
 
 class NeverSettles(Exception):
-    """The simulator goes round in circles: a defect of the simulator."""
+    """The simulator runs in a cycle: a defect of the simulator."""
 
 
 def possible(world: World) -> Iterator[Event]:
-    """Everything that can happen now, in the order of the tables."""
+    """Every event that is possible now, in the order of the tables."""
     faults = world.scenario.faults
     for name, transition in TRANSITIONS.items():
         if transition.fault is None or transition.fault in faults:
@@ -50,7 +50,7 @@ def can_happen(world: World, event: Event) -> bool:
 
 
 def settle(world: World, names: Sequence[str]) -> list[Event]:
-    """Lets the first of these transitions that is possible happen, until none is. Returns what happened. Raises
+    """Repeats the first possible one of these transitions until none is possible. Returns the events. Raises
     NeverSettles.
     """
     happened: list[Event] = []

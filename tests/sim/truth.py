@@ -1,11 +1,11 @@
-"""The ground truth that a verdict is held against: what becomes of a transaction when no client acts any more.
+"""The ground truth for verdicts: what becomes of a transaction if clients do nothing more.
 
-A transaction *hangs* when, with every broker back and every timeout past, nobody ends it. The future in which all heals
-first is the one in which most transactions end, so it is the strictest judge of the word "hanging".
+A transaction *hangs* if it never ends, even with every broker back and every timeout past. In this healed future most
+transactions end, so it is the strictest test of the word "hanging".
 
 An AddPartitionsToTxn that is not acknowledged yet, or that was answered with an error because its append timed out, is
-an act of its client that is under way, and no data of its transaction can be in the partition before it is. So it does
-not count: what hangs without it hangs.
+a client action in progress, and no data of its transaction can be in the partition before it completes. So it does not
+count: a transaction that hangs without it hangs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.sim.transitions import happen, settle
 from tests.sim.world import World
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
-# In this order each settles before the next: brokers and leaders, replicas, caches, then what coordinators owe.
+# In this order each group settles before the next: brokers and leaders, replicas, caches, then the coordinators' work.
 HEALING = (
     "resume broker",
     "link broker again",
@@ -43,10 +43,10 @@ _ENDING = (
 
 
 def settled(world: World) -> World:
-    """The world after everything healed and every coordinator did what it owes, with no act of any client.
+    """The world after all faults healed and every coordinator finished its work, without any action of clients.
 
-    Every coordinator is elected anew in the end: one that gave up sending markers tries once more. One that has loaded
-    a part of its log only is elected anew before it acts on it.
+    In the end every coordinator is elected again, so that a coordinator that stopped sending markers tries once more. A
+    coordinator that has loaded only a part of its log is elected again before it acts on it.
     """
     future = world.copy()
     future.in_flight = ()
@@ -59,14 +59,14 @@ def settled(world: World) -> World:
     settle(future, HEALING + _ENDING)
     _elect_anew(future, range(len(future.scenario.coordinators)))
     settle(future, HEALING + _ENDING)
-    # Markers that are refused for good leave a decision that a coordinator has from its log, and never completes.
+    # If markers are permanently refused, the coordinator has the decision from its log, but never completes it.
     for held in future.held.values():
         decide(future, held.metadata)
     return future
 
 
 def _elect_anew(world: World, numbers: Iterable[int]) -> None:
-    """The leaders of these partitions of the transaction log lead them at the next epoch, and load them again."""
+    """Makes the leaders of these partitions of the transaction log lead them at the next epoch, and load them again."""
     for k in numbers:
         key = (TRANSACTION_STATE_TOPIC, k)
         leadership = world.leadership(world.image, key)
@@ -75,7 +75,7 @@ def _elect_anew(world: World, numbers: Iterable[int]) -> None:
 
 
 def _withdraw_unacknowledged_adds(world: World) -> None:
-    """Replaces each record of an AddPartitionsToTxn whose client got no answer by the state before it."""
+    """Replaces each record of an unanswered AddPartitionsToTxn by the state before it."""
     for (broker_id, name), held in list(world.held.items()):
         adds = held.unanswered
         if held.pending is not None and held.pending.state == "Ongoing":
@@ -85,7 +85,8 @@ def _withdraw_unacknowledged_adds(world: World) -> None:
         for at, added, before in adds:
             for replica in world.places[key]:
                 log = world.logs[key, replica]
-                # A deposed coordinator's record may be truncated already or cleaned, or another leader's stand there.
+                # A deposed coordinator's record may be truncated or cleaned by now, or replaced by another leader's
+                # record.
                 record = log[at][1] if len(log) > at else None
                 if isinstance(record, TransactionLogRecord) and record[:2] == (name, added):
                     entry = (log[at][0], record._replace(metadata=before))
@@ -93,7 +94,7 @@ def _withdraw_unacknowledged_adds(world: World) -> None:
 
 
 def open_in(world: World, key: Key) -> dict[int, int]:
-    """The transactions that stand open on the partition's true leader: start offset by producer id."""
+    """The open transactions on the partition's true leader: start offset by producer id."""
     leader = world.leadership(world.image, key).leader
     if leader == NOBODY:
         return {}
@@ -101,10 +102,10 @@ def open_in(world: World, key: Key) -> dict[int, int]:
 
 
 def hanging(world: World) -> frozenset[tuple[Key, int, int]]:
-    """Every (partition, producer id, start offset) that nobody will ever end.
+    """Every (partition, producer id, start offset) that will never end.
 
-    Where records were deleted, a transaction has several start offsets: a replica that built its producers' state anew
-    shows a later one than others. What has nothing left in the end was not ended by anybody either.
+    If records were deleted, a transaction has several start offsets: a replica that rebuilt its producer state shows a
+    later one than others. A transaction without remaining records did not end either.
     """
     future = settled(world)
     return frozenset(
@@ -115,8 +116,8 @@ def hanging(world: World) -> frozenset[tuple[Key, int, int]]:
 
 
 def _begun_in(world: World, key: Key) -> Iterator[tuple[int, int]]:
-    """What nobody has ended on the true leader, deleted records included: each start offset that a replica may show,
-    with its producer id.
+    """The transactions without an end on the true leader, including deleted records: each start offset that a replica
+    may show, with its producer id.
     """
     leader = world.leadership(world.image, key).leader
     log = with_beginning(world.logs[key, leader]) if leader != NOBODY else ()

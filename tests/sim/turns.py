@@ -1,7 +1,7 @@
 """Conversations with several brokers at once, one step at a time, in an order that a seed decides.
 
-A sweep asks brokers in parallel. Here each conversation has a thread of its own, but only one of them runs at any
-moment: before each answer it hands over, and chance says who goes on. The same seed gives the same order.
+A sweep asks brokers in parallel. Here each conversation has its own thread, but only one thread runs at any moment:
+before each answer it hands over, and chance decides which one continues. The same seed gives the same order.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# More than a world has brokers: a conversation that no thread is left for would be waited for in vain.
+# More than a world has brokers: a conversation without a thread would wait forever.
 _THREADS = 16
 _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="txnscan-sim")
 
 
 class Turns:
-    """Who goes on."""
+    """Decides which conversation continues."""
 
     def __init__(self, seed: int) -> None:
         self._chooser = random.Random(seed)
         self._here = local()
-        # The turn of each conversation that is under way, and what is released when the last one is over.
+        # The turn of each active conversation, and the semaphore that is released after the last one.
         self._under_way: list[Semaphore] = []
         self._all_over = Semaphore(0)
 
     def hand_over(self) -> None:
-        """Within a conversation: lets another go on, and waits for its turn, which chance may give it at once."""
+        """In a conversation: lets another one continue, and waits for its own turn, which may come at once."""
         turn: Semaphore | None = getattr(self._here, "turn", None)
         if turn is not None and self._go_on() is not turn:
             turn.acquire()
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results, in the order of the items. Raises what a call raises."""
+        """The results, in the order of the items. Raises the error of a call."""
         results: list[Future[Result]] = []
         for item in items:
             self._under_way.append(Semaphore(0))
@@ -47,7 +47,7 @@ class Turns:
         return [result.result() for result in results]
 
     def _go_on(self) -> Semaphore:
-        """Gives somebody the turn: whose it is now."""
+        """Chooses a conversation, gives it the turn, and returns the turn."""
         turn = self._chooser.choice(self._under_way)
         if turn is not getattr(self._here, "turn", None):
             turn.release()

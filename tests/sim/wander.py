@@ -1,4 +1,4 @@
-"""Histories at random: the same seed gives the same history."""
+"""Random histories: the same seed gives the same history."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ from tests.sim.truth import HEALING
 from tests.sim.world import Scenario, World
 from txnscan.coordinators.cluster import ClusterUnreachable
 
-# How often what is possible happens, where that is not 1: rarely enough that other things happen before.
+# The weights of events, if not 1: low enough that other events happen before.
 _WEIGHTS = {
     "expire id": 0.05,
     "timeout": 0.1,
     "InitProducerId": 0.05,
-    # Late data, which is what hangs, is data that others overtake.
+    # Late data, which can hang, is data that other events overtake.
     "fetch": 4.0,
     "complete transition": 4.0,
     "append data": 0.4,
     "EndTxn": 1.5,
 }
-# How many kinds are tried by their weights, before whatever is possible is taken.
+# How many kinds are tried by weight, before any possible event is taken.
 _PICKS = 20
 # How often a cluster heals before a step of resolving.
 _CALM = 0.5
-# How often every partition is read with proof, whatever is held there.
+# How often every partition is read with proof, whatever coordinators claim.
 _WATCHED = 0.5
-# How often what sweeps found is stored in another order than theirs.
+# How often the results of sweeps are stored in another order.
 _SHUFFLED = 0.5
-# How many further events, at most, until a transaction stands open.
+# The maximum number of further events until a transaction is open.
 _FURTHER = 25
-# The same of faults. A load is over soon, and an append acknowledged soon: with weight 1 they would hardly ever fail.
+# The weights of faults. Loads and acknowledgements are fast: with weight 1 they would hardly ever fail.
 _FAULT_WEIGHTS = {
     "start broker": 8.0,
     "resume broker": 8.0,
     "link broker again": 4.0,
     "partial load": 30.0,
     "append timeout": 4.0,
-    # Only together do they make an open transaction begin later.
+    # Only together do these make an open transaction begin later.
     "delete records": 2.0,
     "replace replica": 2.0,
     "rebuild producers' state": 16.0,
     "append data elsewhere": 8.0,
-    # Each commit and what is written after it have their own dates, more often than not.
+    # Usually, each commit and the records after it have different dates.
     "time passes": 3.0,
     "send data without adding": 2.0,
 }
 
 
 class _Wandering:
-    """Lets things happen at random between answers, and writes down what."""
+    """Makes random events happen between answers, and records them."""
 
     def __init__(self, chooser: random.Random, chance: float, fault_chance: float) -> None:
         self.chooser, self.chance, self.fault_chance = chooser, chance, fault_chance
@@ -76,12 +76,14 @@ class _Wandering:
 
 
 def at_random(world: World, chooser: random.Random, fault_chance: float) -> Event | None:
-    """Some event that can happen now: a kind of event first, so that those with many subjects do not crowd it."""
+    """A random event that is possible now. The kind is chosen first, so that kinds with many subjects do not
+    dominate.
+    """
     names, weights = _kinds(world.scenario.faults, chooser.random() < fault_chance)
     if not names:
         return None
     impossible = set()
-    # As `choices` does it, and a kind is looked up only when its turn comes.
+    # Like `choices`, but a kind is evaluated only when it is drawn.
     for drawn in [chooser.random() for _ in range(_PICKS)]:
         name = names[bisect(weights, drawn * weights[-1], 0, len(names) - 1)]
         if name in impossible:
@@ -100,16 +102,16 @@ def at_random(world: World, chooser: random.Random, fault_chance: float) -> Even
 
 @lru_cache
 def _kinds(faults: frozenset[str], fault: bool) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """The kinds of events, faults or usual ones, and their weights, added up."""
+    """The kinds of events, faults or normal ones, and their cumulative weights."""
     names = tuple(n for n, t in TRANSITIONS.items() if ((t.fault in faults) if fault else t.fault is None))
     return names, tuple(accumulate((_FAULT_WEIGHTS if fault else _WEIGHTS).get(name, 1.0) for name in names))
 
 
 def _underway(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:
-    """A world in which a transaction stands open, most of the time, and what led there from its opening."""
+    """A world that usually has an open transaction, and the events since its opening."""
     world = opened(scenario, OPENINGS.get(scenario.name, ()))
     path: list[Event] = []
-    # Without faults at first, so that transactions get under way; then a little further until one stands open.
+    # First without faults, so that transactions begin; then further until a transaction is open.
     _go_on(world, chooser, chooser.randint(5, 40), 0.0, path)
     _go_on(world, chooser, 15, chooser.choice((0.0, 0.1, 0.3)), path)
     for _ in range(_FURTHER):
@@ -119,7 +121,7 @@ def _underway(scenario: Scenario, chooser: random.Random) -> tuple[World, list[E
 
 
 def _begun(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:
-    """The same; or a world right behind its opening, if it has one, before others end what hangs there."""
+    """The same; or a world shortly after its opening, if it has one, before others end its hanging transactions."""
     opening, path = OPENINGS.get(scenario.name), list[Event]()
     if opening is None or chooser.random() < _LATER:
         return _underway(scenario, chooser)
@@ -137,14 +139,14 @@ def _go_on(world: World, chooser: random.Random, events: int, fault_chance: floa
 
 
 def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tuple[Figures, History]:
-    """One history at random. The same seed gives the same history."""
+    """One random history. The same seed gives the same history."""
     chooser = random.Random(seed)
     figures = Figures(worlds=1)
     if chooser.random() < _WATCHED:
         scenario = replace(scenario, watched=frozenset(key for key, _ in scenario.topics))
     world, path = _underway(scenario, chooser)
     pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
-    # Threads that take turns cost more than all else, so one history in four has them.
+    # Threads that take turns are the most expensive part, so one history in four uses them.
     turns = chooser.choice((None, None, None, chooser.getrandbits(32)))
     simulation = Simulation(world.copy(), pilot, in_turns(turns))
     try:
@@ -159,16 +161,16 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     return figures, history
 
 
-# How often much has happened before the first of several sweeps.
+# How often many events happen before the first of several sweeps.
 _LATER = 0.3
-# How many sweeps there are at most before the last, and what their scanners' clocks jump by.
+# The maximum number of sweeps before the last, and the jumps of their scanners' clocks.
 _EARLIER_MAX = 3
 _JUMPS_MS = (0, 0, 0, 86_400_000, -86_400_000)
 
 
 def wander_again(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tuple[Figures, list[History]]:
-    """Several sweeps in one history at random, each told what some earlier ones found, in any order. Every one of them
-    is held against the truth. The same seed gives the same histories.
+    """Several sweeps in one random history, each with the results of some earlier sweeps, in any order. Every sweep is
+    compared with the truth. The same seed gives the same histories.
     """
     chooser = random.Random(seed)
     figures, histories, visits = Figures(worlds=1), list[History](), list[Visit]()
@@ -201,7 +203,7 @@ def wander_again(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING)
 
 
 def _some(chooser: random.Random, number: int) -> tuple[int, ...]:
-    """Which of so many earlier sweeps are known, in the order in which they were stored."""
+    """Some of the earlier sweeps, in the order in which they were stored."""
     share = chooser.choice((1.0, 1.0, 0.6))
     known = [one for one in range(number) if chooser.random() < share]
     if chooser.random() < _SHUFFLED:
@@ -211,9 +213,11 @@ def _some(chooser: random.Random, number: int) -> tuple[int, ...]:
 
 @dataclass
 class Resolved:
-    """What a history with an apply came to. harm: what each marker has broken, where it has. accepted: how many have
-    aborted a commit of which nothing was left, as the option says. undated: how many have completed a commit with
-    records that were never added, which no date tells apart.
+    """The result of a history with an apply.
+
+    harm: the damage of each harmful marker. accepted: the number of markers that aborted a commit without remaining
+    records, as the option allows. undated: the number of markers that completed a commit together with records that
+    were never added and that no date distinguishes.
     """
 
     written: int = 0
@@ -224,7 +228,7 @@ class Resolved:
     results: list[str] = field(default_factory=list)
 
     def add(self, other: Resolved) -> None:
-        """Counts another history in."""
+        """Adds the result of another history."""
         self.written += other.written
         self.refused += other.refused
         self.accepted += other.accepted
@@ -233,16 +237,17 @@ class Resolved:
 
 
 def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> Resolved:  # noqa: B008
-    """One history at random with two sweeps and an apply with every option in it, and what each marker has broken.
+    """One random history with two sweeps and an apply with every option, and the damage of each marker.
 
-    More happens between its steps, between the answers of each, and after it. The same seed gives the same history.
+    More events happen between its steps, between the answers of each step, and after it. The same seed gives the same
+    history.
     """
     chooser = random.Random(seed)
     world, path = _underway(scenario, chooser)
     chance, fault_chance = chooser.choice((0.0, 0.02, 0.1)), chooser.choice((0.0, 0.1, 0.3))
 
     def between(world: World, step: str) -> None:
-        # A cluster that is left alone for a while is one of which more can be proven.
+        # In a cluster that has healed for a while, more can be proven.
         if chooser.random() < _CALM:
             settle(world, HEALING)
         else:

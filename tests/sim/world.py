@@ -1,10 +1,10 @@
-"""One moment of a simulated cluster: brokers, replicated logs, coordinators' caches, producers. State alone.
+"""One moment of a simulated cluster: brokers, replicated logs, coordinators' caches, producers. State only.
 
-Values are immutable tuples (`records.py`) in a few dictionaries, so that a world is copied by copying these, and two
-worlds are the same when their `key` is. How a world changes stands in the tables of `coordinator.py`, `partition.py`,
-`controller.py` and `producer.py`. What was decided, which a real cluster would not know of a whole transaction, is kept
-beside it as `decided`: the ground truth. A transaction is decided once a Prepare* or Complete* record of it is
-acknowledged, and so cannot be lost; a Prepare* that was appended, and not acknowledged, decides nothing yet.
+Values are immutable tuples (`records.py`) in a few dictionaries. So copying these dictionaries copies a world, and two
+worlds are equal if their `key` is. The tables of `coordinator.py`, `partition.py`, `controller.py` and `producer.py`
+change a world. `decided` is ground truth that a real cluster does not have for a whole transaction. A transaction is
+decided once its Prepare* or Complete* record is acknowledged, and so cannot be lost; a Prepare* that was appended, but
+not acknowledged, decides nothing yet.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from tests.sim.records import (
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
-# The kind of fault that data is which a client never added to its transaction.
+# A kind of fault: clients send data to partitions that they never added to the transaction.
 NEVER_ADDED = "data never added"
-# The kind of fault that `transaction.version` is lowered and raised under clients that go on.
+# A kind of fault: `transaction.version` is raised or lowered while clients continue.
 CHANGES_VERSION = "transactions version changes"
 _coordinator_partition = lru_cache(coordinator_partition)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What does not change in a world.
+    """The constants of a world.
 
-    topics: replicas by partition, the first is the preferred leader. coordinators: the same, for
-    `__transaction_state`. verify: `transaction.partition.verification.enable`. skips_leaderless: markers to a
-    partition without a leader are dropped as if the topic were deleted (Kafka 4.3 on). reloads: as Kafka 3.5 does,
-    a coordinator loads its log again at every change of that partition's in-sync set, and a set that shrinks raises
-    the leader epoch. versions: the transactions versions that clients use, the first one first where they change.
-    hidden: transactional ids that the scanning principal may not describe. last_epoch: the epoch at which a
-    producer id is used up (32766 in Kafka). watched: partitions on which the scanner has an incident open, so that
-    it reads them with proof whatever a coordinator holds there.
+    topics: replicas by partition; the first one is the preferred leader. coordinators: the same for
+    `__transaction_state`. verify: `transaction.partition.verification.enable`. skips_leaderless: markers to a partition
+    without a leader are dropped as if the topic were deleted (since Kafka 4.3). reloads: as in Kafka 3.5, a coordinator
+    loads its log again at every change of that partition's in-sync set, and a shrinking set raises the leader epoch.
+    versions: the transactions versions of clients; if they change, clients begin with the first. hidden: transactional
+    ids that the scanning principal may not describe. last_epoch: the epoch at which a producer id is used up (32766 in
+    Kafka). watched: partitions with an open incident, which the scanner reads with proof even if a coordinator claims
+    them.
     """
 
     name: str
@@ -122,19 +122,19 @@ class World:
             (replicas[0], k): Coordinator(0, False) for k, replicas in enumerate(scenario.coordinators)
         }
         self.held: dict[tuple[int, str], Held] = {}
-        # A marker that was appended and whose acknowledgement is awaited: leader, leader epoch and offset.
+        # Markers that were appended and not acknowledged yet: leader, leader epoch and offset.
         self.acks: dict[tuple[int, str, Key], tuple[int, int, int]] = {}
         spoken = scenario.versions[0] if CHANGES_VERSION in scenario.faults else None
         self.producers = dict.fromkeys(scenario.producers, Producer(version=spoken))
         self.in_flight: tuple[Produce, ...] = ()
         self.next_producer_id = 7
         self.decided: dict[Txn, bool] = {}
-        # Where data may come that was never added: the commits of a transaction that were written, and when.
+        # Only if clients may send data that was never added: the written commits of a transaction, with their times.
         self.commits: dict[Txn, Commit] = {}
         self.now_ms = 0
 
     def copy(self) -> World:
-        """A world that can go its own way."""
+        """An independent copy of the world."""
         other = object.__new__(World)
         for name in World.__slots__:
             value = getattr(self, name)
@@ -143,7 +143,7 @@ class World:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for two worlds exactly when they are the same, ground truth included."""
+        """A key that two worlds share exactly if they are equal, including the ground truth."""
         return (
             self.image,
             *self.brokers.values(),
@@ -163,7 +163,7 @@ class World:
             self.now_ms,
         )
 
-    # --- who is who ---
+    # --- roles ---
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The `__transaction_state` partition of an id."""
@@ -174,20 +174,20 @@ class World:
         return self.brokers[broker_id].run == "up"
 
     def leadership(self, image: Image, key: Key) -> Leadership:
-        """A partition in an image."""
+        """The leadership of a partition in an image."""
         return image.leaderships[self.index[key]]
 
     def leads(self, broker_id: int, key: Key) -> Leadership | None:
-        """The leadership under which this broker believes that it leads the partition, or None."""
+        """The leadership under which this broker believes that it leads the partition, if it does."""
         believed = self.leadership(self.brokers[broker_id].replicas, key)
         return believed if believed.leader == broker_id else None
 
     # --- the log of a replica ---
 
     def append(self, broker_id: int, key: Key, record: Record) -> int | None:
-        """Appends as the leader, for acks=all; the offset, or None where the broker refuses.
+        """Appends as the leader, for acks=all. Returns the offset, or None if the broker refuses.
 
-        Refused where it does not lead, or has too few in-sync replicas (`Partition.appendRecordsToLeader`).
+        A broker refuses if it does not lead, or has too few in-sync replicas (`Partition.appendRecordsToLeader`).
         """
         believed = self.writable(broker_id, key)
         if believed is None:
@@ -198,17 +198,19 @@ class World:
         return len(log)
 
     def let_in_by(self, broker_id: int, key: Key) -> LetIn:
-        """The replicas that this broker, as the leader, has let in and not heard of yet."""
+        """The replicas that this broker has let in as the leader, but not yet received in metadata."""
         return self.let_in.get((key, broker_id), LetIn())
 
     def writable(self, broker_id: int, key: Key) -> Leadership | None:
-        """The leadership under which this broker would append for acks=all, or None (`effectiveMinIsr`)."""
+        """The leadership under which this broker would append for acks=all, if it would (`effectiveMinIsr`)."""
         believed = self.leads(broker_id, key)
         wanted = min(self.scenario.min_isr, len(self.places[key]))
         return believed if believed is not None and len(believed.isr) >= wanted else None
 
     def advance(self, broker_id: int, key: Key) -> None:
-        """Raises the leader's high watermark to what every in-sync replica has (`Partition.maybeIncrementLeaderHW`)."""
+        """Raises the leader's high watermark to the end of the records on every in-sync replica
+        (`Partition.maybeIncrementLeaderHW`).
+        """
         self.high_watermarks[key, broker_id] = self._next_high_watermark(broker_id, key)
 
     def would_advance(self, broker_id: int, key: Key) -> bool:
@@ -230,15 +232,15 @@ class World:
         return max(self.high_watermarks[key, broker_id], everywhere)
 
     def _followed(self, key: Key, follower: int, believed: Leadership) -> Log:
-        """What a follower is known to have: nothing new while it follows another leader epoch."""
+        """The part of a follower's log that the leader knows; no new records while it follows another leader epoch."""
         theirs = self.leadership(self.brokers[follower].replicas, key)
         same = (theirs.leader, theirs.epoch) == (believed.leader, believed.epoch)
         log = self.logs[key, follower]
         return log if same else log[: self.high_watermarks[key, believed.leader]]
 
     def stands_open(self, key: Key, producer: Producer) -> Iterator[bool]:
-        """Whether a transaction of this producer id and epoch is open, by each broker that believes to lead the
-        partition (`ProducerStateManager.hasOngoingTransaction`).
+        """Whether a transaction of this producer id and epoch is open, according to each broker that believes that it
+        leads the partition (`ProducerStateManager.hasOngoingTransaction`).
         """
         for broker_id in self.places[key]:
             if self.up(broker_id) and self.leads(broker_id, key) is not None:
@@ -249,8 +251,8 @@ class World:
     # --- the ground truth ---
 
     def was_committed(self, key: Key, data: Data) -> bool | None:
-        """Whether a record was committed on this partition. None for one that was not, nor ever added, and is not dated
-        after the commit of its producer id and epoch that lost the partition: nobody can tell the two apart.
+        """Whether a record was committed on this partition. None if that cannot be distinguished: the record was
+        neither committed nor added, and has no later date than a commit of its producer id and epoch on this partition.
         """
         ours = self.commits.get(data.txn)
         if self.decided.get(data.txn, False) and (data.added or (ours is not None and key in ours.partitions)):

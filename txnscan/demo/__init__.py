@@ -1,6 +1,6 @@
-"""Real brokers on this machine, and real hanging transactions on them.
+"""Real brokers on this machine, with real hanging transactions.
 
-`jars` fetches Kafka, `brokers` runs it as child processes, `producer` speaks the transaction protocol without the
-checks of a real client, `plant` makes the scenarios, `traffic` keeps healthy transactions going beside them, and
-`kafka_tool` asks Kafka's own tool. Everything listens on 127.0.0.1 only.
+`jars` fetches Kafka, `brokers` runs it as child processes, `producer` implements the transaction protocol without the
+checks of a real client, `plant` creates the scenarios, `traffic` runs healthy transactions at the same time, and
+`kafka_tool` runs Kafka's own tool. All servers listen on 127.0.0.1 only.
 """

@@ -1,4 +1,4 @@
-"""Topics, and the one broker setting that scenarios need: the verification of transactions."""
+"""Create topics, and change the one broker setting that scenarios need: the verification of transactions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BROKER = 4
 _ALL_BROKERS = ""
 _SET = 0
 _DELETE = 1
-# Where DescribeConfigs says a value comes from, when it was set for all brokers at run time.
+# The config source of a value that was set for all brokers at run time, in DescribeConfigs.
 _DYNAMIC_DEFAULT = 3
 
 
 def create_topic(
     wire: Wire, topic: str, replicas: Sequence[Sequence[int]], configs: Mapping[str, str] = _NO_CONFIGS
 ) -> None:
-    """Makes a topic with the given replicas for each partition, the first of each its leader; awaits the leaders."""
+    """Creates a topic with these replicas for each partition, the leader first, and waits for the leaders."""
     topic_type = CreateTopicsRequest.CreatableTopic
     request = CreateTopicsRequest(
         topics=[
@@ -54,9 +54,9 @@ def create_topic(
 
 @contextmanager
 def unverified(wire: Wire) -> Iterator[None]:
-    """Within it, brokers take transactional data for partitions that were never added to the transaction (Produce v11
-    and lower), as they did before Kafka 3.6. Afterwards they verify again. Brokers that know no such setting are older
-    and verify nothing.
+    """In this context, brokers accept transactional data for partitions that were not added to the transaction (Produce
+    v11 and lower), as before Kafka 3.6. Afterwards they verify again. Brokers without this setting are older and verify
+    no transactions.
     """
     if all(_source(wire, broker.broker_id) is None for broker in wire.view([]).brokers):
         yield
@@ -82,7 +82,7 @@ def _alter(wire: Wire, operation: int, value: str | None) -> None:
 
 
 def _await_dynamic(wire: Wire, wanted: bool) -> None:
-    # A broker answers this from the settings that it applies, under the lock that it changes them with.
+    # A broker reads this answer from the settings that it applies, under the lock of their changes.
     for broker in wire.view([]).brokers:
         wait_until(
             lambda asked=broker.broker_id: (_source(wire, asked) == _DYNAMIC_DEFAULT) == wanted,  # type: ignore[misc]
@@ -91,7 +91,7 @@ def _await_dynamic(wire: Wire, wanted: bool) -> None:
 
 
 def _source(wire: Wire, broker_id: int) -> int | None:
-    """Where the broker has its value of the setting from, or None when it does not know the setting."""
+    """The source of the broker's value of the setting. None if the broker does not know the setting."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=[VERIFICATION]
     )

@@ -1,4 +1,4 @@
-"""A small Kafka cluster in KRaft mode: real brokers as child processes of this one, on 127.0.0.1 only."""
+"""A small Kafka cluster in KRaft mode: real brokers as child processes, on 127.0.0.1 only."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ _KILL_S_MAX = 10.0
 
 
 class KafkaCluster:
-    """Brokers 1 to n, each a controller too. Use it as a context manager.
+    """Brokers 1 to n, each also a controller. Use it as a context manager.
 
-    directory: holds everything, logs included; what is in it is used again by the next start.
-    properties, broker_properties: Kafka's own settings for all brokers, and by broker id; they win over the demo's.
+    directory: contains all files, logs included; the next start uses them again.
+    properties, broker_properties: Kafka's own settings for all brokers, and by broker id; they override the demo's
+        settings.
     listeners: further listeners, security protocol by name, such as {"SASL_SSL": "SASL_SSL"}; their other settings
         (listener.name.sasl_ssl...) are given as properties.
-    base_port: the first of a row of ports; otherwise free ones are chosen.
-    version: Kafka's; 3.5 (transactions v1, nothing is verified), 4.3 and 4.4 are tried.
-    jvm_options: of the brokers' JVMs, in the place of the class data archive.
-    add_scram: credentials as Kafka's storage tool takes them, "SCRAM-SHA-512=[name=...,password=...]".
+    base_port: the first of consecutive ports; by default, free ports are chosen.
+    version: of Kafka; 3.5 (transactions v1, no verification), 4.3 and 4.4 are tested.
+    jvm_options: for the brokers' JVMs, instead of the class data archive.
+    add_scram: credentials in the syntax of Kafka's storage tool, "SCRAM-SHA-512=[name=...,password=...]".
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class KafkaCluster:
     # --- the cluster as a whole
 
     def start(self) -> None:
-        """Starts all brokers and waits until each knows all. Raises DemoError, and then nothing is left running."""
+        """Starts all brokers, and waits until each knows all others. If it raises DemoError, no broker is left
+        running.
+        """
         if self._processes:
             raise DemoError("the brokers are running already")
         try:
             self._java, self._jars = java(), kafka_jars(self.version, say=self._say)
-            # Clients that know a cluster's addresses find it again after a restart.
+            # Keep the addresses, so that clients find the cluster again after a restart.
             self._nodes = self._nodes or self._lay_out()
             self._prepare()
             for broker_id in self.broker_ids:
@@ -92,8 +95,8 @@ class KafkaCluster:
             raise
 
     def stop(self) -> None:
-        """Ends every broker at once. Nothing is lost that matters: the next start recovers its logs."""
-        # Not SIGTERM: brokers that all shut down in good order wait for controllers that are gone.
+        """Kills all brokers at once. The next start recovers their logs."""
+        # Not SIGTERM: in a shutdown of all brokers, the last ones would wait for controllers that have ended.
         processes = list(self._processes.values())
         for process in processes:
             process.kill()
@@ -111,20 +114,20 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers' addresses for clients without any security."""
+        """The brokers' addresses for clients without security."""
         return self.bootstrap_servers_of(CLIENT_LISTENER)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """The brokers' addresses at one listener."""
+        """The brokers' addresses at this listener."""
         return ",".join(broker.address for broker in self.brokers_of(listener))
 
     @property
     def brokers(self) -> tuple[Broker, ...]:
-        """The brokers at the listener without security, running or not."""
+        """The brokers at the listener without security, whether they run or not."""
         return self.brokers_of(CLIENT_LISTENER)
 
     def brokers_of(self, listener: str) -> tuple[Broker, ...]:
-        """The brokers at one listener, running or not."""
+        """The brokers at this listener, whether they run or not."""
         return tuple(Broker(node.broker_id, HOST, node.ports[listener]) for node in self._nodes.values())
 
     @property
@@ -145,39 +148,39 @@ class KafkaCluster:
         return self._nodes[broker_id].data
 
     def log_of(self, broker_id: int) -> Path:
-        """The file with what a broker said, over all its starts."""
+        """The file with a broker's output, from all its starts."""
         return self._nodes[broker_id].log
 
     # --- one broker
 
     def is_running(self, broker_id: int) -> bool:
-        """Whether the broker's process exists, paused or not."""
+        """Whether the broker's process exists, even if it is paused."""
         process = self._processes.get(broker_id)
         return process is not None and process.exit_status is None
 
     def start_broker(self, broker_id: int) -> None:
-        """Starts a broker that was stopped, and waits until the others know it again."""
+        """Starts a stopped broker, and waits until the other brokers know it again."""
         if self.is_running(broker_id):
             raise DemoError(f"broker {broker_id} is running already")
         self._launch(broker_id)
         self.wait_for_brokers(self.running)
 
     def stop_broker(self, broker_id: int) -> None:
-        """SIGTERM: the broker hands over its partitions and ends."""
+        """Sends SIGTERM: the broker moves its leaderships to other brokers and ends."""
         self._running(broker_id).terminate()
         self._await_end(broker_id, _STOP_S_MAX)
 
     def kill_broker(self, broker_id: int) -> None:
-        """SIGKILL. The others notice when the broker's session times out; see `wait_for_brokers`."""
+        """Sends SIGKILL. The other brokers notice it when the broker's session times out; see `wait_for_brokers`."""
         self._running(broker_id).kill()
         self._await_end(broker_id, _KILL_S_MAX)
 
     def pause_broker(self, broker_id: int) -> None:
-        """SIGSTOP: the broker keeps its connections and answers nothing."""
+        """Sends SIGSTOP: the broker keeps its connections, but answers no requests."""
         self._running(broker_id).pause()
 
     def resume_broker(self, broker_id: int) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self._running(broker_id).resume()
 
     @property
@@ -188,7 +191,7 @@ class KafkaCluster:
     # --- conditions
 
     def wait_for_brokers(self, broker_ids: Sequence[int], timeout_s: float = _START_S_MAX) -> None:
-        """Until each of these brokers knows these brokers, and no others."""
+        """Waits until each of these brokers knows exactly these brokers."""
         names = ", ".join(map(str, broker_ids))
         with self.wire() as wire:
             for broker_id in broker_ids:
@@ -199,7 +202,7 @@ class KafkaCluster:
                 )
 
     def wait_for_leader(self, topic: str, partition: int, leader: int, timeout_s: float = 60.0) -> None:
-        """Until every running broker believes that this broker (-1: none) leads the partition."""
+        """Waits until every running broker has this broker as the partition's leader (-1: no leader)."""
         with self.wire() as wire:
             for broker_id in self.running:
                 wait_until(
@@ -213,7 +216,7 @@ class KafkaCluster:
     def _lay_out(self) -> dict[int, Node]:
         names = (CLIENT_LISTENER, "CONTROLLER", *self._listeners)
         count = len(self.broker_ids)
-        # In a row, the brokers' own ports come first: base, base + 1, base + 2.
+        # With `base_port`, the client ports come first: base, base + 1, base + 2.
         ports = choose_ports(count * len(names), self._base_port)
         return {
             broker_id: Node(

@@ -1,4 +1,4 @@
-"""The one exception of the demo whose message is for users."""
+"""The demo's only exception with a message for users."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from txnscan.errors import TxnscanError
 
 
 class DemoError(TxnscanError):
-    """The demo cannot go on. The message is one sentence or two that say why and what to do."""
+    """The demo cannot continue. The message gives the reason and the remedy, in one or two sentences."""

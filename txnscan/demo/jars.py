@@ -1,4 +1,4 @@
-"""Kafka's jars, and the Java that runs them."""
+"""The jars of Kafka, and the Java that runs them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from txnscan.demo.errors import DemoError
 from txnscan.engine.spark.java import Jar, JarSet, JavaError, find_java, jar_directory
 
 KAFKA_VERSION = "4.3.1"
-# Transactions v1, and before KIP-890: its brokers take transactional data without asking the coordinator.
+# Transactions v1, before KIP-890: its brokers accept transactional data without asking the coordinator.
 OLD_KAFKA_VERSION = "3.5.2"
-# Its answers are recorded (`tests/golden`). Its `kafka-tools` is not published, and the tools of 4.3.1 work with it.
+# Its answers are recorded (`tests/golden`). Its `kafka-tools` is not published; the tools of 4.3.1 work with it.
 NEXT_KAFKA_VERSION = "4.4.0"
 _TOOLS_VERSIONS = {NEXT_KAFKA_VERSION: KAFKA_VERSION}
 _FIRST_MAJOR_WITH_V2 = 4
@@ -22,10 +22,10 @@ _LOG4J_VERSION = "2.25.4"
 def kafka_jars(
     version: str = KAFKA_VERSION, *, ivy_cache: Path | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """A directory with the jars of a Kafka broker and its tools, fetched when it is not in the cache yet.
+    """A directory with the jars of a Kafka broker and its tools. Downloads them if they are not in the cache.
 
-    ivy_cache: an Ivy cache to read and fill, instead of one that is thrown away.
-    say: called with a sentence before a fetch, which takes about a minute. Raises DemoError.
+    ivy_cache: an Ivy cache to read and fill, instead of a temporary one.
+    say: called with a sentence before a download, which takes about a minute. Raises DemoError.
     """
     try:
         return jar_directory(kafka_set(version), ivy_cache=ivy_cache, say=say)
@@ -34,12 +34,12 @@ def kafka_jars(
 
 
 def has_transactions_v2(version: str) -> bool:
-    """Whether brokers of this version run transactions v2 when they are new."""
+    """Whether new clusters of this version use transactions v2."""
     return _major(version) >= _FIRST_MAJOR_WITH_V2
 
 
 def java() -> Path:
-    """A `java` that Kafka runs on. Raises DemoError."""
+    """A `java` that can run Kafka. Raises DemoError."""
     try:
         return find_java()
     except JavaError as error:
@@ -48,9 +48,9 @@ def java() -> Path:
 
 def kafka_set(version: str) -> JarSet:
     """The jars of a Kafka broker and its tools."""
-    # kafka-tools alone: what it depends on is Kafka Connect and a web server, which the transactions command does not
-    # need. The log4j binding is for slf4j 1.7, which Kafka uses; PySpark's is for 2.0. Before 4.0 Kafka calls log4j 1
-    # besides, and leaves it to its installation to bring that: here log4j 2 takes its place (log4j-1.2-api).
+    # kafka-tools without its dependencies: these are Kafka Connect and a web server, which the transactions command
+    # does not need. The log4j binding is for slf4j 1.7, which Kafka uses; PySpark's is for 2.0. Kafka before 4.0 also
+    # calls log4j 1, which an installation of Kafka provides; here log4j 2 replaces it (log4j-1.2-api).
     jars = [
         Jar("org.apache.kafka", "kafka_2.13", version),
         Jar("org.apache.kafka", "kafka-tools", _TOOLS_VERSIONS.get(version, version), alone=True),

@@ -13,13 +13,13 @@ from txnscan.demo.jars import java
 from txnscan.demo.node import java_command
 
 _COMMAND = "org.apache.kafka.tools.TransactionsCommand"
-# It retries a partition without a leader for a minute before it gives up.
+# If a partition has no leader, the tool retries for a minute before it gives up.
 _RUN_S_MAX = 180
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What the tool printed. `rows` holds its table, each row a value by column name, as text."""
+    """The tool's output. `rows` is its table; each row has the values as text, by column name."""
 
     exit_status: int
     output: str
@@ -29,7 +29,7 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ToolHanging:
-    """A transaction that the tool calls hanging."""
+    """A transaction that the tool reports as hanging."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class ToolHanging:
 
 
 def kafka_transactions(cluster: KafkaCluster, *arguments: str) -> ToolAnswer:
-    """Runs `kafka-transactions.sh --bootstrap-server ... arguments`. Its exit status is part of the answer."""
+    """Runs `kafka-transactions.sh --bootstrap-server ... arguments`. Its exit status is part of the result."""
     with tempfile.TemporaryDirectory(prefix="txnscan-kafka-tool-") as scratch:
         command = java_command(
             java(),
@@ -61,7 +61,7 @@ def kafka_transactions(cluster: KafkaCluster, *arguments: str) -> ToolAnswer:
 
 
 def find_hanging(cluster: KafkaCluster, broker_id: int, *arguments: str) -> tuple[ToolHanging, ...]:
-    """What `find-hanging --broker-id` reports. Raises DemoError when the tool fails."""
+    """The report of `find-hanging --broker-id`. Raises DemoError if the tool fails."""
     answer = kafka_transactions(cluster, "find-hanging", "--broker-id", str(broker_id), *arguments)
     if answer.exit_status != 0:
         raise DemoError(f"Kafka's transactions command failed: {(answer.errors or answer.output).strip()}")
@@ -81,6 +81,6 @@ def find_hanging(cluster: KafkaCluster, broker_id: int, *arguments: str) -> tupl
 
 
 def _table(output: str) -> tuple[dict[str, str], ...]:
-    """The tool's table: a line of column names, then a line for each row, in columns separated by white space."""
+    """The tool's table: a line with the column names, then one line per row, with columns separated by white space."""
     lines = [line.split() for line in output.splitlines() if line.strip()]
     return tuple(dict(zip(lines[0], line, strict=False)) for line in lines[1:]) if lines else ()

@@ -1,4 +1,4 @@
-"""One broker's files: its settings, its formatted storage, its log, and why it did not start."""
+"""The files of one broker: its settings, its formatted storage, its log, and the reason of a failed start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txnscan.engine.spark.archive import Archive
 
 CLIENT_LISTENER = "PLAINTEXT"
 _CONTROLLER_LISTENER = "CONTROLLER"
-# Quick to start, small, and out of each other's way on two cores.
+# Fast to start, small, and with little interference between brokers on two cores.
 _JVM_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -43,7 +43,7 @@ _PROBLEM = re.compile(r"^(?:\[[^\]]*\] (?:ERROR|FATAL) |.*?\b(?:[a-z]+\.)+[A-Z]\
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where one broker lives. `ports` are by listener name, the controller's included."""
+    """The directory and ports of one broker. `ports`: by listener name, including the controller's."""
 
     broker_id: int
     directory: Path
@@ -55,7 +55,7 @@ class Node:
 
     @property
     def data(self) -> Path:
-        """Where its partitions are, each in a directory of its own."""
+        """The parent directory of its partitions' directories."""
         return self.directory / "data"
 
     @property
@@ -78,9 +78,7 @@ def java_command(
     to: str = "SYSTEM_OUT",
     options: Sequence[str] = (),
 ) -> list[str]:
-    """A command line that runs a class of Kafka's and logs to SYSTEM_OUT or SYSTEM_ERR. options: further ones of its
-    JVM.
-    """
+    """A command line that runs a class of Kafka and logs to SYSTEM_OUT or SYSTEM_ERR. options: further JVM options."""
     config = scratch / f"log4j2-{log_level.lower()}-{to.lower()}.xml"
     if not config.exists():
         config.write_text(_LOG4J.format(level=log_level, target=to))
@@ -89,19 +87,19 @@ def java_command(
 
 
 def kafka_archive(java: Path, jars: Path) -> Archive:
-    """The class data archive of brokers with these jars. Kafka's tools run without one, as they do anywhere."""
+    """The class data archive of brokers with these jars. Kafka's tools run without an archive, as everywhere."""
     return Archive(jars.name, java, tuple(sorted(jars.glob("*.jar"))))
 
 
 def server_properties(
     node: Node, nodes: Sequence[Node], listeners: Mapping[str, str], overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings of one broker in combined mode. `overrides` win.
+    """The settings of one broker in combined mode. `overrides` take precedence.
 
-    Kafka's defaults but for what makes a small cluster start quickly: few threads, few partitions of the internal
-    topics, no wait for further members of a group, and a broker that ended may come back after 4 s and not 9 (it is
-    refused as a duplicate until its session has timed out, even after a shutdown in good order). Nothing about
-    transactions differs but the size of their log.
+    These are Kafka's defaults, except for settings that make a small cluster start quickly: few threads, few partitions
+    of the internal topics, no wait for further members of a group, and a broker that ended may return after 4 s instead
+    of 9 s (until its session times out, it is refused as a duplicate, even after a clean shutdown). For transactions,
+    only the number of partitions and replicas of their log differs.
     """
     replicas = min(3, len(nodes))
     in_sync = min(2, replicas)
@@ -138,18 +136,17 @@ def server_properties(
 
 
 def write_settings(node: Node, properties: Mapping[str, str]) -> None:
-    """Writes the settings file, for this user's eyes only."""
+    """Writes the settings file, readable only by this user."""
     node.directory.mkdir(parents=True, exist_ok=True)
-    # Passwords of extra listeners may be among them.
+    # The settings may contain passwords of extra listeners.
     node.settings_file.touch(mode=0o600)
     node.settings_file.write_text(javaproperties.dumps(dict(properties), timestamp=False), "latin-1")
 
 
 def format_storage(java: Path, jars: Path, nodes: Sequence[Node], add_scram: Sequence[str]) -> None:
-    """Formats the storage of all nodes as one new cluster: once with Kafka's tool, then copied.
+    """Formats the storage of all nodes as one new cluster: once with Kafka's tool, then by copying.
 
-    The tool's start takes longer than all else in it. A copy differs in its node id and, since Kafka 3.7, its
-    directory's id.
+    Most of the tool's run is its start. A copy differs in its node id and, since Kafka 3.7, in the id of its directory.
     """
     first, *others = nodes
     arguments = ["format", "--cluster-id", _new_id(), "--config", str(first.settings_file)]
@@ -172,17 +169,17 @@ def format_storage(java: Path, jars: Path, nodes: Sequence[Node], add_scram: Seq
 
 
 def _new_id() -> str:
-    """A random id as Kafka writes them. The leading dash that its command line would take for an option is avoided."""
+    """A random id in Kafka's format. It does not begin with a dash, which a command line would take for an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")).startswith("-"):
         pass
     return text
 
 
 def likely_reason(log: Path, from_byte: int = 0) -> str:
-    """What a broker's log says went wrong, in the log's own words, or that it says nothing."""
+    """The error in a broker's log, in the words of the log; or a clause that the log has no error."""
     text = log.read_bytes()[from_byte:].decode("utf-8", "replace") if log.exists() else ""
     if "Address already in use" in text:
         return "a port that it needs was taken meanwhile"
     problems = [match["what"].strip() for line in text.splitlines() if (match := _PROBLEM.match(line))]
-    # The last exception is the most precise: causes are printed after what they caused.
+    # The last exception is the most precise: causes follow the exceptions that they caused.
     return problems[-1] if problems else "its log does not say why"

@@ -1,10 +1,10 @@
-"""The parent of one broker process: a script of the standard library, run by `process.py`, imported by nobody.
+"""The parent of one broker process: a script of the standard library, run by `process.py`, never imported.
 
 It starts the command in its arguments and obeys single bytes on its standard input, a socket: T, K, S and C send
-SIGTERM, SIGKILL, SIGSTOP and SIGCONT. Once the command has stopped, S is answered with the same byte. When its own
-parent is gone, which the end of that input tells however the parent died, it kills the broker. A signal is only ever
-sent by the process that also reaps, so it cannot reach another process that has got the same id. Its exit status
-is the command's (128 + n after signal n).
+SIGTERM, SIGKILL, SIGSTOP and SIGCONT. After S, once the command has stopped, it answers with the same byte. When its
+own parent ends, in any way, that input ends, and this process kills the broker. Only the process that also reaps the
+command sends signals, so a signal cannot reach another process with the same id. Its exit status is that of the command
+(128 + n after signal n).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import sys
 
 _SIGNALS = {b"T": signal.SIGTERM, b"K": signal.SIGKILL, b"S": signal.SIGSTOP, b"C": signal.SIGCONT}
 _INPUT = 0
-# How often the parent's id is looked at, in case another process keeps the other end of the pipe open.
+# How often the parent's id is checked, because another process may keep the other end of the socket open.
 _LOOK_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
 def main(command: list[str]) -> int:
-    """Runs the command until it ends or the parent does."""
+    """Runs the command until it ends, or the parent ends."""
     wake, woken_by = os.pipe()
     os.set_blocking(woken_by, False)
     signal.set_wakeup_fd(woken_by)
@@ -49,7 +49,7 @@ def main(command: list[str]) -> int:
 
 
 def _die_with_guard() -> None:
-    """Runs in the child: on Linux, the kernel kills it should this guard itself be killed."""
+    """Runs in the child: on Linux, the kernel kills the child if this process is killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

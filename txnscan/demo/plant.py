@@ -1,8 +1,8 @@
-"""Scenarios: each function makes one on real brokers and tells its story.
+"""Scenarios: each function creates an open transaction on real brokers. Its docstring tells how.
 
-Where a scenario needs a forbidden write, the verification of transactions is switched off around it, at run time and on
-all brokers, and on again after it. `committed_but_hanging`, `live_with_old_timestamps` and `pending_marker` need none.
-A planted transaction is proven to be open before the function returns.
+If a scenario needs a forbidden write, it turns off the verification of transactions on all brokers at run time, and
+turns it on again afterwards. `committed_but_hanging`, `live_with_old_timestamps` and `pending_marker` need no forbidden
+write. Each function returns only after the transaction is proven to be open.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RECORDS = [b"record %d" % number for number in range(5)]
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """An open transaction that was made on purpose, and what it is."""
+    """An open transaction that was created on purpose, with a description."""
 
     what: str
     topic: str
@@ -62,7 +62,7 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class TornCommit:
-    """A committed transaction: `hanging` is open on its topic, and `whole_topic` (partition 0) shows the commit."""
+    """A committed transaction: `hanging` is open on its topic, while `whole_topic` (partition 0) has the commit."""
 
     hanging: Planted
     whole_topic: str
@@ -71,7 +71,9 @@ class TornCommit:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How many records a read_committed consumer gets of each topic of a TornCommit, and how many there are."""
+    """How many records of each topic of a TornCommit a consumer reads: read_committed from both, read_uncommitted from
+    the torn one.
+    """
 
     whole_committed: int
     torn_committed: int
@@ -81,11 +83,11 @@ class Read:
 def committed_but_hanging(cluster: KafkaCluster, prefix: str = "payments") -> TornCommit:
     """A commit that lost a partition, under default settings and without any forbidden request.
 
-    A transaction writes to two topics. The only replica of the second one is on the last broker, and that broker stops
-    before the transaction commits. On Kafka 4.3 the coordinator takes a partition without a leader for a deleted one:
-    it writes the COMMIT marker to the first topic alone and calls the commit complete. When the broker is back, the
-    second topic holds the transaction open for ever. The records are dated 40 minutes back, so that Kafka's own
-    find-hanging reports it with its default age limit. The broker is up again when this returns.
+    A transaction writes to two topics. The only replica of the second topic is on the last broker, and that broker
+    stops before the transaction commits. On Kafka 4.3 the coordinator treats a partition without a leader as deleted:
+    it writes the COMMIT marker only to the first topic, and completes the commit. When the broker is back, the
+    transaction stays open on the second topic forever. The records are dated 40 minutes back, so that Kafka's own
+    find-hanging reports it with its default age limit. When the function returns, the broker is up again.
     """
     (torn,) = torn_commits(cluster, prefix)
     return torn
@@ -110,7 +112,7 @@ def torn_commits(cluster: KafkaCluster, *prefixes: str) -> tuple[TornCommit, ...
 
 
 def _begun_on_both(wire: Wire, prefix: str, keeper: int, victim: int) -> tuple[Producer, TornCommit]:
-    """A transaction with records on a topic of each of these brokers, and what it will be once it is torn."""
+    """A transaction with records on one topic of each of these brokers, and its description once it is torn."""
     whole, torn = f"{prefix}-fine", f"{prefix}-solo"
     create_topic(wire, whole, [[keeper]])
     create_topic(wire, torn, [[victim]])
@@ -123,7 +125,7 @@ def _begun_on_both(wire: Wire, prefix: str, keeper: int, victim: int) -> tuple[P
 
 
 def read_both(wire: Wire, torn: TornCommit) -> Read:
-    """What consumers see of a torn commit: all of one topic, and nothing of the other."""
+    """The records that consumers read of a torn commit: all of one topic, and none of the other."""
     hanging = torn.hanging
     return Read(
         whole_committed=len(read_values(wire, torn.whole_topic, 0, committed=True)),
@@ -133,8 +135,8 @@ def read_both(wire: Wire, torn: TornCommit) -> Read:
 
 
 def orphan(wire: Wire, topic: str = "clicks", *, age_ms: int = 50 * _MINUTE_MS) -> Planted:
-    """Data of a producer that no coordinator knows: its batch arrived without its partition ever being added, on a
-    broker that did not check. Nobody will ever end it. The records are 50 minutes old.
+    """Data of a producer that no coordinator knows: its batch arrived on a broker that did not verify, and its
+    partition was never added. No coordinator will ever end it. The records are 50 minutes old.
     """
     create_topic(wire, topic, [_replicas(wire)])
     producer = Producer(wire, v2=False)
@@ -145,16 +147,16 @@ def orphan(wire: Wire, topic: str = "clicks", *, age_ms: int = 50 * _MINUTE_MS) 
 
 
 def orphan_from_the_future(wire: Wire, topic: str = "sensors") -> Planted:
-    """An orphan whose producer's clock was 50 minutes fast. A tool that ages by record timestamps will not report it
-    for over an hour.
+    """An orphan whose producer's clock was 50 minutes fast. A tool that computes ages from record timestamps will not
+    report it for over an hour.
     """
     planted = orphan(wire, topic, age_ms=-50 * _MINUTE_MS)
     return replace(planted, what="orphan, dated 50 minutes ahead")
 
 
 def stale_epoch(wire: Wire, topic: str = "shipments") -> Planted:
-    """A late write of a producer that was replaced: its transactional id was initialised again, at the next epoch,
-    and the coordinator knows nothing of the open data at the former one.
+    """A late write of a replaced producer: its transactional id was initialised again, at the next epoch, and the
+    coordinator does not know the open data at the previous epoch.
     """
     create_topic(wire, topic, [_replicas(wire)])
     producer = Producer(wire, f"{topic}-service", v2=False)
@@ -169,8 +171,8 @@ def stale_epoch(wire: Wire, topic: str = "shipments") -> Planted:
 
 
 def live_epoch(wire: Wire, topic: str = "invoices") -> Planted:
-    """A live producer that wrote to two partitions and added only one, partition 0, to its transaction. Partition 1
-    hangs while its owner is still there and can write at the same epoch.
+    """A live producer that wrote to two partitions, but added only partition 0 to its transaction. Partition 1 hangs
+    while its owner still exists and can write at the same epoch.
     """
     create_topic(wire, topic, [_replicas(wire), _replicas(wire)])
     producer = Producer(wire, f"{topic}-service", v2=False)
@@ -184,8 +186,8 @@ def live_epoch(wire: Wire, topic: str = "invoices") -> Planted:
 
 
 def live_with_old_timestamps(wire: Wire, topic: str = "backfill") -> Planted:
-    """A healthy transaction that only looks old: it replays records of hours ago. Its coordinator has the partition
-    and ends it after 15 minutes at the latest.
+    """A healthy transaction that only looks old: it replays records from hours ago. Its coordinator has the partition,
+    and ends the transaction after at most 15 minutes.
     """
     create_topic(wire, topic, [_replicas(wire)])
     producer = Producer(wire, f"{topic}-service")
@@ -195,10 +197,10 @@ def live_with_old_timestamps(wire: Wire, topic: str = "backfill") -> Planted:
 
 
 def pending_marker(cluster: KafkaCluster, topic: str = "ledger") -> Planted:
-    """A decided transaction whose marker cannot be written: the partition wants two replicas in sync, and the last
-    broker, which holds one of its two, stops before the commit. The coordinator stays in PrepareCommit (with
-    transactions v2 an epoch ahead of the partition) and writes the marker when that broker is back. The broker is down
-    when this returns.
+    """A decided transaction whose marker cannot be written: the partition needs two in-sync replicas, and the last
+    broker, which has one of its two replicas, stops before the commit. The coordinator stays in PrepareCommit (under
+    transactions v2 one epoch ahead of the partition) and writes the marker when that broker is back. When the function
+    returns, the broker is down.
     """
     keeper, victim = cluster.broker_ids[0], cluster.broker_ids[-1]
     with cluster.wire() as wire:
@@ -213,7 +215,7 @@ def pending_marker(cluster: KafkaCluster, topic: str = "ledger") -> Planted:
         return _await_open(wire, planted)
 
 
-# --- looking at what was planted
+# --- reading the planted transactions
 
 
 def open_transaction(wire: Wire, topic: str, partition: int, producer_id: int) -> OpenProducer | None:
@@ -233,7 +235,7 @@ def describe_owner(wire: Wire, transactional_id: str) -> DescribedTransaction:
 
 
 def coordinated_by(wire: Wire, broker_id: int, prefix: str) -> Producer:
-    """A new producer whose transactional id has this broker for its coordinator."""
+    """A new producer whose transactional id has this broker as its coordinator."""
     for number in count():
         producer = Producer(wire, f"{prefix}-service-{number}")
         if wait_until(producer.coordinator, "the transactional id had a coordinator") == broker_id:
@@ -270,7 +272,7 @@ def _await_state(wire: Wire, producer: Producer, state: str) -> None:
 
 
 def _replicas(wire: Wire) -> Sequence[int]:
-    """Up to three brokers that are up."""
+    """Up to three running brokers."""
     return [broker.broker_id for broker in wire.view([]).brokers][:3]
 
 

@@ -8,14 +8,14 @@ import socket
 from txnscan.demo.errors import DemoError
 
 HOST = "127.0.0.1"
-# Below the range from which Linux takes ports for outgoing connections: the brokers' own connections to each other
-# must not take a port that another broker is about to listen on.
+# Below the range that Linux uses for outgoing connections: a connection between brokers must not take a port that
+# another broker is about to listen on.
 _FREE = range(20_000, 32_000)
 _PORT_MAX = 65_535
 
 
 def choose_ports(count: int, base_port: int | None = None) -> list[int]:
-    """That many free ports: in a row from `base_port`, or anywhere. Raises DemoError where one is taken."""
+    """This many free ports: consecutive from `base_port`, or any. Raises DemoError if a port is taken."""
     if base_port is None:
         candidates = secrets.SystemRandom().sample(_FREE, len(_FREE))
         free = [port for port in candidates[: 20 * count] if _is_free(port)][:count]
@@ -36,7 +36,7 @@ def choose_ports(count: int, base_port: int | None = None) -> list[int]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as attempt:
-        # As Java does: connections that linger after a close do not count.
+        # As Java does: ignore connections that linger after a close.
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((HOST, port))
@@ -46,7 +46,7 @@ def _is_free(port: int) -> bool:
 
 
 def is_listening(port: int) -> bool:
-    """Whether something accepts connections at that port."""
+    """Whether a server accepts connections at that port."""
     with socket.socket() as attempt:
         attempt.settimeout(1.0)
         return attempt.connect_ex((HOST, port)) == 0

@@ -1,4 +1,4 @@
-"""A child process that never outlives this one, with its output in a file."""
+"""A child process that never outlives this process, with its output in a file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from txnscan.demo import parent
 
 
 class GuardedProcess:
-    """A command that runs under `parent.py`: in a session of its own, so that Ctrl-C does not reach it, and killed when
-    this process ends in whatever way.
+    """A command that runs under `parent.py`: in its own process session, so that Ctrl-C does not reach it, and killed
+    when this process ends in any way.
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
         self._orders, orders = socket.socketpair()
         with log.open("ab") as output, orders:
-            # -I and -S: the parent starts in 20 ms and reads nothing of the user's.
+            # -I and -S: the parent starts in 20 ms and reads no files of the user.
             self._parent = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(parent.__file__), *command],
                 stdin=orders.fileno(),
@@ -32,30 +32,30 @@ class GuardedProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs."""
+        """None while the command runs."""
         return self._parent.poll()
 
     def terminate(self) -> None:
-        """SIGTERM: it may shut down in good order."""
+        """Sends SIGTERM: the command may shut down cleanly."""
         self._order(b"T")
 
     def kill(self) -> None:
-        """SIGKILL: it ends at once."""
+        """Sends SIGKILL: the command ends at once."""
         self._order(b"K")
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections and answers nothing, from when this returns."""
+        """Sends SIGSTOP. When this returns, the command keeps its connections, but answers no requests."""
         self._order(b"S")
-        # No answer comes where it has ended.
+        # If the command has ended, no answer comes.
         with contextlib.suppress(OSError):
             self._orders.recv(1)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self._order(b"C")
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended within that time."""
+        """Whether the command has ended within that time."""
         try:
             self._parent.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -64,6 +64,6 @@ class GuardedProcess:
         return True
 
     def _order(self, order: bytes) -> None:
-        # One that has ended takes no orders.
+        # A command that has ended receives no orders.
         with contextlib.suppress(OSError):
             self._orders.sendall(order)

@@ -1,10 +1,10 @@
-"""A transactional producer at wire level, for doing what a real client would never do.
+"""A transactional producer at wire level, which can do what a real client never does.
 
-It checks nothing: it will write to partitions that were never added, go on with an epoch that was fenced, or abandon an
-open transaction. It only waits until errors that pass by themselves are over.
+It checks nothing: it writes to partitions that were never added, continues at a fenced epoch, or abandons an open
+transaction. It only retries until transient errors are over.
 
-Transactions v2 (Kafka 4.0): Produce v12 adds the partition to the transaction by itself and EndTxn v5 raises the
-epoch at every end. With v1, Produce is at most v11, partitions are added by `add_partitions`, and epochs stay.
+Transactions v2 (Kafka 4.0): Produce v12 adds the partition to the transaction, and EndTxn v5 raises the epoch at every
+end. With v1, Produce is at most v11, `add_partitions` adds partitions, and epochs stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRODUCE_V1 = 11
 PRODUCE_V2 = 12
 _END_V1 = 4
 _END_V2 = 5
-# From v4 on, AddPartitionsToTxn is for brokers among themselves.
+# From v4 on, only brokers send AddPartitionsToTxn to each other.
 _ADD_PARTITIONS = 3
 _FIND_COORDINATOR = 4
 _TRANSACTION_KEY = 1
@@ -56,7 +56,7 @@ _PASSING = {
 
 
 class ProducerError(DemoError):
-    """A broker refused a request for good; `error` is the protocol's name of the reason."""
+    """A broker refused a request with a permanent error; `error` is its name in the protocol."""
 
     def __init__(self, request: str, error: str) -> None:
         super().__init__(f"{request} was refused: {error}")
@@ -72,11 +72,11 @@ class Identity:
 
 
 class Producer:
-    """One producer. Its methods return when the broker has agreed, and raise ProducerError when it refused.
+    """One producer. Its methods return when the broker has accepted a request, and raise ProducerError if it refused.
 
-    identity: what it writes as, and None before `init_producer_id`; may be set to anything.
-    timeout_ms: of its transactions; the longest that the brokers allow when None. v2: whether to use transactions v2;
-    as the brokers do when None; may be set between transactions.
+    identity: the producer id and epoch that it writes with; None before `init_producer_id`; may be set to any value.
+    timeout_ms: of its transactions; None means the longest that the brokers allow. v2: whether to use transactions v2;
+    None means as the brokers do; may be set between transactions.
     """
 
     def __init__(
@@ -97,8 +97,10 @@ class Producer:
         self._sequences: dict[tuple[str, int], int] = {}
 
     def init_producer_id(self) -> Identity:
-        """A producer id: with a transactional id the coordinator's, which fences an earlier epoch; else a new one."""
-        # A new request each time: one that was sent keeps the version of the broker that it was sent to.
+        """Gets a producer id: with a transactional id from its coordinator, which fences earlier epochs; otherwise a
+        new one.
+        """
+        # Build a new request for each try: a sent request keeps the version of the broker that it was sent to.
         identity = self._until_agreed("InitProducerId", self._init)
         self._become(identity)
         return identity
@@ -138,7 +140,7 @@ class Producer:
                 _agreed("AddPartitionsToTxn", answer.partition_error_code)
 
     def write(self, topic: str, partition: int, values: Sequence[bytes], *, timestamp_ms: int | None = None) -> int:
-        """Writes as a real client does: what the broker does not add to the transaction by itself is added first."""
+        """Writes as a real client does: under v1, adds the partition to the transaction first."""
         if not self.v2:
             self.add_partitions([(topic, partition)])
         return self.produce(topic, partition, values, timestamp_ms=timestamp_ms)
@@ -152,9 +154,9 @@ class Producer:
         timestamp_ms: int | None = None,
         version: int | None = None,
     ) -> int:
-        """Writes one transactional batch and gives its first offset.
+        """Writes one transactional batch, and returns its first offset.
 
-        timestamp_ms: every record's CreateTime, and now when None. version: the highest of Produce to use.
+        timestamp_ms: the CreateTime of every record; None means now. version: the highest version of Produce to use.
         """
         written_at_ms = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
         sequence = self._sequences.get((topic, partition), 0)
@@ -183,7 +185,7 @@ class Producer:
     def _produce(self, topic: str, partition: int, batch: bytes, highest: int) -> int:
         data = ProduceRequest.TopicProduceData
         request = ProduceRequest(
-            # Never None: brokers authorise transactional data by it, and accept any.
+            # Never None: brokers authorise transactional data by this id, and accept any id.
             transactional_id=self.transactional_id or "none",
             acks=_ALL_IN_SYNC,
             timeout_ms=_PRODUCE_TIMEOUT_MS,
@@ -196,7 +198,7 @@ class Producer:
         return int(answer.base_offset)
 
     def end(self, *, commit: bool) -> None:
-        """Commits or aborts. With transactions v2 the producer goes on at the epoch that the broker hands out."""
+        """Commits or aborts. With transactions v2 the producer continues at the epoch in the broker's answer."""
         self._become(self._until_agreed("EndTxn", lambda: self._end(commit)))
 
     def _end(self, commit: bool) -> Identity:
@@ -209,12 +211,12 @@ class Producer:
         )
         answer = self._wire.send(self.coordinator(), request)
         _agreed("EndTxn", answer.error_code)
-        # Before v5 the answer names no producer: it stays the same.
+        # Before v5 the answer has no producer id: the identity stays.
         next_one = Identity(answer.producer_id, answer.producer_epoch) if self.v2 else self.known
         return next_one if next_one.producer_id >= 0 else self.known
 
     def coordinator(self) -> int:
-        """The broker that coordinates this transactional id. Makes `__transaction_state` where it is missing."""
+        """The broker that coordinates this transactional id. Creates `__transaction_state` if it does not exist."""
         key = str(self.transactional_id)
         partitions = self._wire.view([TRANSACTION_STATE_TOPIC]).partitions
         if not partitions:
@@ -230,7 +232,7 @@ class Producer:
 
     @property
     def known(self) -> Identity:
-        """The identity, which must be there by now."""
+        """The identity. Raises DemoError if there is none yet."""
         if self.identity is None:
             raise DemoError("this producer has no producer id yet: call init_producer_id first")
         return self.identity
@@ -241,7 +243,7 @@ class Producer:
 
 
 def _agreed(request: str, error_code: int) -> None:
-    """Raises RequestFailed for errors that pass, ProducerError for the others."""
+    """Raises RequestFailed for transient errors, and ProducerError for others."""
     if error_code == ErrorCode.NONE:
         return
     if error_code in _PASSING:

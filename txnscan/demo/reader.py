@@ -1,4 +1,4 @@
-"""Reading a partition as a consumer would, from its start to where the isolation level lets it."""
+"""Read a partition as a consumer does, from an offset to the end that the isolation level allows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
 
-# The last version that names topics instead of giving their ids.
+# The last version with topic names instead of topic ids.
 _FETCH = 12
 _BYTES_MAX = 8 * 1024 * 1024
 
 
 def read_values(wire: Wire, topic: str, partition: int, *, committed: bool, offset: int = 0) -> list[bytes]:
-    """The values that a read_committed consumer gets from an offset on, or else a read_uncommitted one."""
+    """The values from an offset on that a read_committed consumer gets, or, without `committed`, a read_uncommitted
+    consumer.
+    """
     values: list[bytes] = []
     leader = wire.partition(topic, partition).leader
     while True:
@@ -62,18 +64,18 @@ def _fetch(wire: Wire, leader: int, topic: str, partition: int, offset: int, com
 
 
 class _Aborted:
-    """Which batches of one Fetch answer belong to aborted transactions."""
+    """Decides which batches of one Fetch answer belong to aborted transactions."""
 
     def __init__(self, transactions: Any) -> None:
         self._starts = sorted((t.first_offset, t.producer_id) for t in transactions)
         self._open: set[int] = set()
 
     def admits(self, batch: Any) -> bool:
-        """Whether a consumer is given this batch. To be called in the order of offsets."""
+        """Whether a consumer gets this batch. Call it in offset order."""
         while self._starts and self._starts[0][0] <= batch.last_offset:
             self._open.add(self._starts.pop(0)[1])
         if batch.is_control_batch:
-            # A marker ends its producer's transaction, whichever kind it is.
+            # Any marker ends its producer's transaction.
             self._open.discard(batch.producer_id)
             return False
         return not (batch.is_transactional and batch.producer_id in self._open)

@@ -1,8 +1,8 @@
-"""Requests to brokers that come and go.
+"""Requests to brokers that stop and start again.
 
-The sweep's `Client` is made for one sweep: it never asks a broker again that it could not reach, and where a broker
-ended while a connection to it lay idle, kafka-python backs off for up to half a minute. The demo stops and starts
-brokers, so here each broker has a client of its own, and it gets a new one after a failure or a pause.
+The sweep's `Client` is for one sweep: it never retries an unreachable broker, and if a broker ended while a connection
+was idle, kafka-python backs off for up to half a minute. The demo stops and starts brokers. So here each broker has its
+own client, which is replaced after a failure or a pause.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import Broker, ClusterView, Partition
 
 _SETTINGS = ConnectionSettings(client_id="txnscan-demo", request_timeout_ms=10_000, connection_setup_timeout_ms=3_000)
-# A connection that lay idle for longer is not used again. A broker takes longer than this to end and come back.
+# A connection that was idle for longer is not reused. A broker needs more time than this to restart.
 _IDLE_S_MAX = 0.5
 # The brokers' default transaction.max.timeout.ms.
 TIMEOUT_MS_MAX = 900_000
 
 
 class Wire:
-    """`send(broker_id, request)` to the given brokers. For one thread at a time.
+    """`send(broker_id, request)` to these brokers. Use it from one thread at a time.
 
-    transactions_v2: whether the brokers run transactions v2, for producers that write through this.
+    transactions_v2: whether the brokers use transactions v2, for producers that write through this.
     transaction_timeout_ms: the longest that the brokers allow.
     Close it, or use it as a context manager.
     """
@@ -49,7 +49,7 @@ class Wire:
         self._used_at_s: dict[int, float] = {}
 
     def send(self, broker_id: int, request: Any) -> Any:
-        """The broker's answer. Raises RequestFailed; the next request may succeed all the same."""
+        """The broker's answer. Raises RequestFailed; the next request may still succeed."""
         if time.monotonic() - self._used_at_s.get(broker_id, 0.0) > _IDLE_S_MAX:
             self._forget(broker_id)
         if broker_id not in self._clients:
@@ -75,11 +75,11 @@ class Wire:
         raise failure
 
     def any_broker(self) -> int:
-        """A broker that is up; it passes on what is the controller's business. Raises RequestFailed."""
+        """A running broker; it forwards requests for the controller. Raises RequestFailed."""
         return self.view([]).brokers[0].broker_id
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """That partition with its leader; the leader is awaited. Raises DemoError."""
+        """That partition with its leader, after waiting for one. Raises DemoError."""
         return wait_until(lambda: self._led(topic, partition), f"{topic}-{partition} had a leader")
 
     def _led(self, topic: str, partition: int) -> Partition | None:

@@ -1,4 +1,4 @@
-"""The plan for what hangs, and its rehearsal."""
+"""The plan for the hanging transactions, and its rehearsal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txnscan.resolve.run import apply_to, plan_sweep
 _WATCHED_S_MAX = 180
 # Each of these sweeps is stored.
 _SWEEP_EVERY_S = 2.0
-# One of the outcomes is a commit, and others are unknown.
+# One outcome is a commit, and others are unknown.
 OPTIONS = ("--complete-commits", "--accept-unknown-outcome")
 
 
@@ -34,11 +34,11 @@ def plan_and_rehearse(
     console: Console,
     say: Callable[[str], None],
 ) -> Plan:
-    """Sweeps until all that hangs was watched for long enough, plans, and rehearses the plan. Sends nothing.
+    """Sweeps until all hanging transactions were watched for long enough, makes a plan, and rehearses it. Sends no
+    markers.
 
-    Without Spark, on the tables that Spark has written.
-
-    Something that hangs while its owner can still write is planted beside it, for the plan to refuse.
+    It runs without Spark, on the tables that Spark has written. It also plants a transaction that hangs while its owner
+    can still write, so that the plan refuses it.
     """
     tables = str(config.tables)
     say(

@@ -1,5 +1,6 @@
-"""`python -m txnscan.demo.setup`: what the demo and the tests need besides Python packages: jars, and archives that let
-brokers and Spark start sooner. All at once, because downloading mostly waits.
+"""`python -m txnscan.demo.setup`: prepare what the demo and the tests need in addition to Python packages: jars, and
+class data archives that let brokers and Spark start faster. All steps run in parallel, because most of the time is
+download.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from txnscan.tables.prepare import prepare_spark
 
 
 def main() -> None:
-    """Fetches the jars of Delta, of Kafka and of the Kafka versions that only tests run, unless they are in the cache,
-    and archives the classes that JVMs load of the first two.
+    """Fetches the jars of Delta, of Kafka and of the Kafka versions that only tests run, unless they are cached.
+    Archives the classes that the JVMs of the first two load.
     """
 
     def say(sentence: str) -> None:
         print(sentence, file=sys.stderr)  # noqa: T201
 
     try:
-        # First, so that a Java that is missing is reported before anything is downloaded.
+        # Check Java first, so that a missing Java is reported before any download.
         java()
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda prepare: prepare(say), (prepare_spark, prepare_kafka, fetch_for_tests)))
@@ -38,7 +39,7 @@ def main() -> None:
 
 
 def prepare_kafka(say: Callable[[str], None]) -> None:
-    """Fetches the jars of brokers, and archives what they load. Raises DemoError and JavaError."""
+    """Fetches the jars of brokers, and archives the classes that they load. Raises DemoError and JavaError."""
     archive = kafka_archive(java(), kafka_jars(say=say))
     if archive.file is None:
         say("Archiving the classes that brokers load (some seconds, 50 MB)")
@@ -52,7 +53,7 @@ def fetch_for_tests(say: Callable[[str], None]) -> None:
 
 
 def _train(options: Sequence[str]) -> bool:
-    """A broker that takes a transaction, from its start to its end in good order."""
+    """Runs a broker through one transaction, from its start to its clean shutdown."""
     with (
         tempfile.TemporaryDirectory(prefix="txnscan-") as directory,
         KafkaCluster(Path(directory), brokers=1, jvm_options=options) as cluster,

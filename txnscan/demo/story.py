@@ -1,4 +1,6 @@
-"""The demo: real brokers, real transactions, one sweep through Spark, and Kafka's own opinion beside it."""
+"""The demo: real brokers, real transactions, one sweep through Spark, and the report of Kafka's own tool for
+comparison.
+"""
 
 from __future__ import annotations
 
@@ -43,24 +45,24 @@ from txnscan.report.sweep import headline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The longest transaction that the brokers allow: long enough that a sweep still finds live ones alive, and short enough
-# that the demo can watch for longer.
+# The longest transaction that the brokers allow: long enough that live transactions are alive during a sweep, short
+# enough that the demo can watch for longer.
 _TIMEOUT_S_MIN, _TIMEOUT_S_MAX = 45, 240
-# The first sweep through Spark takes up to four times as long as Spark takes to start, on any machine. As much again is
-# for a machine that has become busier since.
+# The first sweep through Spark takes up to four times as long as Spark's start, on any machine. The factor is doubled,
+# because the machine may have become busier since.
 _STARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What was planted. `torn` is the committed transaction, and first among `planted`."""
+    """The planted transactions. `torn` is the committed transaction, and the first of `planted`."""
 
     torn: TornCommit
     planted: tuple[Planted, ...]
 
 
 def plant_all(cluster: KafkaCluster, wire: Wire, say: Callable[[str], None] = lambda _: None) -> Scene:
-    """Every scenario of the demo, on these brokers. Restarts the last broker on the way."""
+    """Plants every scenario of the demo on these brokers. Restarts the last broker."""
     say("Planting a transaction that commits while one of its partitions is offline (default settings)")
     torn = committed_but_hanging(cluster)
     say("Planting orphans, a stale epoch, a live epoch and a live transaction with old timestamps")
@@ -68,7 +70,7 @@ def plant_all(cluster: KafkaCluster, wire: Wire, say: Callable[[str], None] = la
 
 
 def plant_beside(wire: Wire, torn: TornCommit) -> Scene:
-    """Every scenario of the demo but the torn commit, which is there."""
+    """Plants every scenario of the demo except the torn commit, which exists."""
     planted = (
         torn.hanging,
         orphan(wire),
@@ -81,15 +83,16 @@ def plant_beside(wire: Wire, torn: TornCommit) -> Scene:
 
 
 def timeout_s(spark_start_s: float) -> int:
-    """The brokers' longest transaction, in seconds, on a machine on which Spark takes so long to start."""
+    """The brokers' longest transaction, in seconds, on a machine where Spark needs this long to start."""
     return min(_TIMEOUT_S_MAX, max(_TIMEOUT_S_MIN, round(_STARTS * spark_start_s)))
 
 
 def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console, progress: Any) -> None:
-    """Starts brokers, plants, sweeps, plans, notifies and resolves; ends all that it started, also when interrupted.
+    """Starts brokers, plants, sweeps, plans, notifies and resolves. Ends all processes that it started, also after
+    Ctrl-C.
 
-    hold: keep the brokers until Ctrl-C, and what hangs as it is. Raises DemoError, SparkUnavailable and what a sweep
-    raises.
+    hold: keep the brokers until Ctrl-C, and leave the transactions hanging. Raises DemoError, SparkUnavailable and the
+    errors of a sweep.
     """
     require_pyspark()
     from txnscan.demo.resolution import plan_and_rehearse
@@ -113,7 +116,7 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
                     _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
                     hanging = [p for p in scene.planted if p.topic != "backfill"]
                     plan = plan_and_rehearse(wire, config, hanging, console, say)
-                    # Held brokers are for trying what the demo did, and this would leave nothing to try it on.
+                    # With `hold`, the user tries the commands on the hanging transactions, so they must stay.
                     tell_and_resolve(wire, config, plan, scene.torn, console, say, resolve=not hold)
                 if hold:
                     _hold(cluster, console)
@@ -169,7 +172,9 @@ def _sweep_and_show(
 
 
 def _show(console: Console, wire: Wire, planted: Planted, shown: dict[str, Any], kafka: Sequence[ToolHanging]) -> None:
-    """One planted transaction: what it is, what the sweep says and it blocks, and what Kafka's tool says."""
+    """Shows one planted transaction: its description, the sweep's verdict, what it blocks, and the report of Kafka's
+    tool.
+    """
     console.print(Text(f"{planted.topic}-{planted.partition}: {planted.what}", style="bold"))
     said = Table.grid(padding=(0, 2))
     said.add_column(style="dim")
@@ -227,7 +232,7 @@ def _teller(console: Console) -> Callable[[str], None]:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: with everything cleaned up."""
+    """Makes SIGTERM end the demo as Ctrl-C does, with all cleanup."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

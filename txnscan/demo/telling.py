@@ -1,4 +1,4 @@
-"""The demo's end: a real `txnscan watch` beside the brokers, its notifications, the page, and the end of what hangs."""
+"""The end of the demo: a real `txnscan watch`, its notifications, the HTML report, and the resolution."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from txnscan.resolve.run import apply_to
 
 _LOOPBACK = "127.0.0.1"
 _TELL_S_MAX = 180
-# The metrics of /metrics that the story is about.
+# The metrics that the demo shows.
 _SHOWN = ("txnscan_candidates", "txnscan_open_incidents", "txnscan_blocked_records")
 
 
 @dataclass
 class Hook:
-    """A webhook that keeps the summary of each event, and counts the incidents that opened and closed."""
+    """A webhook that stores the summary of each event, and counts the incidents that opened and closed."""
 
     url: str
     summaries: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ def listening() -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing."""
+            """Logs no requests."""
 
     server = ThreadingHTTPServer((_LOOPBACK, 0), Posted)
     hook = Hook(f"http://{_LOOPBACK}:{server.server_port}/hook")
@@ -77,7 +77,7 @@ def listening() -> Iterator[Hook]:
 
 @contextmanager
 def watching(config: ScanConfig, hook: Hook) -> Iterator[tuple[list[str], str]]:
-    """`txnscan watch` of these brokers; its arguments, and where its metrics are."""
+    """Runs `txnscan watch` for these brokers. Yields its arguments and the URL of its metrics."""
     (port,) = choose_ports(1, None)
     listen = f"{_LOOPBACK}:{port}"
     arguments = [
@@ -104,9 +104,9 @@ def tell_and_resolve(
     *,
     resolve: bool,
 ) -> None:
-    """Shows what hangs in the metrics, in a webhook and on a page; and with `resolve` applies the plan, until the
-    webhook is notified that each of its incidents is over. What needs an extra that is not installed is left out, with
-    a line.
+    """Shows the hanging transactions in the metrics, in a webhook and on a page. With `resolve`, applies the plan, and
+    waits until the webhook receives the end of each incident. If an extra is not installed, it skips this part and
+    prints a line.
     """
     if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
         console.print(Text("Metrics and notifications are left out: pip install '.[watch]' brings what they need."))

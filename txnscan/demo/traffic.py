@@ -1,4 +1,4 @@
-"""Healthy transactions, so that a sweep has something to leave alone."""
+"""Healthy transactions, which a sweep must not report."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import RequestFailed
 
 _TIMEOUT_MS = 60_000
-# One transaction in so many is aborted.
+# One transaction in this many is aborted.
 _ABORT_EVERY = 4
 _PARTITIONS_EACH = 2
-# How long each transaction stays open between its writes, and how long its producer rests before the next one: some are
-# always open, and most of the machine is left to others.
+# How long each transaction stays open between its writes, and how long its producer waits before the next one: some
+# transactions are always open, and most of the machine stays free.
 _OPEN_S, _PAUSE_S = 0.05, 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficCount:
-    """How many transactions ended, and what went wrong, one sentence for each failure."""
+    """How many transactions ended, and a sentence for each failure."""
 
     committed: int
     aborted: int
@@ -32,8 +32,8 @@ class TrafficCount:
 
 
 class HealthyTraffic:
-    """Producers in threads of their own that run short transactions over several partitions, until the end of the
-    `with` block. Most commit, some abort; each ends what it began before it stops.
+    """Producers in their own threads that run short transactions over several partitions until the end of the `with`
+    block. Most commit, some abort. Each producer ends its transaction before it stops.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HealthyTraffic:
 
     @property
     def count(self) -> TrafficCount:
-        """What happened so far."""
+        """The counts so far."""
         with self._lock:
             return TrafficCount(self._committed, self._aborted, tuple(self._errors))
 
@@ -82,7 +82,7 @@ class HealthyTraffic:
                 except (DemoError, RequestFailed) as error:
                     with self._lock:
                         self._errors.append(str(error))
-                    # A new one aborts what this one left open.
+                    # A new producer aborts the open transaction of this one.
                     producer = None
                 turn += 1
 

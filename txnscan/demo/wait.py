@@ -1,4 +1,4 @@
-"""Waiting for conditions, never for durations."""
+"""Wait for conditions, never for durations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from txnscan.kafka.errors import RequestFailed
 T = TypeVar("T")
 
 _POLL_S = 0.05
-# The most that a call of the condition spends of the timeout. Shorter than a request to a broker that is down may
-# take: a wait of 60 s for such a broker lasts six minutes at most.
+# The most that a call of the condition spends of the timeout. A request to a broker that is down may take longer: a
+# wait of 60 s for such a broker lasts six minutes at most.
 _CALL_S_MAX = 5.0
 
 
@@ -26,14 +26,14 @@ def wait_until(
     monotonic_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Call `condition` every `every_s` seconds, and return its first truthy answer.
+    """Calls `condition` every `every_s` seconds, and returns its first truthy answer.
 
-    A RequestFailed counts as "not yet": brokers come and go here. Raises DemoError, which names `what`, when
-    `timeout_s` is spent.
+    A RequestFailed counts as "not yet", because brokers stop and start here. When `timeout_s` is spent, raises
+    DemoError with `what` in its message.
 
     The deadline counts ticks, not the clock: a pause spends at most twice `every_s`, and a call of the condition at
-    most five seconds. A machine that stood still does not end the wait, and the wait can last longer than `timeout_s`.
-    If every call takes t seconds and t > 5, it lasts up to t / 5 times as long.
+    most five seconds. So a suspended machine does not end the wait, and the wait can last longer than `timeout_s`. If
+    every call takes t seconds and t > 5, it lasts up to t / 5 times as long.
     """
     spent_s = 0.0
     while True:

@@ -1,4 +1,4 @@
-"""Read ahead as a read_committed reader does: to records, or to markers and aborted data alone.
+"""Read ahead as a read_committed reader does: to records, or only to markers and aborted data.
 
 `impact/delivered.py` decides whether it gets a record. If it does not, a second read counts the markers and the aborted
 records. Pure but for `send`.

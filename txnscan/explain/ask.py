@@ -1,9 +1,8 @@
 """Reads the facts that a symptom needs, and no more. No request changes the cluster.
 
-The order matters where something is open: the offsets, a sweep of these partitions, the offsets again. A transaction
-that the last stable offset has passed by then has ended, and is no cause. Offsets that a group's coordinator
-withholds are asked for again after the sweep too: applications with exactly-once get that answer all the time, for a
-moment.
+The order matters if a transaction is open: the offsets, a sweep of these partitions, the offsets again. A transaction
+that the last stable offset has passed by then has ended, and is no cause. Offsets that a group's coordinator withholds
+are asked for again after the sweep too: applications with exactly-once get that answer all the time, for a moment.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class _Swept:
         return tuple(sorted(found, key=lambda one: one.observation.start_offset))
 
     def failure(self, key: Key) -> Failure | None:
-        """The failure of this partition, or None."""
+        """The failure of this partition, if any."""
         errors = (one for scan in self.scans for one in scan.errors)
         return next((one.failure for one in errors if (one.topic, one.partition) == key), None)
 
@@ -134,7 +133,7 @@ def _key(judged: Judged) -> Key:
 
 
 def _sweep(asking: Asking, keys: Collection[Key]) -> _Swept:
-    """A sweep of these partitions: of one topic these alone, of several the whole topics."""
+    """A sweep of these partitions. If they are of several topics, it sweeps whole topics."""
     topics = sorted({topic for topic, _ in keys})
     if not topics:
         return _Swept()
@@ -214,8 +213,8 @@ def _pending(
     """The pending offsets of the group in a partition of `__consumer_offsets`, before and after a sweep of it; and the
     partitions whose offsets are withheld without a transaction that explains it.
 
-    withheld: the partitions whose offsets the coordinator withholds. It withholds those of a first commit only if the
-    request has their names. The transaction itself has these names.
+    withheld: the partitions whose offsets the coordinator withholds. The offsets of a first commit are withheld only if
+    the request has their names. The transaction itself has these names.
     """
     before = _offsets(asking, [log])[0].get(log)
     is_open = before is None or before.last_stable_offset < before.high_watermark
@@ -244,7 +243,9 @@ def _pending(
 
 
 def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
-    """Whether this partition had no open transaction all the while: it had none before, and its end did not move."""
+    """Whether this partition had no open transaction during that time: no transaction was open before, and its end did
+    not move.
+    """
     now = _offsets(asking, [log])[0].get(log)
     closed = where.high_watermark == where.last_stable_offset == where.lso_before
     return closed and now is not None and now.high_watermark == now.last_stable_offset == where.last_stable_offset
@@ -253,8 +254,8 @@ def _is_closed(asking: Asking, log: Key, where: PartitionFacts) -> bool:
 def _withheld(
     asking: Asking, log: Key, broker_id: int, group: str
 ) -> tuple[tuple[PendingOffsets, ...], Failure | None]:
-    """The pending offsets of the group, and why they are not known. Offsets that move on from one live transaction to
-    the next are asked for again.
+    """The pending offsets of the group; or, if they are not known, the reason. Offsets that move on from one live
+    transaction to the next are asked for again.
     """
     for _ in range(_TRIES):
         withheld, failure = _committed(asking, broker_id, group, None, require_stable=True)
@@ -304,7 +305,7 @@ def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> Parti
     send, start = asking.cluster.send, one.committed
     found = ahead(send, partition, start, lso)
     if found.failure is not None and found.failure.code == _OUT_OF_RANGE:
-        # The records there are deleted: the group goes on from the start of the log, or does not go on at all.
+        # The records there are deleted: the group continues from the start of the log, or not at all.
         try:
             start = max(start, offset_of(send, partition, Offset.LOG_START))
         except RequestFailed:

@@ -12,7 +12,7 @@ from txnscan.verdict.evidence import Judged
 
 
 class CauseCode(StrEnum):
-    """The causes. A contract, as the names of verdicts are."""
+    """The causes. Their names are stable, like the names of verdicts."""
 
     meaning: str
 
@@ -78,8 +78,8 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The answer of a rule. commands: the next ones, without the options that reach the cluster where they begin with
-    "txnscan".
+    """The answer of a rule. commands: the next ones. A command that begins with "txnscan" lacks the options that reach
+    the cluster.
     """
 
     sentence: str

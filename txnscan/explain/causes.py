@@ -1,8 +1,8 @@
 """The rules: the facts about a symptom to its cause. Pure.
 
-A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules stand
-in order below, and the first that finds something gives the cause. The most urgent causes come first:
-- `fenced` first, but only for an error that says so: the producer that logged it is out, whatever else is open;
+A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules are in
+order below, and the first rule with a subject gives the cause. The most urgent causes come first:
+- `fenced` first, but only for a fencing error: the producer that logged it is fenced, whatever else is open;
 - then a setting that an error names, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
@@ -41,7 +41,7 @@ RULES: tuple[Rule, ...] = (
     Rule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
     Rule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
     Rule(CauseCode.OWNED, finding.owned, telling.owned),
-    # Absence counts only from here on, where all was seen.
+    # Absence counts only from here on: all was observed.
     Rule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
     Rule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
     Rule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),

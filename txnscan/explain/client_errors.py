@@ -158,5 +158,5 @@ CLIENT_ERRORS = (
 
 
 def recognised(text: str) -> ClientError | None:
-    """The known error in this text, or None. Pure."""
+    """The known error in this text, if any. Pure."""
     return next((one for one in CLIENT_ERRORS if any(re.search(pattern, text) for pattern in one.texts)), None)

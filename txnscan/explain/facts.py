@@ -1,6 +1,6 @@
 """The facts behind a cause: groups, partitions and ids as brokers showed them. Plain values.
 
-Fields are None if they are not known, and a failure is None if the read succeeded.
+A field is None if it is not known. A failure is None if the read succeeded.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PartitionFacts:
 
     @property
     def still_open(self) -> tuple[Judged, ...]:
-        """The open transactions, except those that the last stable offset has passed since."""
+        """The open transactions, without transactions that the last stable offset has passed since."""
         lso = self.last_stable_offset
         moved = lso is not None and lso != self.lso_before
         return tuple(

@@ -1,4 +1,4 @@
-"""The search of each rule in the facts, in their order. It gives None if the rule does not apply. Pure."""
+"""The search of each rule in the facts, in their order. Without a match, a search returns None. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLEANER_WAITS_AFTER = 4
 
 
 def fenced(f: Facts) -> Subject | None:
-    """An error that says so; unless the id that was asked about is at the very epoch that logged it."""
+    """A fencing error, unless the id is still at the epoch that logged it."""
     if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.FENCED:
         return None
     one, epoch = f.transaction, f.symptom.producer_epoch
@@ -42,8 +42,9 @@ def pending(f: Facts) -> Subject | None:
 
 
 def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
-    """The first transaction like this that is in the way. In the way of a group is the holder of the last stable offset
-    at which it waits; of an id, the transactions of its producer; else all. The partition that blocks most comes first.
+    """The first transaction like this that can cause the symptom: for a group, the holder of the last stable offset at
+    which it waits; for an id, the transactions of its producer; otherwise all. The partition that blocks most comes
+    first.
     """
     for one in sorted(f.partitions, key=lambda p: -(p.blocked_records or 0)):
         for judged in _in_the_way(f, one):
@@ -104,8 +105,8 @@ def owned(f: Facts) -> Subject | None:
 
 
 def _most_lag(f: Facts, found: Subject | None) -> Subject | None:
-    """A healthy transaction explains no group that has more lag elsewhere, with records to read: where producers are at
-    work, a group that reads everything at once waits for one most of the time.
+    """The subject, unless the group has more lag elsewhere, with records to read. If producers are active, a group that
+    reads everything at once waits for a healthy transaction most of the time, so that explains no lag.
     """
     elsewhere = real_lag(f)
     if found is None or found.partition is None or elsewhere is None or elsewhere.partition is None:
@@ -130,7 +131,7 @@ def not_observed(f: Facts) -> Subject | None:
 
 
 def not_read_committed(f: Facts) -> Subject | None:
-    """A committed offset behind the last stable offset: no read_committed reader gets there."""
+    """A committed offset above the last stable offset: no read_committed reader gets there."""
     for one in f.partitions:
         lso = one.last_stable_offset
         if one.holder is not None and one.committed is not None and lso is not None and one.committed > lso:
@@ -159,5 +160,5 @@ def nothing_to_read(f: Facts, aborted: bool) -> Subject | None:
 
 
 def is_(judged: Judged, verdict: Verdict, reason: Reason | None = None) -> bool:
-    """Whether it has this verdict, and this reason where one is given."""
+    """Whether it has this verdict, and this reason if one is given."""
     return judged.judgement.verdict is verdict and reason in (None, judged.judgement.reason)

@@ -1,7 +1,7 @@
-"""The symptom: a group that does not get on, a topic, a transactional id, a producer id, an error in a log. Pure.
+"""The symptom: a group that makes no progress, a topic, a transactional id, a producer id, an error in a log. Pure.
 
 A line of a log often names more than its error: Java's clients begin it with their transactional id or group, and many
-errors name producer id and epoch. An id in the line counts as if it was given.
+errors name producer id and epoch. An id in the line counts like an id in an option.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A symptom. kind: the field that it is about. error: recognised in the text from a log, or None.
-    producer_epoch: of the producer that logged the error, where its text has it.
+    """A symptom. kind: the field that it is about. error: recognised in the text from a log, if any. producer_epoch: of
+    the producer that logged the error, if its text has it.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ def symptom(
     producer_id: int | None = None,
     error: str | None = None,
 ) -> Symptom:
-    """The symptom in these options. Raises ConfigError where they are not one symptom."""
+    """The symptom in these options. Raises ConfigError if they are not one symptom."""
     given = [name for name, one in (("group", group), ("topic", topic)) if one is not None]
     ids = [
         name for name, one in (("transactional-id", transactional_id), ("producer-id", producer_id)) if one is not None

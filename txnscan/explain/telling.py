@@ -411,7 +411,7 @@ def _ends_by(start_ms: int | None, timeout_ms: int | None) -> int | None:
 
 
 def _clock(at_ms: int, now_ms: int) -> str:
-    """A time of the day, rounded up to the minute; with its date where that is not today's."""
+    """A time of the day, rounded up to the minute; with its date if that is not today."""
     at = datetime.fromtimestamp(-(-at_ms // _MINUTE_MS) * _MINUTE_MS / 1_000, UTC)
     same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
     return f"{at:%H:%M} UTC" if same_day else f"{at:%Y-%m-%d %H:%M} UTC"

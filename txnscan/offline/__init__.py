@@ -1,5 +1,6 @@
-"""A broker's disk without brokers: log segments, producer snapshots, checkpoints and `__transaction_state`.
+"""Read the files of brokers without running brokers: log segments, producer snapshots, checkpoints,
+`__transaction_state`.
 
-Bytes in, rows out; `disk.py` alone lists and maps files, and `running.py` looks at them again. A damaged file ends what
-is said of its partition, and never the run.
+Bytes in, rows out. Only `disk.py` lists and maps files, and `running.py` checks them again. A damaged file limits the
+statements about its own partition, and never stops the run.
 """

@@ -1,8 +1,8 @@
-"""`__cluster_metadata`: which topics and replicas a KRaft cluster has, as a controller wrote it down. Pure.
+"""`__cluster_metadata`: the topics and replicas of a KRaft cluster, as its controller wrote them. Pure.
 
 Only these records are decoded: TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord and
-RegisterBrokerRecord (`metadata/src/main/resources/common/metadata`), each behind a frame version, a key and a version.
-All are flexible. Fields that later versions add stand behind the ones that are read, or in tags.
+RegisterBrokerRecord (`metadata/src/main/resources/common/metadata`). Each begins with a frame version, a key and a
+version. All are flexible: later versions add fields only after the fields that are read here, or in tags.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Where a partition is. leader: -1 for none."""
+    """The replicas of a partition. leader: -1 if it has no leader."""
 
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
@@ -31,9 +31,11 @@ class Assigned:
 
 @dataclass(slots=True)
 class Metadata:
-    """The cluster as the log has it. ids: of topics, by name. registered_at: the offset at which each broker last
-    registered, as it does each time it starts. ended_ms: when the last record was written, by the controller's clock; a
-    controller writes one every half second, if only to say that nothing happened.
+    """The cluster according to the log.
+
+    ids: topic ids by name. registered_at: the offset of each broker's last registration; a broker registers each time
+    it starts. ended_ms: the time of the last record, by the controller's clock; a controller writes a record every half
+    second, even if it is a no-op.
     """
 
     next_offset: int = 0
@@ -43,18 +45,18 @@ class Metadata:
     registered_at: dict[int, int] = field(default_factory=dict)
 
     def assigned(self, key: Key) -> tuple[str, Assigned] | None:
-        """Topic id and replicas of a partition, None where there is no such partition."""
+        """The topic id and replicas of a partition, if it exists."""
         topic_id = self.ids.get(key[0], "")
         found = self.partitions.get((topic_id, key[1]))
         return None if found is None else (topic_id, found)
 
     def count(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of partitions of a topic."""
         ours = self.ids.get(topic)
         return sum(1 for topic_id, _ in self.partitions if topic_id == ours)
 
     def take(self, offset: int, value: bytes) -> None:
-        """A record. Raises RequestFailed where its bytes make no sense."""
+        """Applies a record. Raises RequestFailed if its bytes are invalid."""
         record = Cursor(value)
         if record.uvarint() != _FRAME_VERSION:
             return

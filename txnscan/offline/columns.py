@@ -1,9 +1,8 @@
-"""The same walk as `walk.fold`, for many batches at a time, with numpy: the headers become columns, and transactions
-runs in them.
+"""The same walk as `walk.fold`, for many batches at a time, with numpy: header fields become columns.
 
-Only the position of the next batch is found batch by batch. The headers of a chunk are then one array, and the batches
-are put in the order of their producer ids: each marker ends a run of one producer. What is out of the ordinary, be it
-odd or damaged, is left to `walk`, which has the only say on it; a test holds the two against each other.
+Only the position of the next batch is found batch by batch. Then the headers of a chunk are one array, and its batches
+are sorted by producer id. A marker ends a run of batches of one producer. Every unusual batch, odd or damaged, goes to
+`walk`, which alone judges it. A test compares the two modules.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ from txnscan.offline.walk import (
     release,
 )
 
-# Batches that are looked at together: some megabytes of memory, whatever the size of the file.
+# Batches in a chunk: a few megabytes of memory, for files of any size.
 _CHUNK = 1 << 15
-# Where more than one in so many batches is out of the ordinary, the chunk is walked one by one.
+# If more than one batch in this many is unusual, the whole chunk is walked batch by batch.
 _ORDINARY = 32
 _LENGTH = struct.Struct(">i")
-# How much of each batch is copied: its header, and what follows up to a size that is copied quickly.
+# This much of each batch is copied: its header, and the bytes after it up to a size that is fast to copy.
 _TAKEN_BYTES = 64
 _BATCH = np.dtype(
     [
@@ -70,8 +69,10 @@ _OFFSETS_SANE = 2**62
 def fold(
     data: Data, state: LogState, base_offset: int, *, until: Callable[[], tuple[int, Callable[[], None]] | None]
 ) -> Damage | None:
-    """As `walk.fold`, without checksums. until: gives an offset, and what is to be done before the batch there counts;
-    None once nothing is left to do.
+    """Like `walk.fold`, without checksums.
+
+    until: returns an offset, and a function to call before the batch at that offset counts; None if no such offset
+    remains.
     """
     end, at = len(data), 0
     while True:
@@ -87,8 +88,8 @@ def fold(
 
 
 def _positions(data: Data, at: int, end: int) -> tuple[list[int], int]:
-    """Where the next batches begin, and where the last of them ends; fewer than a chunk only before what `end_of`
-    explains.
+    """The positions of the next batches, and the end of the last one. A list shorter than a chunk ends after
+    RELEASE_BYTES, or at a position that `end_of` explains.
     """
     found: list[int] = []
     far = at + RELEASE_BYTES
@@ -110,7 +111,7 @@ def _chunk(
 ) -> Damage | None:
     where = np.array(positions, np.int64)
     sizes = np.diff(where, append=reached)
-    # The last batches may be shorter than what is copied, and the file end before it would.
+    # The last batches may be shorter than the copied length, which would then reach beyond the file.
     whole = int(np.searchsorted(where, len(data) - _TAKEN_BYTES, "right"))
     view = np.ndarray((max(len(data) - _TAKEN_BYTES + 1, 0),), f"V{_TAKEN_BYTES}", data, strides=(1,))
     rows = view[where[:whole]].view(_BATCH)
@@ -147,7 +148,9 @@ def _one(data: Data, at: int, size: int, state: LogState, base_offset: int, unti
 
 
 def _columns(data: Data, rows: Any, where: Any, sizes: Any, base_offset: int) -> dict[str, Any]:
-    """The headers as columns of this machine's numbers, and which of them are out of the ordinary by themselves."""
+    """The header fields as columns of native numbers, with the column `odd` for batches that are unusual by
+    themselves.
+    """
     columns = {
         name: rows[name].astype(np.int64 if name != "magic" else np.int8)
         for name in ("base_offset", "magic", "attributes", "delta", "greatest_ms", "producer_id", "epoch", "sequence")
@@ -167,7 +170,7 @@ def _columns(data: Data, rows: Any, where: Any, sizes: Any, base_offset: int) ->
         | (transactional & (pid < 0))
     )
     marker = transactional & control & ~odd
-    # Of ordinary markers all is known from here; the others are few.
+    # For usual markers, the columns have all data; other control batches are few.
     odd |= control & ~(marker & (sizes == MARKER_SIZE) & (columns["count"] > 0) & ((attributes & COMPRESSED) == 0))
     marks = np.flatnonzero(marker & ~odd)
     columns["commits"] = np.zeros(len(where), bool)
@@ -205,7 +208,7 @@ def _run(
     base_offset: int,
     until: Any,
 ) -> Damage | None:
-    """Takes the batches from `first` up to `stop`, each ordinary by itself."""
+    """Takes the batches from `first` up to `stop`; each is usual by itself."""
     base, last = columns["base_offset"][first:stop], columns["last_offset"][first:stop]
     behind = np.empty(len(base), np.int64)
     behind[0], behind[1:] = state.next_offset, last[:-1] + 1
@@ -224,7 +227,7 @@ def _run(
 
 
 def _take(columns: dict[str, Any], sizes: Any, state: LogState) -> None:
-    """What `LogState` does batch by batch, for batches that are all in order."""
+    """Does for many batches in order what `LogState` does batch by batch."""
     base, last, count = columns["base_offset"], columns["last_offset"], columns["count"]
     figures = state.figures
     if state.next_offset == NONE:
@@ -252,7 +255,7 @@ def _producers(columns: dict[str, Any], sizes: Any, theirs: Any, state: LogState
     new_pid[0], new_pid[1:] = True, pid[1:] != pid[:-1]
     starts = np.flatnonzero(new_pid)
     ends = np.append(starts[1:], n)
-    # A run is what one producer wrote up to its marker; its last one may have none yet.
+    # A run is a producer's batches up to and including its marker. The last run of a producer may have no marker yet.
     new_run = new_pid.copy()
     new_run[1:] |= control[:-1]
     runs = np.flatnonzero(new_run)
@@ -276,7 +279,7 @@ def _producers(columns: dict[str, Any], sizes: Any, theirs: Any, state: LogState
 
     run_of_pid = np.searchsorted(runs, starts)
     pids = pid[starts].tolist()
-    # What is open from before belongs to the first run of its producer.
+    # An open transaction from before the chunk belongs to the first run of its producer.
     carried = np.array([pid in state.begun for pid in pids], bool)
     is_carried = np.zeros(len(runs), bool)
     is_carried[run_of_pid] = carried
@@ -296,7 +299,7 @@ def _producers(columns: dict[str, Any], sizes: Any, theirs: Any, state: LogState
     last_data = np.maximum.reduceat(np.where(is_data, np.arange(n), -1), starts)
     last_mark = np.maximum.reduceat(np.where(control, np.arange(n), -1), starts)
     last = ends - 1
-    # No change of epoch within the chunk, so that the sequence from before it may stand.
+    # If the epoch does not change within the chunk, the sequence from before it stays valid.
     steady = changes[last] == changes[starts]
     seen = last_data >= 0
     valid = seen & (changes[np.maximum(last_data, 0)] == changes[last])
@@ -334,7 +337,7 @@ def _producers(columns: dict[str, Any], sizes: Any, theirs: Any, state: LogState
             one.coordinator_epoch = coordinator_epoch
         begun = state.begun.get(producer_id)
         if begun is not None and (first_run != of_run or is_ended):
-            # The transaction from before ended in its first run.
+            # The transaction from before the chunk ended in the producer's first run.
             _end(begun, figures, ms, batches, run_ends, first_run)
             del state.begun[producer_id]
             one.start_offset = NONE
@@ -375,10 +378,10 @@ def _count_odd(
     pids: list[int],
     state: LogState,
 ) -> None:
-    """What contradicts what came before, as `LogState` counts it."""
+    """Counts batches that contradict the batches before them, as `LogState` does."""
     before = np.empty(len(pid), np.int64)
     before[1:] = epoch[:-1]
-    # Nothing comes before what a producer wrote first, however little its epoch is.
+    # The first batch of a producer has no predecessor, so its epoch cannot be too low.
     before[starts] = [state.producers[p].producer_epoch if p in state.producers else -_FAR for p in pids]
     earlier = int((epoch < before).sum())
     odd = state.figures.odd

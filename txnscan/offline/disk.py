@@ -1,9 +1,10 @@
-"""The edge: which files of a broker's disk the given paths hold, and their bytes. Nothing is ever written.
+"""I/O: find the files of brokers below the given paths, and read their bytes. No file is ever written.
 
-A path is a file, the directory of a partition, a log directory with such directories in it, or a directory with log
-directories in it. Files that are on their way out are listed and not read. A file is read as large as it was when it
-was opened, if it is a regular file and no larger than such a file can be. A directory that cannot be listed, and a file
-that cannot be read, are errors in the result. Before files are read, their sizes and times are noted for `running.py`.
+A path is a file, the directory of a partition, a log directory with such directories, or a directory with log
+directories. Files that are about to be deleted or replaced are listed but not read. A file is read up to its size when
+it was opened, if it is a regular file and not larger than such a file can be. Directories that cannot be listed and
+files that cannot be read become errors in the result. Before files are read, their sizes and times are recorded for
+`running.py`.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from txnscan.offline.found import METADATA_TOPIC, FileError, Found, LogDirectory
 from txnscan.offline.running import is_directory, look_at_locks, names_of, stamp
 
 _DEPTH_MAX = 4
-# More than a broker has in one directory.
+# More entries than a broker has in one directory.
 _ENTRIES_MAX = 500_000
 _SUFFIXES = (".log", ".snapshot", ".txnindex", ".checkpoint")
 
 
 class PathError(TxnscanError):
-    """A path that nothing can be read from. `str()` is one sentence."""
+    """The path has no readable files. `str()` is one sentence."""
 
     exit_status = ExitStatus.USAGE
 
 
 def find(paths: Iterable[str]) -> Found:
-    """The files below these paths. Raises PathError for a path that is not there, or holds nothing of a broker's."""
+    """The files below these paths. Raises PathError for a path that does not exist, or has no files of a broker."""
     found = Found()
     by_directory: dict[str, ReplicaFiles] = {}
     for given in paths:
@@ -78,7 +79,7 @@ def find(paths: Iterable[str]) -> Found:
 
 
 def _note_metadata_log(path: Path, found: Found) -> None:
-    """Notes the metadata log even if it is not read: a running broker writes to it twice a second."""
+    """Records the state of the metadata log even if it is not read: a running broker writes to it twice a second."""
     if path.is_dir() and str(path) not in found.seen.names:
         try:
             _note(path, _entries(path), found)
@@ -87,7 +88,7 @@ def _note_metadata_log(path: Path, found: Found) -> None:
 
 
 def _note(path: Path, entries: Sequence[os.DirEntry[str]], found: Found) -> None:
-    """Notes the files of a directory before they are read. The first note counts."""
+    """Records the state of a directory's files before they are read. The first record counts."""
     names = found.seen.names.setdefault(str(path), names_of(entries)) or ()
     for entry in entries:
         if entry.name in names and not is_directory(entry):
@@ -95,7 +96,7 @@ def _note(path: Path, entries: Sequence[os.DirEntry[str]], found: Found) -> None
 
 
 def _entries(path: Path) -> list[os.DirEntry[str]]:
-    """The entries of a directory by name. Raises OSError."""
+    """The entries of a directory, sorted by name. Raises OSError."""
     with os.scandir(path) as entries:
         listed = list(islice(entries, _ENTRIES_MAX + 1))
     if len(listed) > _ENTRIES_MAX:
@@ -104,7 +105,9 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _below(path: Path, found: Found, parent: LogDirectory | None, depth: int, listed: set[tuple[int, int]]) -> None:
-    """As `_directory`, for one that was not named by itself: others are read all the same if it cannot be."""
+    """Like `_directory`, for a directory that the user did not name. If it cannot be listed, the others are
+    still read.
+    """
     try:
         _directory(path, found, parent, depth, listed)
     except OSError as error:
@@ -122,7 +125,7 @@ def _unlisted(path: Path, found: Found, parent: LogDirectory | None, error: OSEr
 
 
 def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int, listed: set[tuple[int, int]]) -> None:
-    """listed: the directories of directories that were seen, as device and inode. Links may lead back to them."""
+    """listed: the device and inode of each directory that was visited. Links may lead back to them."""
     state = path.stat()
     if (state.st_dev, state.st_ino) in listed:
         return
@@ -135,7 +138,7 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
     if any(entry.name.endswith(".log") and offset_of(entry.name) is not None for entry in entries) or (
         names & set(OF_PARTITION)
     ):
-        # What it belongs to may stand beside it, when it was named by itself.
+        # If the user named the partition's directory, its log directory is the parent.
         beside = parent or _log_directory(path.absolute().parent, found, quiet=True)
         replica = ReplicaFiles(str(path), partition_of(path.absolute().name), whole=True, log_directory=beside)
         for entry in entries:
@@ -147,14 +150,14 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
     listed.add((state.st_dev, state.st_ino))
     own = _log_directory(path, found) if names & {META, *CHECKPOINTS} else None
     for entry in entries:
-        # A broken link may be that of a partition.
+        # A broken link may be the link of a partition.
         is_link = entry.is_symlink() and partition_of(entry.name) is not None
         if depth and (is_link or is_directory(entry)):
             _below(Path(entry.path), found, own or parent, depth - 1, listed)
 
 
 def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirectory | None:
-    """What the files of a log directory say of it. quiet: it was not asked for, and may be none."""
+    """The data from a log directory's own files. quiet: the user did not name it, and it may be no log directory."""
     for one in found.log_directories:
         if one.path == str(path):
             return one
@@ -227,7 +230,7 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
 
 
 def _note_unread(entry: os.DirEntry[str], taken: bool, replica: ReplicaFiles, found: Found) -> None:
-    """Notes a file that is not read because of its name. A marker may be in it, unless it only sums up a log."""
+    """Records a file that is not read because of its name. It may contain a marker, unless it only summarises a log."""
     of_metadata = replica.key is None or replica.key[0] == METADATA_TOPIC
     if not taken and entry.name.endswith(_SUFFIXES):
         why = "brokers give no such file this name, and it is not read"
@@ -241,7 +244,7 @@ def _note_unread(entry: os.DirEntry[str], taken: bool, replica: ReplicaFiles, fo
 
 
 def _age(path: Path, found: Found) -> int:
-    """When a file was last written; `newest_ms` takes it in. Reading it shows why that is unknown."""
+    """When a file was last written, also added to `newest_ms`. -1 if unknown; then reading the file shows the error."""
     try:
         written_ms = path.stat().st_mtime_ns // 1_000_000
     except OSError:
@@ -251,13 +254,15 @@ def _age(path: Path, found: Found) -> int:
 
 
 def read(path: Path | str) -> bytes:
-    """A small file whole. Raises OSError, also where it is not small."""
+    """The content of a small file. Raises OSError, also if the file is too large."""
     return read_limited(path, bytes_max(Path(path).name))
 
 
 @contextmanager
 def mapped(path: str) -> Iterator[mmap.mmap | bytes]:
-    """A file as it was when it was opened. Raises OSError, also where it is larger than such a file can be."""
+    """The content of a file at the time it was opened. Raises OSError, also if the file is larger than such a file can
+    be.
+    """
     with os.fdopen(open_regular(path), "rb") as file:
         size, limit = os.fstat(file.fileno()).st_size, bytes_max(Path(path).name)
         if size > limit:

@@ -1,7 +1,7 @@
-"""The small files of a broker's disk, from their bytes. Pure.
+"""The small files of a broker's disk, decoded from their bytes. Pure.
 
-A file that makes no sense is refused whole, as brokers do: `BadFile` says why. Sources: `ProducerStateManager.
-readSnapshot`, `TransactionIndex`, `AbortedTxn`, `CheckpointFile`, `PartitionMetadataFile`.
+An invalid file is rejected as a whole, as brokers do; `BadFile` gives the reason. Sources:
+`ProducerStateManager.readSnapshot`, `TransactionIndex`, `AbortedTxn`, `CheckpointFile`, `PartitionMetadataFile`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECKPOINTS = (
 EPOCHS_FILE, METADATA_FILE = "leader-epoch-checkpoint", "partition.metadata"
 OF_PARTITION = (EPOCHS_FILE, METADATA_FILE)
 _SNAPSHOT_VERSION = 1
-# Version and checksum, which covers what follows it; then the count of entries.
+# Version and checksum (of all bytes after it); then the number of entries.
 _SNAPSHOT_HEAD, _COUNT, _CRC_FROM = struct.Struct(">hI"), struct.Struct(">i"), 6
 # Producer id, epoch, last sequence, last offset, offset delta, time, coordinator epoch, first offset.
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -34,27 +34,27 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _ABORTED = struct.Struct(">hqqqq")
 _EPOCH_MIN = -1
 _OFFSET = re.compile(r"\d{20}")
-# A snapshot of the metadata log: the offset behind its last record, and that record's epoch (`Snapshots`).
+# A snapshot of the metadata log: the offset after its last record, and the epoch of that record (`Snapshots`).
 _CHECKPOINT = re.compile(r"(?P<offset>\d{20})-\d{10}\.checkpoint")
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
-# How brokers name directories and files that are about to be deleted, or not in use yet (`LogFileUtils`, `LocalLog`).
+# Suffixes of directories and files that brokers are about to delete, or do not use yet (`LogFileUtils`, `LocalLog`).
 GOING = ("-delete", "-future", "-stray", ".deleted", ".cleaned", ".swap", ".checkpoint.part")
 _INT_MAX = 2**31 - 1
 # More partitions than a broker has.
 _ROWS_MAX = 200_000
-# A larger file cannot be what its name says. Kafka counts the bytes of a segment in an int (`FileRecords`).
+# A larger file cannot be what its name claims. Kafka counts the bytes of a segment in an int (`FileRecords`).
 SEGMENT_BYTES_MAX = _INT_MAX
 _PROPERTIES_BYTES_MAX, _EPOCHS_BYTES_MAX, _OFFSETS_BYTES_MAX = 1 << 16, 1 << 20, 1 << 23
 _TABLE_BYTES_MAX, _METADATA_BYTES_MAX = 1 << 26, 1 << 28
 
 
 class BadFile(ValueError):
-    """A file that cannot be what its name says; the message says why, in a clause."""
+    """The file cannot be what its name claims. The message gives the reason in a clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A row of a transaction index: where data of an aborted transaction stands."""
+    """A row of a transaction index: the offsets of the data of an aborted transaction."""
 
     producer_id: int
     first_offset: int
@@ -63,7 +63,7 @@ class Aborted:
 
 
 def bytes_max(name: str) -> int:
-    """The largest size of a file with this name that is read."""
+    """The largest file with this name that is read, in bytes."""
     if name in (META, METADATA_FILE):
         return _PROPERTIES_BYTES_MAX
     if name == EPOCHS_FILE:
@@ -76,7 +76,7 @@ def bytes_max(name: str) -> int:
 
 
 def offset_of(name: str) -> int | None:
-    """The offset that a file is named by, None where it is named by none."""
+    """The offset in a file name; None if the name has no offset."""
     if name.endswith(".checkpoint"):
         found = _CHECKPOINT.fullmatch(name)
         return int(found["offset"]) if found is not None else None
@@ -85,7 +85,7 @@ def offset_of(name: str) -> int | None:
 
 
 def partition_of(name: str) -> Key | None:
-    """Topic and partition that a directory is of, None where it is of none."""
+    """The topic and partition of a directory; None for any other name."""
     found = _PARTITION.fullmatch(name)
     if found is None or int(found["index"]) > _INT_MAX:
         return None
@@ -93,7 +93,7 @@ def partition_of(name: str) -> Key | None:
 
 
 def snapshot(data: bytes, crc32c: Callable[[bytes], int]) -> list[ProducerState]:
-    """The producers of a `.snapshot`. Raises BadFile."""
+    """The producers in a `.snapshot`. Raises BadFile."""
     if len(data) < _CRC_FROM + _COUNT.size:
         raise BadFile(f"it has {len(data)} bytes, which is too few for a snapshot")
     version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -143,7 +143,9 @@ def aborted(data: bytes) -> list[Aborted]:
 
 
 def checkpoint(data: bytes) -> dict[Key, int]:
-    """Offsets by partition (`OffsetCheckpointFile`). Of a partition that is in it twice the last. Raises BadFile."""
+    """Offsets by partition (`OffsetCheckpointFile`). If a partition occurs twice, the last row counts. Raises
+    BadFile.
+    """
     found = {}
     for topic, index, offset in _rows(data, 3):
         found[topic, _number(index)] = _number(offset)
@@ -176,7 +178,7 @@ def properties(data: bytes, separator: str = "=") -> Mapping[str, str]:
 
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
-    """The rows behind version and count; of an empty file none."""
+    """The rows after version and count. An empty file has no rows."""
     lines = _text(data).splitlines()
     if not lines:
         return []

@@ -1,4 +1,4 @@
-"""The nouns: which files there are, and what those of one replica say."""
+"""The data types: the files, and the content of one replica's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class FileError:
-    """A file that could not be read, or makes no sense, and why."""
+    """A file that could not be read, or is invalid, and why."""
 
     path: str
     error: str
@@ -21,8 +21,8 @@ class FileError:
 
 @dataclass(slots=True)
 class LogDirectory:
-    """A log directory (`log.dirs`) of a broker, as its own files say. clean: the broker wrote down that it had shut
-    down in good order, which it takes back when it starts.
+    """A log directory (`log.dirs`) of a broker, according to its own files. clean: the broker has recorded a clean
+    shutdown; it removes that record when it starts.
     """
 
     path: str
@@ -34,8 +34,10 @@ class LogDirectory:
 
 @dataclass(slots=True)
 class ReplicaFiles:
-    """The files of one replica of a partition. whole: the directory was given, and not some of its files. written_ms:
-    when one of its segments was last written, by the file system. error: why the directory could not be listed.
+    """The files of one replica of a partition.
+
+    whole: the user gave the directory, not single files in it. written_ms: when one of its segments was last written,
+    by the file system. error: why the directory could not be listed.
     """
 
     directory: str
@@ -53,15 +55,16 @@ class ReplicaFiles:
 
     @property
     def name(self) -> str:
-        """Its partition, or where it was found."""
+        """Its partition; if that is unknown, its directory."""
         return f"{self.key[0]}-{self.key[1]}" if self.key is not None else self.directory
 
 
 @dataclass(slots=True)
 class Found:
-    """All that the paths hold. newest_ms: when the newest of the files was last written, by the file system. seen: the
-    state of files and directories before they were read. unlisted: a directory that may hold any files of a broker and
-    could not be listed, or None.
+    """All files below the paths.
+
+    newest_ms: when the newest file was last written, by the file system. seen: the state of files and directories
+    before they were read. unlisted: a directory that could not be listed and may have any files of a broker, if any.
     """
 
     replicas: list[ReplicaFiles] = field(default_factory=list)
@@ -75,15 +78,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What the files of one replica say.
+    """The content of one replica's files.
 
-    log_start_offset: below it everything was deleted, or moved to tiered storage where `moved_until` says so.
-    log_end_offset: the offset behind the last one that was read. high_watermark: as the broker last wrote it down, a
-    lower bound; -1 where it is not known, as with the other checkpoints. producers: all, as DescribeProducers
-    reports them. start_unknown: why transactions may be open that are not seen here, or None. unproven: why nothing is
-    known from `log_end_offset` on, or None. gap_until: up to there something is missing within the log, -1 for nothing.
-    unread_at: of the last control batch that is none of a broker's, and may have ended something, -1 for none.
-    snapshot_offset: of the snapshot that the state rests on, -1 for none. aborted_rows: of the transaction indexes.
+    log_start_offset: all data below was deleted, or moved to tiered storage up to `moved_until`. log_end_offset: the
+    offset after the last one read. high_watermark: from the broker's checkpoint, a lower bound; -1 if not known, like
+    the other checkpoints. producers: all, as DescribeProducers reports them. start_unknown: why unseen transactions may
+    be open, if so. unproven: why the data from `log_end_offset` on is unknown, if it is. gap_until: below this offset,
+    data is missing within the log, or -1. unread_at: the last control batch that no broker writes, and that may have
+    ended a transaction, or -1. snapshot_offset: the snapshot that the producer state begins with, or -1. aborted_rows:
+    in the transaction indexes.
     """
 
     directory: str
@@ -114,17 +117,17 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Its partition, or where it was found."""
+        """Its partition; if that is unknown, its directory."""
         return self.files.name
 
     @property
     def open(self) -> tuple[ProducerState, ...]:
-        """The producers with an open transaction, in the order of its start."""
+        """The producers with an open transaction, ordered by its start."""
         found = [one for one in self.producers if one.start_offset >= 0]
         return tuple(sorted(found, key=lambda one: (one.start_offset, one.producer_id)))
 
     def doubt(self, one: ProducerState) -> str | None:
-        """Why this copy does not show that the transaction is still open at its end, or None."""
+        """Why this replica does not prove that the transaction is still open at its end, if so."""
         if self.unproven is not None:
             return f"nothing is known from offset {self.log_end_offset} on: {self.unproven}"
         if self.gap_until > max(one.start_offset, self.snapshot_offset):
@@ -135,5 +138,5 @@ class Replica:
 
     @property
     def compaction_stuck(self) -> bool:
-        """Whether a compacted partition cannot be cleaned any further, because of an open transaction."""
+        """Whether an open transaction prevents the further cleaning of a compacted partition."""
         return bool(self.open) and self.cleaned_until > NONE and self.last_stable_offset < self.log_end_offset

@@ -1,19 +1,20 @@
-"""Verdicts from files, by the same rules as live; where files leave something open, the verdict says what. Pure.
+"""Verdicts from files, by the same rules as for live brokers. If files leave a doubt, the verdict states it. Pure.
 
 A sweep of live brokers reads the partition, then the coordinators, then the partition again. Files that were copied
-while the brokers did not run are all three at once: nothing changed in between. So what is open in the files of a
-partition, and held by no coordinator's log, hangs, provided that
+while all brokers were stopped replace all three reads, because nothing changed in between. So a transaction that is
+open in the files of its partition, and that no coordinator's log has, hangs, provided that
 
-- all replicas of the partition are there, as `__cluster_metadata` names them (the log of one replica may lack the
-  marker), nothing in what follows the transaction is damaged or missing, and it stands on every one of them;
-- no broker ran while the files were read: no file changed, and no process has a broker's lock (`running.py`);
-- no broker ran between the copies: none registered anew after its own files were copied, and either each wrote down
-  that it had shut down in good order, or all of them gave their last sign of life at about the same time, nothing was
-  written later, and the partition and its owner had been left alone for longer than these times are apart;
-- every partition of `__transaction_state` is there, with all its replicas, and can be read to its end.
+- all replicas of the partition are present, as `__cluster_metadata` lists them (the log of one replica may lack the
+  marker), the log after the transaction is complete and undamaged, and every replica has it open;
+- no broker ran while the files were read: no file changed, and no process had a broker's lock (`running.py`);
+- no broker ran between the copies: no broker registered again after its own files were copied; and either each broker
+  recorded a clean shutdown, or all brokers stopped writing at about the same time, no file was written later, and the
+  partition and its owner had been idle for longer than the difference between these times;
+- every partition of `__transaction_state` is present, with all its replicas, and can be read to its end.
 
-Whoever copied the files may vouch for which brokers there are and that none ran, where the files do not show it; what
-the files show counts more. Without proof the verdict is `indeterminate`. Evidence *for* an owner needs none of this.
+The user may assert that the files are of all brokers and that no broker ran, if the files do not show it. If the files
+contradict the user, the files count. Without proof the verdict is `indeterminate`. Evidence *for* an owner needs no
+proof of these.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.state_log import StateLog
 
-# How far apart the last signs of life of brokers may be that ended at once: a controller writes twice a second.
+# The maximum difference between the last writes of brokers that stopped together: a controller writes twice a second.
 TOGETHER_MS = 10_000
-# By how much the clocks of brokers and of their file systems may differ where they end at once.
+# The maximum difference between the clocks of brokers and of their file systems, for brokers that stopped together.
 _CLOCKS_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The files as a whole. metadata: `__cluster_metadata` by broker. vouched: whoever copied them says that they are
-    of all brokers, and that none of them ran meanwhile. newest_file_ms: when the newest of them was written. running:
-    the sign that a broker ran while they were read, or None. lock_error: why the state of a lock is unknown, or None.
-    unlisted: a directory that could not be listed and may contain replicas.
+    """All files together.
+
+    metadata: `__cluster_metadata` by broker. vouched: the user asserts that the files are of all brokers, and that no
+    broker ran while they were copied. newest_file_ms: when the newest file was written. running: evidence that a broker
+    ran while the files were read, if any. lock_error: why the state of a lock is unknown, if it is. unlisted: a
+    directory that could not be listed and may contain replicas.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -65,13 +68,13 @@ class Copies:
 
     @property
     def latest(self) -> Metadata | None:
-        """The metadata log that reaches furthest."""
+        """The longest metadata log of all brokers."""
         return max(self.metadata.values(), key=lambda one: one.next_offset, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenInFiles:
-    """An open transaction that was judged. as_of: the last offset of the log that was read."""
+    """A judged open transaction. as_of: the last offset of the log that was read."""
 
     judged: Judged
     replica: Replica
@@ -79,12 +82,14 @@ class OpenInFiles:
 
 
 def best(replicas: Sequence[Replica]) -> Replica:
-    """The replica that knows most: by leader epoch, then by where its log ends. A damaged one is second to others."""
+    """The replica with the highest leader epoch, then with the longest log. Undamaged replicas come before damaged
+    ones.
+    """
     return max(replicas, key=lambda r: (r.unproven is None, r.leader_epoch, r.log_end_offset))
 
 
 def running_error(copies: Copies) -> str | None:
-    """Why the files may be of different moments, or None."""
+    """Why the files may be from different moments, if they may."""
     if copies.running is not None:
         return copies.running
     clusters = {directory.cluster_id for directory in copies.directories} - {None}
@@ -121,8 +126,10 @@ def running_error(copies: Copies) -> str | None:
 
 
 def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]) -> str | None:
-    """Why a transaction may have begun or ended while the files were copied, or None: where brokers did not write down
-    that they had shut down, it has to have been left alone for longer than the files are apart.
+    """Why a transaction may have begun or ended while the files were copied, if so.
+
+    If brokers did not record a clean shutdown, the partition and its owner must have been idle for longer than the
+    files are apart.
     """
     latest = copies.latest
     if copies.vouched or latest is None or all(directory.clean for directory in copies.directories):
@@ -140,7 +147,7 @@ def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]
 
 
 def missing_error(copies: Copies, key: Key) -> str | None:
-    """Why not every replica of a partition is among the files, or None."""
+    """Why the files are not known to have every replica of a partition, if so."""
     here = copies.replicas.get(key, ())
     if not here:
         return "no replica of it is among the files"
@@ -173,7 +180,9 @@ def missing_error(copies: Copies, key: Key) -> str | None:
 
 
 def coverage_errors(copies: Copies, logs: Mapping[int, StateLog]) -> dict[int, str]:
-    """Why a partition of `__transaction_state` is not known, by number; -1 where their number is not."""
+    """Why a partition of `__transaction_state` is not known, by its number; -1 stands for all if their number is
+    unknown.
+    """
     latest, errors = copies.latest, {}
     count = latest.count(TRANSACTION_STATE_TOPIC) if latest is not None else 0
     if not count and copies.vouched and logs:
@@ -187,7 +196,7 @@ def coverage_errors(copies: Copies, logs: Mapping[int, StateLog]) -> dict[int, s
         if log is None:
             errors[k] = f"{name} is not among the files"
             continue
-        # Also a replica that is not the best one may have held more before it was damaged.
+        # A replica other than the best may also have had more records before it was damaged.
         damaged = (copy.unproven for copy in copies.replicas[TRANSACTION_STATE_TOPIC, k])
         why = missing_error(copies, (TRANSACTION_STATE_TOPIC, k)) or log.doubt or next(filter(None, damaged), None)
         if why is None and log.misplaced(count):
@@ -200,7 +209,7 @@ def coverage_errors(copies: Copies, logs: Mapping[int, StateLog]) -> dict[int, s
 def views(
     copies: Copies, logs: Mapping[int, StateLog], uncovered: Mapping[int, str]
 ) -> dict[int, list[CoordinatorView]]:
-    """The last record of each id as its coordinator would describe it, by producer id."""
+    """For each id, its last record as its coordinator would describe it; by producer id."""
     found: dict[int, list[CoordinatorView]] = {}
     for k, log in logs.items():
         copy = best(copies.replicas[TRANSACTION_STATE_TOPIC, k])
@@ -230,10 +239,10 @@ def judge_files(
     late_after_ms: int,
     checksum_error: Callable[[Replica, int], str | None],
 ) -> list[OpenInFiles]:
-    """Every open transaction of these files, judged; of what hangs also its outcome.
+    """Every open transaction in these files, judged; hanging transactions also with their outcome.
 
-    now_ms: when the files end. checksum_error: reads the log of a replica from an offset on once more; asked where a
-    transaction would be called hanging.
+    now_ms: the last moment that the files record. checksum_error: reads a replica's log once more from an offset on,
+    with checksums; called before a transaction is reported as hanging.
     """
     uncovered = coverage_errors(copies, logs)
     by_pid = views(copies, logs, uncovered)
@@ -266,7 +275,9 @@ def judge_files(
 
 
 def _disagreement(replica: Replica, replicas: Iterable[Replica], one: ProducerState) -> str | None:
-    """Why the replicas do not agree on it, or None. A replica whose log ends before it begins cannot have it."""
+    """Why the replicas disagree about the transaction, if they do. A replica that ends before the transaction cannot
+    have it.
+    """
     for other in replicas:
         if other.unproven is not None:
             return f"the replica on broker {other.broker_id} is damaged, and may hold its marker: {other.unproven}"
@@ -287,8 +298,8 @@ def _observation(
     why: str | None,
     now_ms: int,
 ) -> Observation:
-    """One read stands for the two of a live leader: nothing changed in between, or else `why` says what may have."""
-    # What is on every replica is committed, whatever the checkpoints say, which are written every few seconds.
+    """An observation with the same read twice: nothing changed in between, or `why` states the doubt."""
+    # Data on every replica is committed. The checkpoints lag, as brokers write them every few seconds.
     on_all = min(r.log_end_offset for r in replicas) if missing_error(copies, key) is None else -1
     high_watermark = max(on_all, *(r.high_watermark for r in replicas))
     assigned = copies.latest.assigned(key) if copies.latest is not None else None
@@ -325,7 +336,7 @@ def _outcome_evidence(
     o = judged.observation
     begun = replica.begun.get(o.producer_id)
     seen = begun is not None and begun.start_offset == o.start_offset and begun.first_epoch is not None
-    # Records before the beginning of the log, which were deleted, may have been of it.
+    # Deleted records before the start of the log may have belonged to it.
     seen = seen and replica.start_unknown is None
     held = logged(logs, o.producer_id)
     gone = f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
@@ -346,7 +357,7 @@ def _incomplete(why: str | None) -> Failure | None:
 
 
 def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransaction, ...]:
-    """The records of all ids that ever had the producer id, in the order of their logs."""
+    """The records of all ids that ever had the producer id, in log order."""
     found: list[LoggedTransaction] = []
     for log in logs.values():
         records = []
@@ -371,11 +382,11 @@ def outcomes(
     producer_id: int,
     producer_epoch: int,
 ) -> list[tuple[Key, KnownOutcome]]:
-    """What the log proves of data of a producer id and epoch, on each partition that its ids ever named.
+    """The proven outcome of a producer's data at this epoch, for each partition that its ids ever listed.
 
-    The data is taken to be of that epoch from its first batch on; whether the partition had markers before is not known
-    from here, so that under transactions v1 no commit is proven. running: see `running_error`; a running
-    broker may write another decision.
+    The data is assumed to have this epoch from its first batch on. Whether the partition had markers before it is
+    unknown here, so under transactions v1 no commit is proven. running: see `running_error`; a running broker may write
+    another decision.
     """
     held = logged(logs, producer_id)
     owners = [
@@ -398,7 +409,7 @@ def outcomes(
 
 
 def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> Observation:
-    """Data of which only the producer is known. A marker of its producer may have been there before."""
+    """An observation of data with only its producer known. Earlier markers of the producer may exist."""
     return Observation(
         topic=topic,
         topic_id="",
@@ -418,7 +429,7 @@ def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> 
 
 
 def overdue(logs: Iterable[StateLog], now_ms: int, late_after_ms: int) -> list[LoggedTransaction]:
-    """The ids that are in Prepare* for longer than that, the oldest first."""
+    """The ids that have been in Prepare* for longer than that, oldest first."""
     found = [
         last
         for log in logs
@@ -429,5 +440,5 @@ def overdue(logs: Iterable[StateLog], now_ms: int, late_after_ms: int) -> list[L
 
 
 def producer_ids(replicas: Iterable[Replica]) -> Collection[int]:
-    """Those with an open transaction."""
+    """The producer ids with an open transaction."""
     return {one.producer_id for replica in replicas for one in replica.open}

@@ -1,9 +1,9 @@
-"""What a broker remembers of the producers of a partition, folded from the headers of its record batches. Pure.
+"""A broker's producer state for a partition, computed from the headers of its record batches. Pure.
 
-The fold is that of `ProducerStateManager` and `ProducerAppendInfo` as replicas run it: nothing is refused, what looks
-wrong is counted. A transaction opens with the first transactional batch of a producer id that has none open, and any
-marker of that producer id ends it, at whatever epoch: under transactions v2 the marker is one ahead of the data. A
-change of epoch clears the last sequence. A marker that ends nothing leaves an entry all the same.
+Followers compute it in the same way (`ProducerStateManager`, `ProducerAppendInfo`): no batch is refused, and odd
+batches are counted. A transaction opens with the first transactional batch of a producer id without an open
+transaction. Any marker of the producer id ends it, at any epoch: under transactions v2 the marker's epoch is one higher
+than the data's. A change of epoch clears the last sequence. A marker that ends no transaction still creates an entry.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ NONE = -1
 
 @dataclass(slots=True)
 class ProducerState:
-    """An entry, as `ProducerSnapshot.json` and DescribeProducers have it. start_offset: of the open transaction, -1 for
-    none. last_offset: of the last data, -1 where a marker alone is known of this epoch.
+    """An entry, as in `ProducerSnapshot.json` and DescribeProducers.
+
+    start_offset: of the open transaction, or -1. last_offset: of the last data; -1 if only a marker of
+    this epoch is known.
     """
 
     producer_id: int
@@ -33,7 +35,7 @@ class ProducerState:
     start_offset: int = NONE
 
     def described(self) -> OpenProducer:
-        """As DescribeProducers would say it."""
+        """The entry as DescribeProducers reports it."""
         return OpenProducer(
             self.producer_id,
             self.producer_epoch,
@@ -46,8 +48,8 @@ class ProducerState:
 
 @dataclass(slots=True)
 class Begun:
-    """What was seen of an open transaction. first_epoch, first_sequence: of its first batch, None where that was not
-    read.
+    """The data of an open transaction that was read. first_epoch, first_sequence: of its first batch; None if that
+    batch was not read.
     """
 
     start_offset: int
@@ -61,7 +63,7 @@ class Begun:
 
 @dataclass(slots=True)
 class Spread:
-    """Least, greatest and sum of some numbers."""
+    """The count, sum, minimum and maximum of some numbers."""
 
     count: int = 0
     total: int = 0
@@ -69,11 +71,11 @@ class Spread:
     most: int | None = None
 
     def add(self, value: int) -> None:
-        """Takes one more."""
+        """Adds a number."""
         self.merge(1, value, value, value)
 
     def merge(self, count: int, total: int, least: int, most: int) -> None:
-        """Takes several more."""
+        """Adds several numbers."""
         self.count += count
         self.total += total
         self.least = least if self.least is None else min(self.least, least)
@@ -81,17 +83,18 @@ class Spread:
 
     @property
     def mean(self) -> float | None:
-        """The average, None of nothing."""
+        """The average; unknown for zero numbers."""
         return self.total / self.count if self.count else None
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted. committed, aborted: markers, those of empty transactions too, as klog counts them.
+    """Counts of batches, records and markers.
 
-    empty: markers with no data of their producer before them. sizes: data batches of each ended transaction.
-    durations_ms: from its first batch to its marker. legacy: batches of the formats before producers. odd: by what is
-    odd about them, batches that change nothing or contradict what came before.
+    committed, aborted: markers, including those of empty transactions, as klog counts them. empty: markers without data
+    of their producer before them. sizes: data batches of each ended transaction. durations_ms: from its first batch to
+    its marker. legacy: batches of older formats without producers. odd: batches that change no state, or contradict
+    earlier batches, by kind.
     """
 
     batches: int = 0
@@ -112,10 +115,11 @@ class Figures:
 
 @dataclass(slots=True)
 class LogState:
-    """A partition's log as far as it was read.
+    """The state of a partition's log up to the last batch that was read.
 
-    next_offset: where it goes on, -1 before its first batch. gap_until: up to there an offset is missing between two
-    batches, -1 where none is. unread_at: the last control batch of a producer that is none of a broker's, -1 for none.
+    next_offset: the expected offset of the next batch; -1 before the first batch. gap_until: before this offset,
+    offsets are missing between two batches, or -1. unread_at: the last control batch of a producer that no broker
+    writes, or -1 if there was no such batch.
     """
 
     producers: dict[int, ProducerState] = field(default_factory=dict)
@@ -128,12 +132,12 @@ class LogState:
 
     @property
     def open(self) -> list[ProducerState]:
-        """The producers with an open transaction, in the order of its start."""
+        """The producers with an open transaction, ordered by its start."""
         found = (state for state in self.producers.values() if state.start_offset >= 0)
         return sorted(found, key=lambda state: (state.start_offset, state.producer_id))
 
     def restart(self, states: Iterable[ProducerState]) -> None:
-        """Goes on from a snapshot. What was seen of transactions that it has, too, is kept."""
+        """Continues from a snapshot. Data that was read of transactions in the snapshot is kept."""
         self.producers = {state.producer_id: replace(state) for state in states}
         begun = self.begun
         self.begun = {
@@ -144,7 +148,7 @@ class LogState:
         }
 
     def passed(self, base_offset: int, last_offset: int, size_bytes: int, records: int) -> None:
-        """Counts a batch, and what is missing before it and in it."""
+        """Counts a batch, and the offsets that are missing before it and in it."""
         figures = self.figures
         figures.batches += 1
         figures.records += records
@@ -159,8 +163,8 @@ class LogState:
         self.next_offset = last_offset + 1
 
     def passed_legacy(self, offset: int, size_bytes: int) -> None:
-        """Counts a batch of an earlier format. A compressed one has the offset of its last message, and how many there
-        are stands within.
+        """Counts a batch of an older format. A compressed batch has the offset of its last message; the number of its
+        messages is inside.
         """
         figures = self.figures
         figures.legacy += 1
@@ -184,7 +188,7 @@ class LogState:
         records: int,
         transactional: bool,
     ) -> None:
-        """A data batch of a producer (`ProducerAppendInfo.appendDataBatch`)."""
+        """Takes a data batch of a producer (`ProducerAppendInfo.appendDataBatch`)."""
         state = self._at_epoch(producer_id, epoch)
         state.last_sequence, state.last_offset = last_sequence, last_offset
         state.offset_delta = last_offset - base_offset
@@ -203,7 +207,7 @@ class LogState:
         begun.size_bytes += size_bytes
 
     def marker(self, producer_id: int, epoch: int, commits: bool, coordinator_epoch: int, timestamp_ms: int) -> None:
-        """The end of a transaction (`ProducerAppendInfo.appendEndTxnMarker`)."""
+        """Takes the end of a transaction (`ProducerAppendInfo.appendEndTxnMarker`)."""
         figures = self.figures
         state = self._at_epoch(producer_id, epoch)
         if coordinator_epoch < state.coordinator_epoch:
@@ -234,12 +238,12 @@ class LogState:
 
 
 def last_stable_offset(state: LogState) -> int:
-    """Where the first transaction is still open, or else where the log ends, by the log alone."""
+    """The start of the first open transaction, or else the end of the log; by the log alone."""
     return min([one.start_offset for one in state.open] or [state.next_offset])
 
 
 def differences(ours: Mapping[int, ProducerState], theirs: Mapping[int, ProducerState]) -> list[str]:
-    """What two states of a partition do not agree on, in words."""
+    """The differences between two states of a partition, as sentences."""
     said = [f"producer id {pid} is in one alone" for pid in sorted(ours.keys() ^ theirs.keys())]
     both = sorted(ours.keys() & theirs.keys())
     return said + [f"{ours[pid]} is not {theirs[pid]}" for pid in both if ours[pid] != theirs[pid]]

@@ -1,4 +1,4 @@
-"""Paths in, everything that their files say out: replicas, transaction logs, verdicts."""
+"""From paths to the content of their files: replicas, transaction logs, verdicts."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ if TYPE_CHECKING:
     from txnscan.offline.state_log import Impossible, StateLog
 
 NO_PARTITION = -1
-# Below this a second process costs more than it saves.
+# Below this size a second process costs more than it saves.
 _PARALLEL_FROM_BYTES = 256 * 1024 * 1024
 
 Progress = Callable[[str, int, int], None]
 ReadOne = Callable[[ReplicaFiles], Replica]
-# Calls the function on each of these files somewhere, the largest first; what it gives comes in any order, each with
-# its place among the files. sizes: of the files, in bytes.
+# Calls the function on each replica's files, anywhere, largest first. Yields the results in any order, each with its
+# index in the sequence. sizes: of the files, in bytes.
 Spread = Callable[[ReadOne, Sequence[ReplicaFiles], Sequence[int]], Iterable[tuple[int, Replica]]]
 
 
 class ReadingEnded(TxnscanError):
-    """A process that read files ended before it was done. `str()` is one sentence."""
+    """A process that read files ended too early. `str()` is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What the files say. now_ms: when they end, by the clock of the brokers, or of the file system where they say
-    nothing. running_error: why they may be of different moments, or None. uncovered: see `coverage_errors`. steps: the
-    records that were asked for, with the partition of the log that they stand in. outcomes: see `judging.outcomes`.
-    changing: whether a broker was seen to run while they were read.
+    """The content of the files.
+
+    now_ms: their last moment, by the brokers' clock, or by the file system if they have no such time. running_error:
+    why they may be from different moments, if so. uncovered: see `coverage_errors`. steps: the requested records,
+    each with its partition of the log. outcomes: see `judging.outcomes`. changing: whether a broker ran while they were
+    read.
     """
 
     found: Found
@@ -62,12 +64,12 @@ class Read:
 
     @property
     def cluster_ids(self) -> list[str]:
-        """The clusters that the files are of."""
+        """The ids of the clusters in the files."""
         return sorted({d.cluster_id for d in self.found.log_directories if d.cluster_id is not None})
 
     @property
     def impossible(self) -> list[Impossible]:
-        """Steps that no coordinator takes."""
+        """State changes that no coordinator writes."""
         return [one for log in self.logs.values() for one in log.impossible]
 
 
@@ -82,11 +84,12 @@ def read_paths(
     progress: Progress = lambda *_: None,
     spread: Spread | None = None,
 ) -> Read:
-    """Reads the files below the paths, and judges what is open in them. names: ids whose every step is kept. producer:
-    a producer id, of whose ids every step is kept too, and an epoch, for which outcomes are given.
+    """Reads the files below the paths, and judges the open transactions in them.
 
-    vouched, check_crc: see `Copies` and `read_replica`. spread: where the replicas are read, such as
-    `engine.spark.spread_files`; on all cores of this machine where it is None. Raises PathError and ReadingEnded.
+    names: transactional ids whose records are all returned in `steps`. producer: a producer id, whose ids' records are
+    all returned too, and an epoch, for which outcomes are returned. vouched, check_crc: see `Copies` and
+    `read_replica`. spread: where the replicas are read, for example `engine.spark.spread_files`; by default on all
+    cores of this machine. Raises PathError and ReadingEnded.
     """
     found = find(paths)
     replicas = _read_all(found.replicas, check_crc, progress, spread)
@@ -94,11 +97,11 @@ def read_paths(
     progress("judge", 0, 1)
     by_key: dict[Key, list[Replica]] = {}
     for replica in replicas:
-        # A directory with another name is of no known partition.
+        # A directory with an unusual name belongs to no known partition.
         by_key.setdefault(replica.key or (replica.directory, NO_PARTITION), []).append(replica)
     of_data = any(replica.open for replica in replicas)
     if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
-        # There is nothing to judge, so the modules that judge are not loaded.
+        # With no transaction to judge, the modules that judge are not loaded.
         running = look_again(found.seen)
         return Read(
             *(found, tuple(replicas), {}, (), {}, running, found.newest_ms, late_after_ms, tuple(errors)),
@@ -110,7 +113,7 @@ def read_paths(
     logs = {}
     for (topic, k), copies_of_it in by_key.items():
         if topic == TRANSACTION_STATE_TOPIC:
-            # Records are kafka-python's to decode, which takes a while to load.
+            # kafka-python decodes records; loading it takes a while.
             from txnscan.offline.state_log import read_state_log
 
             files = judging.best(copies_of_it).files
@@ -140,7 +143,7 @@ def read_paths(
         checksum_error=lambda replica, offset: checksum_error(replica.files, offset),
     )
     transactions = judge(copies)
-    # Now that all has been read, also the checksums of what would hang.
+    # By now all files have been read, including the checksums of transactions that would hang.
     running = look_again(found.seen)
     if running is not None:
         copies = replace(copies, running=running)
@@ -172,7 +175,7 @@ def read_paths(
 def _read_all(
     files: Sequence[ReplicaFiles], check_crc: bool, progress: Progress, spread: Spread | None
 ) -> list[Replica]:
-    """Each replica, in the order of the files; on all cores where there is much to read."""
+    """All replicas, in the order of the files; read on all cores if the files are large."""
     one = partial(read_replica, check_crc=check_crc)
     sizes = [sum(_size(path) for path in replica.segments.values()) for replica in files]
     if spread is None:
@@ -190,7 +193,7 @@ def _here(read: ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]) ->
 
 
 def _in_processes(read: ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]) -> Iterator[tuple[int, Replica]]:
-    """One process for each core. The largest are read first, so that no core is left with one of them at the end."""
+    """Reads in one process per core, largest files first, so that no core ends with a large file alone."""
     order = sorted(range(len(files)), key=lambda number: -sizes[number])
     with ProcessPoolExecutor(min(os.cpu_count() or 1, len(files))) as pool:
         try:
@@ -208,7 +211,7 @@ def _size(path: str) -> int:
 
 
 def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int, Metadata]:
-    """Each broker's copy of the metadata log: its newest snapshot, and what follows it."""
+    """Each broker's copy of the metadata log: its newest snapshot, and the records after it."""
     known = [replica for replica in replicas if replica.broker_id is not None]
     if not known:
         return {}
@@ -236,7 +239,8 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
                         if size > BATCH_BYTES_MAX:
                             raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
                         for batch in decoded(data[at : at + size], records=True):
-                            # A snapshot does not have the offsets of its records, only that they are before its own.
+                            # Records in a snapshot do not have their own offsets. They are only known to be before the
+                            # snapshot's offset.
                             _take(own, batch, after - 1)
                         end = at + size
                     if end < len(data):
@@ -254,7 +258,7 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int,
         errors += bad
         if not bad:
             broker_id = -1 if replica.broker_id is None else replica.broker_id
-            # Of two copies of one broker the older one counts: it says what may be missing.
+            # Of two copies of one broker's log the shorter one counts: it shows what may be missing.
             if broker_id not in found or own.next_offset < found[broker_id].next_offset:
                 found[broker_id] = own
     return found

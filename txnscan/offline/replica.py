@@ -1,9 +1,9 @@
-"""One replica of a partition, from its files: what a broker that loads them would know, what was counted, and from
-where on nothing is known.
+"""One replica of a partition, from its files: the state that a broker would load, the counts, and the offset from which
+on data is unknown.
 
-The state is that of the newest valid snapshot and of what follows it (`UnifiedLog.rebuildProducerState`); what stands
-before counts for the figures. A transaction that is open at the end is so *as of* the last offset: a marker may stand
-in what is missing, be it damaged, cut off, or on another replica.
+The state comes from the newest valid snapshot and the batches after it (`UnifiedLog.rebuildProducerState`); earlier
+batches only add to the counts. A transaction that is open at the end is open *as of* the last offset: its marker may be
+in missing data, whether that is damaged, cut off, or on another replica.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txnscan.offline.producer_snapshots import NONE, LogState, last_stable_offse
 from txnscan.offline.walk import Damage
 
 T = TypeVar("T")
-# Below this, loading numpy takes longer than it saves.
+# Below this number, loading numpy takes longer than it saves.
 _COLUMNS_FROM_BATCHES = 30_000
 _PROBED_BATCHES = 64
 # A decoded batch is in memory as a whole. `max.message.bytes` is 1 MB by default, and KRaft writes up to 8 MB.
@@ -31,8 +31,9 @@ BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
 class _Snapshots:
-    """The snapshots of a log, each read and taken over when the walk comes to its offset. An invalid snapshot is
-    an error, and the state goes on from the snapshot before it.
+    """The snapshots of a log. Each is read and applied when the walk reaches its offset.
+
+    An invalid snapshot is an error; then the state continues from the snapshot before it.
     """
 
     def __init__(self, state: LogState, paths: Mapping[int, str], errors: list[FileError]) -> None:
@@ -43,16 +44,16 @@ class _Snapshots:
         self._due = sorted(paths, reverse=True)
 
     def due(self) -> tuple[int, Callable[[], None]] | None:
-        """The next one, and what to do there."""
+        """The offset of the next snapshot, and the function that applies it."""
         return (self._due[-1], self.take) if self._due else None
 
     def before(self, offset: int) -> None:
-        """Takes what is due before a batch."""
+        """Applies the snapshots up to the offset of a batch."""
         while self._due and offset >= self._due[-1]:
             self.take()
 
     def take(self) -> None:
-        """Goes on from it."""
+        """Continues the state from the next snapshot."""
         offset = self._due.pop()
         try:
             producers = snapshot(read(self._paths[offset]), crc32c)
@@ -63,18 +64,20 @@ class _Snapshots:
         self._state.restart(producers)
 
     def skip(self, below: int) -> None:
-        """Leaves out those that are older than the log."""
+        """Skips the snapshots that are older than the log."""
         while self._due and self._due[-1] < below:
             self._due.pop()
 
     @property
     def left(self) -> list[int]:
-        """Those that the log did not come to."""
+        """The snapshots that the log did not reach."""
         return sorted(self._due)
 
 
 def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
-    """Reads it. check_crc: the checksums of all batches, too. A file that cannot be read is in the errors."""
+    """Reads a replica. check_crc: also checks the checksums of all batches. Unreadable files become errors of the
+    result.
+    """
     state = LogState()
     errors: list[FileError] = []
     snapshots = _Snapshots(state, files.snapshots, errors)
@@ -174,7 +177,7 @@ def _fold(data: walk.Data, state: LogState, base: int, snapshots: _Snapshots, ch
 
 
 def _batches_about(data: walk.Data) -> int:
-    """How many batches there are, if the rest are like the first."""
+    """The estimated number of batches, if the others are as large as the first ones."""
     sizes = [size for _, size in islice(walk.headers(data), _PROBED_BATCHES)]
     return len(data) * len(sizes) // sum(sizes) if sizes else 0
 
@@ -205,7 +208,7 @@ def _why(error: Exception) -> str:
 
 
 def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
-    """Why the log from this offset on is not as it was written, or None: every batch, by its checksum."""
+    """Why the log from this offset on differs from the written log, if it does. Checks the checksum of every batch."""
     bases = sorted(files.segments)
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= offset:
@@ -216,7 +219,7 @@ def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
                     if data[at + MAGIC_AT] != MAGIC or size < HEADER.size:
                         if int.from_bytes(data[at : at + 8], signed=True) < offset:
                             continue
-                        # No checksum covers the byte that says so: it may be a marker all the same.
+                        # No checksum covers the magic byte, so the batch may still be a marker.
                         return f"{files.segments[base]}: behind it, at byte {at}, stands a batch of an earlier format"
                     if crc32c(data[at + CRC_FROM : at + size]) != int.from_bytes(data[at + CRC_AT : at + CRC_FROM]):
                         return f"{files.segments[base]}: the batch at byte {at} fails its checksum"
@@ -226,7 +229,7 @@ def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
 
 
 def batches(files: ReplicaFiles, errors: list[FileError], base: int | None = None) -> Iterator[bytes]:
-    """The whole batches of its segments, one behind the other, up to what is damaged. base: from this segment on."""
+    """The complete batches of all segments in order, up to the first damage. base: start at this segment."""
     for one in sorted(files.segments):
         if base is not None and one < base:
             continue

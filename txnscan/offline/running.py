@@ -1,12 +1,12 @@
-"""The edge: signs that a broker runs on the files. It writes no file and takes no lock.
+"""I/O: detect whether a broker runs on the files. This module writes no file and takes no lock.
 
-Files of a running broker are read at different moments. A transaction that ends in between is open in its partition and
-complete in the transaction log. There are two signs: a file or directory changed while files were read, or a process
-has locked `.lock` in a log directory, as a broker does from its start to its end.
+Files of a running broker are read at different moments. A transaction that ends in between is open in its partition but
+complete in the transaction log. There are two signs of a running broker: a file or directory changed while files were
+read, or a process has locked `.lock` in a log directory, as a broker does from its start to its end.
 
-Kafka takes that lock with Java's `FileChannel.tryLock` (`org.apache.kafka.server.util.FileLock`, `LogManager.
-lockLogDirs`), on Unix a POSIX lock of `fcntl`. F_GETLK shows it. A shared lock would show it too, but a broker that
-starts at that moment would fail. The `.lock` of a copy has no lock.
+Kafka takes that lock with Java's `FileChannel.tryLock` (`org.apache.kafka.server.util.FileLock`,
+`LogManager.lockLogDirs`), which on Unix is a POSIX lock of `fcntl`. F_GETLK shows it. Taking a shared lock would show
+it too, but would make a broker fail that starts at that moment. A copied `.lock` is not locked.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from txnscan.offline.files import CHECKPOINTS, CLEAN_SHUTDOWN, GOING, LOCK, META
 
 T = TypeVar("T")
 _KNOWN = frozenset((META, CLEAN_SHUTDOWN, LOCK, *CHECKPOINTS, *OF_PARTITION))
-# struct flock of 64-bit systems: its fields in their order, and the place of l_type among them.
+# struct flock on 64-bit systems: its fields in order, and the index of l_type.
 _FLOCK = {"linux": (struct.Struct("hhqqi4x"), 0), "darwin": (struct.Struct("qqihh"), 3)}
 
-# Size, time of the last write and of the last change of a file, both in ns.
+# Size, time of the last write and time of the last change of a file; times in ns.
 Stamp = tuple[int, int, int]
 
 
@@ -36,9 +36,9 @@ Stamp = tuple[int, int, int]
 class Seen:
     """The state of files and directories before they were read.
 
-    files: by path, None if the state is unknown. names: a broker's files in each directory, in order.
-    lock_directories: where a `.lock` may be. locked: the first `.lock` that a process has locked, or None. lock_error:
-    why the state of a `.lock` is unknown, or None.
+    files: by path; None if the state is unknown. names: a broker's files in each directory, in order. lock_directories:
+    directories that may have a `.lock`. locked: the first `.lock` that a process has locked. lock_error: why
+    the state of a `.lock` is unknown, if it is.
     """
 
     files: dict[str, Stamp | None] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Seen:
 
 
 def stamp(path: str) -> Stamp | None:
-    """See Seen."""
+    """The state of a file; see Seen."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -58,14 +58,16 @@ def stamp(path: str) -> Stamp | None:
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory. False for a broken link."""
+    """Whether the entry is a directory. False for a broken link."""
     with suppress(OSError):
         return entry.is_dir()
     return False
 
 
 def is_locked(path: str) -> bool:
-    """Whether another process has locked this file. False if there is no such file. Raises OSError if unknown."""
+    """Whether another process has locked this file. False if the file does not exist. Raises OSError if the state is
+    unknown.
+    """
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
@@ -80,7 +82,7 @@ def _has_lock(descriptor: int) -> bool:
     if sys.platform not in _FLOCK or sys.maxsize < 2**32:
         raise OSError("locks of other processes cannot be asked for on this system")
     layout, type_at = _FLOCK[sys.platform]
-    # All of the file, from its beginning.
+    # The range is the whole file.
     asked = [0] * 5
     asked[type_at] = fcntl.F_RDLCK
     answer = layout.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, layout.pack(*asked)))
@@ -88,7 +90,7 @@ def _has_lock(descriptor: int) -> bool:
 
 
 def look_at_locks(seen: Seen, directories: Iterable[str]) -> None:
-    """Asks for the locks of these directories, which may be log directories."""
+    """Checks the locks of these directories, which may be log directories."""
     seen.lock_directories = tuple(sorted({*directories}))
     for directory in seen.lock_directories:
         path = os.path.join(directory, LOCK)  # noqa: PTH118
@@ -101,7 +103,9 @@ def look_at_locks(seen: Seen, directories: Iterable[str]) -> None:
 
 
 def names_of(entries: Iterable[os.DirEntry[str]]) -> tuple[str, ...]:
-    """The directories and a broker's files among the entries, in order. Users may keep reports beside these."""
+    """The directories and the broker's files among the entries, in order. Other files are ignored: users may keep
+    reports there.
+    """
     return tuple(sorted(one.name for one in entries if _matters(one.name) or is_directory(one)))
 
 
@@ -110,7 +114,7 @@ def _matters(name: str) -> bool:
 
 
 def look_again(before: Seen) -> str | None:
-    """The sign that a broker ran, found after all files were read, or None."""
+    """The sign that a broker ran, if there is one. Call it after all files were read."""
     now = Seen()
     look_at_locks(now, before.lock_directories)
     locked = before.locked or now.locked

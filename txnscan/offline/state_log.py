@@ -1,7 +1,7 @@
-"""One partition of `__transaction_state` from its batches: the latest state of each id, and impossible steps. Pure.
+"""One partition of `__transaction_state`, from its batches: the last state of each id, and impossible steps. Pure.
 
-A broker that loads this log skips what it does not know; here it is counted, because an id may be hidden in it. A
-record that makes no sense ends what is known of the partition: an id may have gone on behind it.
+A broker that loads this log skips unknown records. Here they are counted, because an unknown record may hide an id.
+After an invalid record, the rest of the partition is unknown: an id may have changed there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records
 from txnscan.txnlog.transitions import follows
 
-# Steps that are kept, of all ids together.
+# The maximum number of records in `steps`, for all ids together.
 STEPS_MAX = 200_000
 _VERSION_BYTES, _VERSION_MAX = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """Two records of an id, one behind the other with nothing missing between them, that no coordinator writes so."""
+    """Two consecutive records of an id, without a gap between them, that no coordinator writes in this order."""
 
     before: LoggedTransaction
     after: LoggedTransaction
@@ -34,11 +34,11 @@ class Impossible:
 
 @dataclass(slots=True)
 class StateLog:
-    """What the log says. last: the last record of each id, tombstones included. steps: all records of the ids asked
-    for.
+    """The content of the log.
 
-    unknown: records of kinds and versions that are not known here, by what they are. error: why it is not known to its
-    end, or None. newest_ms: the newest time that its coordinator wrote down. raw: see `Records`.
+    last: the last record of each id, tombstones included. steps: all records of the requested ids. unknown: the number
+    of records of unknown kinds and versions, by kind. error: why the log is not known up to its end, if so.
+    newest_ms: the newest time that its coordinator wrote. raw: see `Records`.
     """
 
     partition: int
@@ -53,7 +53,7 @@ class StateLog:
 
     @property
     def doubt(self) -> str | None:
-        """Why an id that is not here may still be one of it, or None."""
+        """Why the log may have an id that is missing here, if it may."""
         if self.error is not None:
             return self.error
         if self.unknown:
@@ -67,15 +67,15 @@ class StateLog:
         return {name: last for name, last in self.last.items() if last.state is not State.DEAD}
 
     def misplaced(self, count: int) -> list[str]:
-        """The ids that another partition of the log would serve, where it has `count` of them."""
+        """The ids that belong to another partition of the log, if it has `count` partitions."""
         return sorted(name for name in self.ids if coordinator_partition(name, count) != self.partition)
 
 
 def read_state_log(
     partition: int, batches: Iterable[bytes], names: Collection[str] = (), producer_ids: Collection[int] = ()
 ) -> StateLog:
-    """Reads it. names: ids whose every record is kept in `steps`. producer_ids: of which `raw` keeps what an outcome
-    may rest on.
+    """Reads a partition of the log. names: ids whose records are all kept in `steps`. producer_ids: `raw` keeps the
+    records that their outcomes may depend on.
     """
     log = StateLog(partition)
     kept = Records(frozenset(producer_ids))
@@ -94,17 +94,19 @@ def read_state_log(
 
 
 def _known(batch: Batch) -> Batch:
-    """Without records of versions that are not known, which then are missing between the others."""
+    """The batch without records of unknown versions. Their offsets then count as missing."""
     return replace(batch, records=tuple(one for one in batch.records or () if not _is_later(one[2])))
 
 
 def _is_later(value: bytes | None) -> bool:
-    """Whether a value is of a later version than this one knows."""
+    """Whether a value has a later version than this code knows."""
     return value is not None and len(value) >= _VERSION_BYTES and int.from_bytes(value[:_VERSION_BYTES]) > _VERSION_MAX
 
 
 def _take(log: StateLog, batch: Batch, expected: int, contiguous_from: int, names: Collection[str]) -> tuple[int, int]:
-    """Takes the records of a batch: gives the offset that comes next, and from where on none is missing."""
+    """Takes the records of a batch. Returns the next expected offset, and the offset from which on no record is
+    missing.
+    """
     for offset, key, value in batch.records or ():
         if offset != expected:
             contiguous_from = offset
@@ -137,7 +139,7 @@ def _take(log: StateLog, batch: Batch, expected: int, contiguous_from: int, name
 
 
 def _checked(record: LoggedTransaction) -> LoggedTransaction:
-    """The record, if a coordinator may have written it. Raises UnknownRecord."""
+    """The record, if a coordinator can have written it. Raises UnknownRecord."""
     where = f"the record at offset {record.offset}"
     if record.producer_id < 0:
         raise UnknownRecord(f"{where} has producer id {record.producer_id}")
@@ -151,5 +153,5 @@ def _count(log: StateLog, what: str) -> None:
 
 
 def under_way(record: LoggedTransaction) -> bool:
-    """Whether the id is not at rest."""
+    """Whether the id is in a transaction."""
     return record.state in IN_TRANSACTION

@@ -1,10 +1,10 @@
-"""From batch to batch through a log segment, header by header: no record is decompressed. Pure.
+"""Walk through a log segment from batch to batch by headers, without decompressing records. Pure.
 
-A segment is a list of batches one behind the other, where only a batch tells where the next one begins. So a damaged
-batch ends what can be said: nothing behind it is guessed at, as Kafka cuts a log off there, too, when it recovers.
-What is read here is checked as `DefaultRecordBatch` and `FileLogInputStream` do; checksums where they are asked for.
+A segment is a sequence of batches, and only a batch shows where the next one begins. So the walk ends at a damaged
+batch, without guesses about later bytes. Kafka truncates a log at the same place when it recovers. Headers are checked
+as `DefaultRecordBatch` and `FileLogInputStream` do; checksums only on request.
 
-`columns.py` does the same for many batches at a time, and leaves what is out of the ordinary to this.
+`columns.py` does the same for many batches at a time, and leaves unusual batches to this module.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ from txnscan.kafka.protocol.record_batch import (
 from txnscan.offline.producer_snapshots import LogState
 
 Data = bytes | mmap
-# The least lengths of a batch: of the formats before producers, and of this one (`LegacyRecord.RECORD_OVERHEAD_V0`).
+# The minimum lengths of a batch: of the older formats, and of this format (`LegacyRecord.RECORD_OVERHEAD_V0`).
 LENGTH_MIN, LENGTH_MIN_V2 = 14, HEADER.size - LENGTH_FROM
 _OFFSET_MAX = 2**63 - 1
 # A marker has 78 bytes.
 _CONTROL_BYTES_MAX = 1 << 16
 _LOOK_BYTES = 1 << 20
 _ZEROS = bytes(_LOOK_BYTES)
-# After so much of a mapped file its pages are given back: it may be larger than memory.
+# After this much of a mapped file, its pages are released: the file may be larger than memory.
 RELEASE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a file stops making sense, and why. cut: it ends within a batch, as one does that was being written."""
+    """The position of the first invalid byte of a file, and the reason. cut: the file ends within a batch, for example
+    because the batch was being written.
+    """
 
     position: int
     why: str
@@ -55,7 +57,7 @@ class Damage:
 
 
 class Damaged(Exception):
-    """A batch that makes no sense; the message says why."""
+    """An invalid batch. The message gives the reason."""
 
 
 def fold(
@@ -67,10 +69,10 @@ def fold(
     crc32c: Callable[[memoryview], int] | None = None,
     before: Callable[[int], None] = lambda _: None,
 ) -> Damage | None:
-    """Reads a segment into the state of its log. base_offset: the one in its name. crc32c: checks each batch with it.
+    """Reads a segment into the state of its log. Returns where and why it could not be read to its end, if so.
 
-    before: called with the base offset of each batch, before it counts. Gives where and why it could not be read to its
-    end, or None.
+    base_offset: the offset in the file's name. crc32c: if given, checks each batch with it. before: called with the
+    base offset of each batch, before it counts.
     """
     end, released = len(data), at
     stop = end_of(data, at, end)
@@ -89,8 +91,8 @@ def fold(
 
 
 def end_of(data: Data, at: int, end: int) -> Damage | bool | None:
-    """None where there is a whole batch here. True at the end of the file, also where only reserved zeros follow; else
-    what is wrong.
+    """None if a complete batch begins here. True at the end of the file, even if reserved zeros follow. Otherwise the
+    damage.
     """
     left = end - at
     if left == 0:
@@ -112,7 +114,7 @@ def _only_zeros(data: Data, at: int, end: int) -> bool:
         looked_at = data[begin : min(begin + _LOOK_BYTES, end)]
         if looked_at != _ZEROS[: len(looked_at)]:
             return False
-        # A segment that was reserved whole may be larger than memory.
+        # A preallocated segment may be larger than memory.
         release(data, begin, begin + len(looked_at))
     return True
 
@@ -126,7 +128,7 @@ def one_batch(
     crc32c: Callable[[memoryview], int] | None,
     before: Callable[[int], None],
 ) -> None:
-    """Takes the batch at a position, which is whole. Raises Damaged, and then the state is as before."""
+    """Takes the complete batch at a position. Raises Damaged, and then leaves the state unchanged."""
     magic = data[at + MAGIC_AT]
     if magic > MAGIC:
         raise Damaged(f"a batch has the format version {magic - 256 if magic > 127 else magic}, which does not exist")
@@ -163,7 +165,7 @@ def one_batch(
         elif not transactional and producer_id >= 0:
             state.figures.odd["a control batch of a producer that is not transactional"] += 1
         if producer_id >= 0 and (attributes & COMPRESSED or not transactional):
-            # A broker that loads it looks at neither bit, and takes it for the end of a transaction.
+            # A broker that loads this batch ignores both bits, and treats it as the end of a transaction.
             state.unread_at = base_offset
     elif producer_id >= 0:
         last = last_sequence(sequence, delta)
@@ -184,13 +186,15 @@ def _check_offset(offset: int, last_offset: int, state: LogState, file_offset: i
 
 
 def _marker(batch: bytes) -> tuple[bool, int, int] | None:
-    """Whether it commits, its coordinator epoch, its time; None where it ends no transaction. Raises Damaged."""
+    """Whether the marker commits, its coordinator epoch, its time. None if the batch ends no transaction. Raises
+    Damaged.
+    """
     if len(batch) == MARKER_SIZE and batch[HEADER.size :].startswith(PLAIN_MARKER):
         _, kind, opened, coordinator_epoch, closing = MARKER_BODY.unpack_from(batch, HEADER.size)
         if opened == b"\x0c\0\0" and closing == 0 and kind in (0, 1):
             base_ms, greatest_ms = HEADER.unpack_from(batch)[7:9]
             return kind == 1, coordinator_epoch, greatest_ms if batch[22] & 0x08 else base_ms
-    # Seldom needed, and kafka-python takes a while to load.
+    # Rarely needed, and kafka-python takes a while to load.
     from txnscan.kafka.errors import RequestFailed
     from txnscan.kafka.protocol.records import marker
 
@@ -202,7 +206,7 @@ def _marker(batch: bytes) -> tuple[bool, int, int] | None:
 
 
 def release(data: Data, at: int, reached: int) -> None:
-    """Gives the pages of a mapped file back, from here up to there."""
+    """Releases the pages of a mapped file between these positions."""
     if isinstance(data, mmap):
         first = -(-at // PAGESIZE) * PAGESIZE
         if reached - first >= PAGESIZE:
@@ -210,7 +214,7 @@ def release(data: Data, at: int, reached: int) -> None:
 
 
 def headers(data: Data, at: int = 0) -> Iterator[tuple[int, int]]:
-    """The position and size of each whole batch, as far as lengths make sense."""
+    """The position and size of each complete batch, until the first invalid length."""
     end, released = len(data), at
     while end_of(data, at, end) is None:
         size = LENGTH_FROM + int.from_bytes(data[at + LENGTH_AT : at + LENGTH_FROM], signed=True)

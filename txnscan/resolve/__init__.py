@@ -1,5 +1,6 @@
-"""Resolving hanging transactions: a plan that a person can read, and an apply that does that plan and nothing else.
+"""Resolve hanging transactions: make a plan that a person can read, then apply exactly that plan.
 
-`guard.py` says what is refused, and why; `plan.py` is the file; `apply.py` proves again, sends one marker at a time and
-looks at what came of it; `journal.py` stores the intent before and the outcome after.
+`guard.py` decides which markers are refused, and why. `plan.py` is the plan file. `apply.py` repeats the proof, sends
+one marker at a time and reads the partition again. `journal.py` stores the intent before each marker and the outcome
+after it.
 """

@@ -1,15 +1,15 @@
-"""The expert's command: one ABORT marker for one open transaction, after the same proof as a sweep's, and shown first.
+"""`txnscan abort`: send one ABORT marker for one open transaction, after the proof of a sweep and a confirmation.
 
-It asks more of its user than `plan` and `apply` do, and takes less time: it waits for no second sweep. It refuses a
+This command is for experts. It needs more input than `plan` and `apply`, but waits for no second sweep. It refuses a
 transaction
 - that is not proven to hang, or is not late yet;
-- whose owner is still at its epoch: that has to be fenced first;
-- that committed, or may have, be it a part of its data: an abort deletes what was committed;
+- whose owner is still at the transaction's epoch: fence the owner first;
+- that committed, or may have committed, even in part: an abort deletes committed data;
 - whose outcome is unknown, without --accept-unknown-outcome.
 
-`--force REASON` overrides all of these, but not this: the partition's leader must be proven to have that very
-transaction open. Brokers before Kafka 2.8 cannot be asked for it; there the user gives producer id and epochs, and
-nothing is sent without --force. Pure, but for `Unread`.
+`--force REASON` overrides all of these. One condition remains: a proven read must show that the partition's leader has
+exactly this transaction open. Brokers before Kafka 2.8 cannot answer that; there the user gives the producer id and the
+epochs, and every marker needs --force. Pure, except `Unread`.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from txnscan.verdict.evidence import Context, Evidence, Judged, Judgement, Outco
 from txnscan.version import __version__
 
 FORCE = "--force"
-# Where nothing is known of a transaction but what the user says.
+# The reason of a transaction that is known only from the user's options.
 UNREAD = "unread"
 
 
 class AbortRefused(ConfigError):
-    """A marker that is not sent; the message says why, and what to do."""
+    """A marker is not sent. The message says why, and what to do."""
 
     exit_status = ExitStatus.REFUSED
 
 
 class Unreadable(TxnscanError):
-    """A partition whose leader did not answer; the message says why."""
+    """The leader of the partition did not answer. The message says why."""
 
 
 class NothingOpen(ConfigError):
-    """No such transaction is open there; the message says what is."""
+    """The partition has no such open transaction. The message lists its open transactions."""
 
     exit_status = ExitStatus.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the user names: an open transaction by its start offset, or by its producer."""
+    """The transaction that the user names: by its start offset, or by its producer."""
 
     topic: str
     partition: int
@@ -79,8 +79,10 @@ class Target:
 
 
 class ReadAnyway(FactsAlone):
-    """A history that has a partition read with proof, even if coordinators hold all that is open there. It does not say
-    when what is open was first seen. tables: see FactsAlone.
+    """A history that makes the sweep read one partition with proof, even if coordinators claim all its open
+    transactions.
+
+    It has no times of first sightings. tables: see FactsAlone.
     """
 
     def __init__(self, topic: str, partition: int, tables: KnowsFacts | None = None) -> None:
@@ -93,8 +95,8 @@ class ReadAnyway(FactsAlone):
 
 
 def target_in(target: Target, found: Scan) -> Judged:
-    """The transaction that the user names, as it is open now. Raises NothingOpen, and AbortRefused where it is open at
-    other epochs than were given.
+    """The open transaction that the user names. Raises NothingOpen if there is none, and AbortRefused if it is open at
+    epochs other than the given ones.
     """
     still_open = [j for j in found.transactions if j.judgement.verdict is not Verdict.GONE]
     for judged in still_open:
@@ -131,7 +133,7 @@ def _open_there(judged: Sequence[Judged]) -> str:
 
 
 def refusal(judged: Judged, accept_unknown: bool) -> str | None:
-    """Why no marker is to be sent for this transaction, with what to do instead; None where one may be."""
+    """Why no marker may be sent for this transaction, and what to do instead. None if a marker may be sent."""
     return _not_to_be_ended(judged) or _of_outcome(judged, accept_unknown)
 
 
@@ -199,19 +201,19 @@ def action_for(cluster_id: str, judged: Judged) -> Action:
 
 
 def question(action: Action) -> str:
-    """What to ask the user before the marker is sent."""
+    """The question to the user before the marker is sent."""
     what = f"producer id {action.producer_id} at epoch {action.producer_epoch}"
     since = f", open from offset {action.start_offset}" if action.start_offset >= 0 else ""
     return f"Write an ABORT marker to {printable(action.topic_partition)} for {what}{since}?"
 
 
 def only(found: Scan, judged: Judged) -> Scan:
-    """The sweep with this transaction alone."""
+    """The sweep's result, reduced to this transaction."""
     return replace(found, transactions=(judged,), errors=())
 
 
 def plan_of(action: Action, found: Scan, now_ms: int) -> Plan:
-    """A plan of this one marker, as the journal needs one."""
+    """A plan with this marker alone; the journal needs a plan."""
     return Plan(
         cluster_id=found.cluster_id,
         sweep_id=found.sweep_id,
@@ -227,7 +229,7 @@ def plan_of(action: Action, found: Scan, now_ms: int) -> Plan:
 
 
 class NoJournal:
-    """See `apply.Journal`: keeps nothing."""
+    """A journal that stores nothing. See `apply.Journal`."""
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         """See Journal."""
@@ -251,8 +253,8 @@ class NoJournal:
 
 
 def cannot_be_asked(found: Scan) -> str | None:
-    """Why the partition's leader cannot be asked what is open there, as it lacks the API; None where it can. Raises
-    Unreadable where it could, and did not answer.
+    """Why the partition's leader cannot list open transactions: it lacks the API. None if the partition was read.
+    Raises Unreadable if the read failed for another reason.
     """
     if not found.partitions_failed:
         return None
@@ -263,21 +265,22 @@ def cannot_be_asked(found: Scan) -> str | None:
 
 
 def unread_needs(error: str) -> str:
-    """What a user has to bring where brokers cannot be asked."""
+    """The options that the user has to give if brokers cannot list open transactions."""
     return (
         f"{error}, so that nothing can be proven here; find the transaction in the log of the partition, and give "
         "--producer-id, --producer-epoch, --coordinator-epoch and --force REASON"
     )
 
 
-# A broker gives at least one batch, however large.
+# With this limit a broker returns one batch, however large the batch is.
 _ONE_BATCH_BYTES = 1
 
 
 class Unread(LiveBrokers):
-    """Brokers before Kafka 2.8, which have no DescribeProducers: what is open is known from the user. Whether a marker
-    ended it shows only in the last stable offset, and only if that stood at the transaction: the offset may also move
-    because another one ended.
+    """Brokers before Kafka 2.8, which lack DescribeProducers. The user says which transaction is open.
+
+    Only the last stable offset (LSO) can show that a marker ended the transaction, and only if the LSO stood at its
+    start before: otherwise the LSO may have moved because another transaction ended.
     """
 
     def __init__(self, brokers: LiveBrokers) -> None:
@@ -315,8 +318,11 @@ class Unread(LiveBrokers):
         return PartitionState(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
 
     def _begins_at(self, partition: Partition, offset: int, action: Action) -> bool:
-        """Whether the record at this last stable offset is of the named transaction; False if it cannot be read. At the
-        start of the log it may be of another one: the transaction that is open may have begun before.
+        """Whether the record at this last stable offset is of the named transaction. False if the record cannot be
+        read.
+
+        At the start of the log it is False: the open transaction may have begun before it, so the record may be of
+        another one.
         """
         try:
             if offset <= self._offset(partition, Offset.LOG_START):
@@ -352,7 +358,7 @@ class Unread(LiveBrokers):
 
 
 def unread_action(target: Target, cluster_id: str) -> Action:
-    """The marker for what the user says is open."""
+    """The marker for the transaction that the user describes."""
     return Action(
         incident_id=f"{UNREAD}-{uuid.uuid4()}",
         topic=target.topic,
@@ -369,7 +375,7 @@ def unread_action(target: Target, cluster_id: str) -> Action:
 
 
 def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms: int) -> Judged:
-    """What the user says, in the place of an observation. Nothing of it is proven but who leads the partition."""
+    """The user's description in the form of an observation. Only the partition's leader is proven."""
     o = Observation(
         **action.ref,
         last_timestamp_ms=-1,

@@ -1,24 +1,25 @@
-"""Doing a plan: prove again, send one marker, look at what came of it; and write down each step before the next.
+"""Apply a plan: repeat the proof, send one marker, read the partition again. Each step is journaled before the next.
 
     for each action:  journal the intent -> prove it all again, with the transaction log -> connect to the leader
                       -> the last look: prove it again, without the log -> send one marker -> look -> journal the
                       outcome
 
-What is slow comes before the last look: tables, the log, siblings, the connection. Between the last look's second read
-of the partition and the marker stand one round of Metadata and the judging, and then one request on a connection that
-is open already: as long as the slowest broker takes to answer, and no longer than `request.timeout.ms`.
+Slow steps (tables, the transaction log, the other partitions, the connection) come before the last look. Between the
+last look's second read of the partition and the marker there are only one round of Metadata requests, the judgement,
+and one request on an open connection. This takes as long as the slowest broker needs to answer, and at most
+`request.timeout.ms`.
 
-The last look waits until no owner of the producer id is in the middle of a transaction. A marker at another epoch than
-its owner's clears what the partition's leader remembers of a verification that is under way (`UnifiedLog.
-updateProducers`), and a batch of that owner would fail for it. What an owner begins after the last look is not seen;
-the epoch of the marker cannot fence it, nor can the marker end what is written at a later epoch.
+The last look waits until no owner of the producer id is in the middle of a transaction. The reason: a marker at another
+epoch than its owner's clears the leader's state of a verification in progress (`UnifiedLog.updateProducers`), and a
+batch of that owner would then fail. A transaction that an owner begins after the last look is not seen. The epoch of
+the marker cannot fence that owner, and the marker cannot end data of a later epoch.
 
-A marker is sent once: where no answer came, the partition is looked at, and whatever is seen there, this plan sends no
-other. An apply that was killed leaves an intent without an outcome; the next one looks at the brokers before anything
-else.
+A marker is sent once. If no answer comes, the partition is read, and this plan never sends the marker again, whatever
+the read shows. An apply that was killed leaves an intent without an outcome; the next apply settles that intent first,
+by reading the partition.
 
-A marker may be forced (`txnscan abort --force REASON`), whatever the verdict: then only one guard is left. It is proven
-that the partition's leader has this very transaction open, and the reason is in the journal.
+A marker may be forced (`txnscan abort --force REASON`) whatever the verdict. Then one guard remains: a proven read
+shows that the partition's leader has exactly this transaction open. The journal records the reason.
 
 Brokers, the journal and the clock are arguments.
 """
@@ -43,13 +44,14 @@ from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, PeerPartitions, Verdict
 
 _ALTER_CLUSTER = Permission("Alter", "Cluster")
-# Answers that mean that the marker was appended, but may not be replicated.
+# With these answers the marker was appended, but may not be replicated.
 _APPENDED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-# Answers of a broker that may have stopped leading after it had appended the marker (`DelayedProduce.tryComplete`).
+# With these answers the broker may have stopped leading after it had appended the marker
+# (`DelayedProduce.tryComplete`).
 _MAYBE_APPENDED = (
     *(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR),
 )
-# How often, and how many seconds apart, an owner is looked at that is in the middle of a transaction.
+# How often, and how many seconds apart, the last look is repeated while an owner is in the middle of a transaction.
 LOOKS_MAX = 20
 LOOK_WAIT_S = 1.0
 _ANOTHER = "another transaction is open there now: sweep and plan again"
@@ -57,7 +59,7 @@ _RACED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FE
 
 
 class Status(StrEnum):
-    """What came of an action."""
+    """The result of an action."""
 
     WOULD_SEND = "would_send"
     RESOLVED = "resolved"
@@ -69,23 +71,23 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
-# The reason of an attempt that is no marker: a transactional id was fenced (`terminate.py`).
+# The reason of an attempt without a marker: a transactional id was fenced (`terminate.py`).
 FORCE_TERMINATE = "force_terminate"
 _FENCE_INTERRUPTED = (
     "a force-terminate was interrupted after it had noted its intent, so that nobody knows whether the id was fenced: "
     "describe it, and sweep again"
 )
-# After these nothing is left to do.
+# After these the action needs no further work.
 DONE = (Status.WOULD_SEND, Status.RESOLVED, Status.GONE)
-# After these nothing was sent, and the same plan may try again.
+# After these no marker was sent, and the same plan may try again.
 UNSENT = (Status.REFUSED, Status.FAILED, Status.RACED)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of an action, in one sentence.
+    """The result of an action, in one sentence.
 
-    learned: a marker that nobody had seen before, or None. forbidden: the principal may not write markers at all.
+    learned: a marker that was not stored before, if any. forbidden: the principal may not write markers at all.
     """
 
     action: Action
@@ -97,9 +99,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A proven read of the partition: whether the transaction is open, and where its last stable offset is.
+    """A proven read of the partition: whether the transaction is open, and the partition's offsets.
 
-    error: why nothing is proven, or None.
+    error: why the read is not proven, if so.
     """
 
     is_open: bool = True
@@ -110,7 +112,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An intent in the journal, and what came of it, with its sentence: None when that was never written down."""
+    """An intent in the journal, with its outcome, if one was stored."""
 
     attempt_id: str
     plan_digest: str
@@ -121,30 +123,32 @@ class Attempt:
 
 
 class Brokers(Protocol):
-    """What apply asks of a cluster, as a principal."""
+    """The requests that apply sends to a cluster, as one principal."""
 
     @property
     def principal(self) -> str:
-        """The principal that brokers see, for the commands that grant it permissions."""
+        """The principal as brokers see it; used in the commands that grant it permissions."""
         ...
 
     def prove(self, action: Action) -> Judged | None:
-        """The transaction of this producer id on the partition, judged anew by the whole protocol, and checked against
-        the transaction log; None where there is none. Raises RequestFailed.
+        """The open transaction of this producer id on the partition, judged again by the whole protocol and checked
+        against the transaction log. None if there is none. Raises RequestFailed.
         """
         ...
 
     def prove_again(self, action: Action) -> Judged | None:
-        """The same without the transaction log, which is quick. Raises RequestFailed."""
+        """The same without the transaction log, which is faster. Raises RequestFailed."""
         ...
 
     def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
-        """A COMMIT marker that a sibling partition has; None where none has. Raises RequestFailed."""
+        """A COMMIT marker on one of these other partitions of the transaction, if any. Raises RequestFailed."""
         ...
 
     def ready(self, leader: int) -> AbstractContextManager[Callable[[MarkerToWrite], int]]:
-        """A connection to this broker: a context whose function sends a marker once, and returns the error code. The
-        context raises RequestFailed where the broker cannot be reached, and the function where no answer came.
+        """A connection to this broker. The context yields a function that sends a marker once and returns the error
+        code.
+
+        The context raises RequestFailed if the broker cannot be reached; the function raises it if no answer comes.
         """
         ...
 
@@ -154,7 +158,7 @@ class Brokers(Protocol):
 
 
 class Journal(Protocol):
-    """Where apply writes down each step."""
+    """The store in which apply records each step."""
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         """Every attempt on this cluster."""
@@ -165,22 +169,22 @@ class Journal(Protocol):
         ...
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
-        """Stores that the marker is about to be sent, and returns the attempt's id. forced: the reason for sending it
-        against the guards, None where none of them refuses it.
+        """Stores that the marker is about to be sent, and returns the attempt's id. forced: the user's reason for
+        overriding the guards, or None.
         """
         ...
 
     def conclude(self, plan: Plan, attempt_id: str, action: Action, status: Status, detail: str) -> None:
-        """Stores what came of it."""
+        """Stores the outcome of the attempt."""
         ...
 
     def hold(self) -> None:
-        """Makes sure that this is still the only apply on the cluster. Raises JournalLost."""
+        """Checks that this apply still has the cluster's lock. Raises JournalLost."""
         ...
 
 
 class JournalLost(TxnscanError):
-    """Another apply has taken over, or the journal cannot be written: this one sends nothing more."""
+    """Another apply has taken over, or the journal cannot be written. This apply sends no more markers."""
 
 
 class ApplyRunning(ConfigError):
@@ -190,7 +194,7 @@ class ApplyRunning(ConfigError):
 
 
 def _nothing(result: Result) -> None:
-    """A callback that does nothing."""
+    """The default callback: ignores the result."""
 
 
 def settle_interrupted(
@@ -200,9 +204,10 @@ def settle_interrupted(
     journal: Journal,
     on_result: Callable[[Result], None] = _nothing,
 ) -> list[Result]:
-    """Looks at what became of attempts that an earlier apply left without an outcome, and writes that down.
+    """Settles each attempt without an outcome: reads its partition, and stores the result as the outcome.
 
-    on_result: called with each result as soon as it is known.
+    If the partition cannot be read, the attempt stays without an outcome. An interrupted force-terminate always becomes
+    UNKNOWN. on_result: called with each result as soon as it is known.
     """
     results: list[Result] = []
 
@@ -229,7 +234,7 @@ def settle_interrupted(
 
 
 def _interrupted(action: Action, look: PartitionState) -> Result:
-    """What an intent without an outcome can mean, by what its partition shows now."""
+    """The result of an intent without an outcome, according to the present state of its partition."""
     if not look.is_open:
         return Result(
             action,
@@ -258,13 +263,13 @@ def apply_plan(
     only: Collection[str] = (),
     forced: str | None = None,
 ) -> list[Result]:
-    """Does the plan's actions in order; without `execute` everything up to the sending. One result for each.
+    """Applies the plan's actions in order, and returns one result each. Without `execute`, stops before sending.
 
-    options: the options that were given, of those that actions may need. sleep: waits, in seconds. on_step: called
-    before each step. on_result: called with each result as soon as it is known, before it is written down. only: the
-    partitions to act on, as "topic-partition"; empty is all of the plan. forced: the reason for sending against the
-    guards, never given for a plan from a file. A refusal for want of an ACL stops it: the actions that were not tried
-    are refused. Raises JournalLost.
+    options: those options of apply that the user gave. sleep: waits, in seconds. on_step: called before each step.
+    on_result: called with each result as soon as it is known, before it is journaled. only: the partitions to act on,
+    as "topic-partition"; empty means the whole plan. forced: the user's reason for overriding the guards; never given
+    for a plan from a file. If a marker is refused for a missing ACL, apply stops, and the remaining actions are
+    refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
@@ -286,7 +291,9 @@ def apply_plan(
 
 
 def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
-    """The plan's actions on these partitions, or all of them. Raises ConfigError for a partition without any."""
+    """The plan's actions on these partitions, or all actions if `only` is empty. Raises ConfigError for a partition
+    without an action.
+    """
     known = {action.topic_partition for action in plan.actions}
     refused = {refusal.topic_partition: refusal for refusal in plan.refused}
     for where in only:
@@ -299,7 +306,7 @@ def chosen(plan: Plan, only: Collection[str]) -> list[Action]:
 
 
 def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: Sequence[Attempt]) -> Result | None:
-    """Why this action is not to be tried at all, or None."""
+    """The result if earlier attempts or a missing option rule this action out."""
     found_gone = False
     for attempt in attempts:
         if attempt.action.incident_id != action.incident_id:
@@ -308,14 +315,15 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
             return Result(
                 action, Status.REFUSED, "an earlier apply was interrupted here, and nothing is known of it yet"
             )
-        # Clocks may differ, so what this very plan has sent counts whenever that was.
+        # Clocks may differ, so an attempt of this very plan counts, whatever its time.
         since = attempt.plan_digest == plan.digest or attempt.intent_at_ms >= plan.planned_at_ms
         if not since or attempt.status in UNSENT:
             continue
         if attempt.status == Status.RESOLVED:
             return Result(action, Status.GONE, "an earlier apply has resolved it")
         if attempt.status == Status.GONE:
-            # An apply that was interrupted is settled so, and it may have sent its marker: this plan sends no other.
+            # An interrupted attempt is settled as GONE, and it may have sent its marker: this plan sends no other
+            # marker.
             found_gone = True
             continue
         said = attempt.status.replace("_", " ")
@@ -332,7 +340,7 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What all actions of an apply share."""
+    """The arguments that all actions of an apply share."""
 
     plan: Plan
     brokers: Brokers
@@ -343,7 +351,7 @@ class _Run:
     forced: str | None
 
     def rehearse(self, action: Action) -> Result:
-        """Everything up to the sending."""
+        """Runs every step before the sending."""
         self.on_step("prove", action)
         proven = self._prove(action)
         would = f"proven again; with --execute its {action.marker} marker is sent"
@@ -352,7 +360,7 @@ class _Run:
         return result
 
     def execute(self, action: Action) -> Result:
-        """From the intent to the outcome in the journal."""
+        """Runs every step, from the intent to the outcome in the journal."""
         self.journal.hold()
         self.on_step("intend", action)
         attempt_id = self.journal.intend(self.plan, action, self.forced)
@@ -370,7 +378,7 @@ class _Run:
         return result
 
     def _prove(self, action: Action) -> Judged | Result:
-        """The transaction as it is now, where it still is what the plan has; else the result that ends the action."""
+        """The transaction as it is now if it still matches the plan; else the result that ends the action."""
         if self.forced is not None:
             return _still_there(action, self.brokers.prove)
         judged = _found(action, self.brokers.prove)
@@ -383,8 +391,9 @@ class _Run:
         return judged if refused is None else refused
 
     def _committed_elsewhere(self, action: Action, known: KnownOutcome | None) -> Result | None:
-        """Where the outcome is unknown, the refusal of an ABORT because of a commit that its owner or a sibling
-        partition shows, or because siblings cannot be read; else None.
+        """A refusal if another partition of the transaction shows a COMMIT marker, or cannot be read.
+
+        Only an action with unknown outcome is checked.
         """
         if known is None or known.outcome is not Outcome.UNKNOWN:
             return None
@@ -398,7 +407,7 @@ class _Run:
         return Result(action, Status.REFUSED, str(seen), seen) if seen is not None else None
 
     def _send(self, action: Action, leader: int) -> Result:
-        """The last look, and right after it the marker."""
+        """Takes the last look, then sends the marker immediately."""
         try:
             with self.brokers.ready(leader) as write:
                 self.on_step("look", action)
@@ -414,8 +423,9 @@ class _Run:
             return Result(action, Status.FAILED, f"the marker was not sent: {failed.error}")
 
     def _at_rest(self, action: Action) -> Judged | Result:
-        """The transaction as it is now, once no owner of its producer id is in the middle of a transaction. The lock is
-        looked at right before each look at the transaction.
+        """The transaction as it is now, once no owner of its producer id is in the middle of a transaction.
+
+        The lock is checked before each look at the transaction.
         """
         self.journal.hold()
         if self.forced is not None:
@@ -442,7 +452,7 @@ class _Run:
 
 
 def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged | Result:
-    """The transaction as it is now, or the result that it is gone or cannot be proven."""
+    """The transaction as it is now. Or the result GONE if it has ended, or REFUSED if it cannot be proven."""
     try:
         judged = prove(action)
     except RequestFailed as failed:
@@ -453,7 +463,7 @@ def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged |
 
 
 def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Judged | Result:
-    """The transaction as it is now, whatever its verdict, where its leader has it open, as two proven reads show."""
+    """The transaction as it is now, with any verdict, if both reads of its partition prove that it is open."""
     judged = _found(action, prove)
     if isinstance(judged, Result):
         return judged
@@ -466,13 +476,13 @@ def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Ju
 
 
 def _is_same(action: Action, judged: Judged) -> bool:
-    """Whether this is the transaction that the plan is about."""
+    """Whether this is the transaction of the plan."""
     same = ("topic_id", "producer_epoch", "coordinator_epoch", "start_offset")
     return all(getattr(judged.observation, name) == getattr(action, name) for name in same)
 
 
 def changed(action: Action, judged: Judged) -> str | None:
-    """How the transaction, or what is known of its outcome, differs from the plan, or None. Pure."""
+    """How the transaction, or its known outcome, differs from the plan, if it does. Pure."""
     why = moved_on(action, judged)
     if why is not None:
         return why
@@ -486,7 +496,7 @@ def changed(action: Action, judged: Judged) -> str | None:
 
 
 def moved_on(action: Action, judged: Judged) -> str | None:
-    """How the transaction, but for its outcome, differs from the plan, or None. Pure."""
+    """How the transaction, apart from its outcome, differs from the plan, if it does. Pure."""
     o, now = judged.observation, judged.judgement
     if now.verdict is not Verdict.HANGING:
         return f"it is {now.verdict} now ({now.reason}): {now.explanation}"
@@ -507,7 +517,7 @@ def marker_for(action: Action) -> MarkerToWrite:
 
 
 def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int], brokers: Brokers) -> Result:
-    """Sends the marker, once, to the leader that was just proven, and looks at what came of it."""
+    """Sends the marker, once, to the leader that the last look proved, then reads the partition."""
     try:
         code = write(marker_for(action))
     except RequestFailed as failed:
@@ -530,7 +540,7 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
 
 
 def _after(action: Action, judged: Judged, look: PartitionState, what: str, otherwise: Status) -> Result:
-    """What the partition shows after a marker was sent."""
+    """The result, according to a read of the partition after a marker was sent."""
     if look.error is not None:
         return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {look.error}")
     if look.is_open:

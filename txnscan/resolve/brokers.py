@@ -1,6 +1,6 @@
-"""The brokers as apply needs them: a whole proof of a partition, one marker, one look, on connections of their own.
+"""The requests of apply: the whole proof of a partition, one marker, and a read after it.
 
-A marker goes out on a connection of its own, of a client that sends nothing twice.
+A marker goes out on its own connection, of a client that never resends a request.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from txnscan.verdict.evidence import Judged, PeerPartitions
 
 
 class LiveBrokers:
-    """See `apply.Brokers`. Raises ClusterUnreachable from `cluster_id`.
+    """See `apply.Brokers`. `cluster_id` raises ClusterUnreachable.
 
-    history: given to the sweeps that prove. A partition with an incident in it is read with proof, even if coordinators
-    hold all that is open there.
+    history: passed to the sweeps that prove. If it has an unresolved incident on a partition, that partition is read
+    with proof, even if coordinators claim all its open transactions.
     """
 
     def __init__(self, config: ScanConfig, history: History | None = None) -> None:
@@ -51,7 +51,7 @@ class LiveBrokers:
         self._settings = config.connection()
         self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
         self._known: dict[int, Broker] = {}
-        # By action, the leader epochs at which the log was read when it was proven.
+        # For each action: the leader epochs of the transaction log when `prove` read it.
         self._read_epochs: dict[tuple[str, int], Mapping[int, int]] = {}
 
     @property
@@ -59,7 +59,7 @@ class LiveBrokers:
         return self._config
 
     def _cluster(self) -> Cluster:
-        """The cluster, on connections that end with its context."""
+        """The cluster, on connections that are closed with its context."""
         return Cluster(ClientFactory(f"apply-{uuid.uuid4()}", self._settings, self._bootstrap))
 
     def _engine(self) -> Engine:
@@ -85,7 +85,7 @@ class LiveBrokers:
         return _of(action, found)
 
     def prove_again(self, action: Action) -> Judged | None:
-        """See Brokers. Fails if the log has a new leader since `prove`: that replica may have more records."""
+        """See Brokers. Fails if the log has a new leader since `prove`: the new leader may have more records."""
         found = self._swept(action, reads_log=False)
         judged = _of(action, found)
         read = self._read_epochs.get((action.topic_partition, action.producer_id), {})
@@ -105,7 +105,7 @@ class LiveBrokers:
         return found
 
     def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:
-        """A sweep of this partition alone. Raises ClusterUnreachable and ConfigError."""
+        """Sweeps this partition alone. Raises ClusterUnreachable and ConfigError."""
         narrowed = replace(self._config, topic_names=(topic,), partitions=(partition,), engine="threads")
         with self._cluster() as cluster:
             found = scan(
@@ -135,7 +135,7 @@ class LiveBrokers:
             raise RequestFailed(str(error), sent=False) from None
 
     def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
-        """See `terminate.Coordinators`. On a connection of its own, which sends nothing twice."""
+        """See `terminate.Coordinators`. Uses its own connection, which never resends a request."""
         coordinator = self.describe(transactional_id).coordinator
         with Client(self._settings, [self._known[coordinator]], resends=False) as client:
             read_metadata(client.send, coordinator, [])
@@ -148,7 +148,7 @@ class LiveBrokers:
             return transaction_max_timeout_ms(client.send, coordinator)
 
     def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """The leader epoch of a partition, -1 where brokers do not agree on it."""
+        """The leader epoch of a partition; -1 if brokers do not agree on it."""
         try:
             with self._cluster() as cluster:
                 cluster.view([topic])
@@ -175,7 +175,7 @@ class LiveBrokers:
         if leader not in self._known:
             raise RequestFailed(f"broker {leader} is not in the cluster's metadata", sent=False)
         with Client(self._settings, [self._known[leader]], resends=False) as client:
-            # Connects, so that the marker need not.
+            # Connects now, so that the marker does not wait for a connection.
             read_metadata(client.send, leader, [])
             yield lambda marker: marker.answered(client.send(leader, marker.request()))
 
@@ -202,5 +202,5 @@ class LiveBrokers:
 
 
 def _of(action: Action, found: Scan) -> Judged | None:
-    """The open transaction of an action, or None."""
+    """The open transaction of the action's producer id, if any."""
     return next((j for j in found.transactions if j.observation.producer_id == action.producer_id), None)

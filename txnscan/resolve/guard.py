@@ -1,15 +1,16 @@
-"""What may be resolved, and how: the guards, in order, over what sweeps have stored of a hanging transaction. Pure.
+"""The guards: which hanging transactions may be resolved, and with which marker. Pure.
 
-A marker at the wrong time tears apart a transaction of a live application, so everything here refuses unless it is
-sure. A marker is allowed
-- only for what a sweep has proven to hang, and that is late by this scanner's own clock: record times are the client's;
-- only after two sweeps at least, with a threshold that no live transaction outlives;
-- never where the id that owned it is still at its epoch: its producer could write to this partition between the proof
-  and the marker, which would then end what it wrote. Fence it first (InitProducerId), then sweep again;
-- never where what the coordinators say could not be checked against the transaction log;
-- never an abort where a commit may be of this data, or was ever seen to be;
-- no marker at all where some of the data was committed and some was not;
-- never a COMMIT and an ABORT for one producer id at one epoch.
+A marker at the wrong time splits a transaction of a live application. So a marker is refused unless the stored sweeps
+allow it. The guards demand that
+- a sweep has proven the transaction hanging, and it is late by this scanner's own clock, as clients choose record
+  times;
+- at least two sweeps saw it, with a threshold that no live transaction outlives;
+- its owner has moved past the transaction's epoch. Otherwise the producer could write to this partition between the
+  proof and the marker, and the marker would end that write. Fence the owner first (InitProducerId), then sweep again;
+- the answers of the coordinators were checked against the transaction log;
+- for an ABORT: no commit that may be of this data was ever seen;
+- the data was not committed in part: then no marker is right;
+- no producer id gets both a COMMIT and an ABORT at the same epoch.
 """
 
 from __future__ import annotations
@@ -28,19 +29,18 @@ SWEEPS_MIN = 2
 ACTIONS_MAX = 20
 COMPLETE_COMMITS = "--complete-commits"
 ACCEPT_UNKNOWN = "--accept-unknown-outcome"
-# The guard that looks at several transactions at once.
+# The guard that compares several transactions.
 CONTRADICTORY = "contradictory"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(TransactionRef):
-    """A hanging transaction as the tables have it: the row of its sweep, and its incident's.
+    """A hanging transaction as the tables have it: from the rows of its sweep and of its incident.
 
-    outcome, outcome_reason: by all facts that sweeps and applies have seen.
-    log_failure: why this sweep could not read the transaction log. owner_epoch: the epoch of the id that has its
-    producer id, None for an orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many saw it
-    hanging. late_after_ms, max_timeout_ms: the sweep's threshold and the longest `transaction.max.timeout.ms` of the
-    brokers.
+    outcome, outcome_reason: by all facts that sweeps and applies have stored. log_failure: why this sweep could not
+    read the transaction log, or None. owner_epoch: the epoch of the id that has this producer id now; None for an
+    orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many sweeps saw it hanging. late_after_ms,
+    max_timeout_ms: the sweep's threshold, and the longest `transaction.max.timeout.ms` of the brokers.
     """
 
     incident_id: str
@@ -61,13 +61,13 @@ class Stored(TransactionRef):
 
     @property
     def watched_ms(self) -> int:
-        """For how long this scanner itself knows it to be open."""
+        """For how long this scanner's own sweeps have seen it open."""
         return self.swept_at_ms - self.first_seen_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the user allows. topics: regular expressions for whole names; all topics where there are none."""
+    """The user's limits. topics: regular expressions for whole topic names; empty allows all topics."""
 
     topics: tuple[str, ...] = ()
     consumer_offsets: bool = False
@@ -77,7 +77,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """When `refuses`, `why` says it in one sentence, with what to do where something can be done."""
+    """If `refuses` is true, `why` gives the reason in one sentence, with a remedy if there is one."""
 
     name: str
     refuses: Callable[[Stored, Limits], bool]
@@ -86,7 +86,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """A marker that no guard refuses. needs: the option of apply without which it is not sent, or None."""
+    """A marker that passes all guards. needs: the option of apply that this marker requires, if any."""
 
     commit: bool
     needs: str | None
@@ -94,14 +94,14 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The guard that refused, and why."""
+    """The guard that refuses the marker, and why."""
 
     guard: str
     why: str
 
 
 def guarded(stored: Stored, limits: Limits) -> Allowed | Refused:
-    """What may be done about one hanging transaction, whatever else is planned."""
+    """The decision about one hanging transaction, independent of the other transactions."""
     for guard in GUARDS:
         if guard.refuses(stored, limits):
             return Refused(guard.name, guard.why(stored, limits))
@@ -111,7 +111,9 @@ def guarded(stored: Stored, limits: Limits) -> Allowed | Refused:
 
 
 def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed | Refused]:
-    """The same for many, in order: none that contradicts another, and no more than the limit."""
+    """The decisions about many transactions, in order: without contradicting markers, and at most `limits.actions_max`
+    markers.
+    """
     decided: list[Allowed | Refused] = []
     allowed = 0
     for answer in _without_contradictions([(one, guarded(one, limits)) for one in stored]):
@@ -126,7 +128,7 @@ def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed |
 
 
 def _without_contradictions(decided: Sequence[tuple[Stored, Allowed | Refused]]) -> Iterator[Allowed | Refused]:
-    """The answers, with a refusal where another one allows the opposite marker for the same producer id and epoch."""
+    """The answers. If the same producer id and epoch would get both markers, those answers become refusals."""
     planned: dict[tuple[int, int, bool], Stored] = {}
     for one, answer in decided:
         if isinstance(answer, Allowed):

@@ -1,6 +1,6 @@
-"""The journal of apply in the tables: each intent before its marker, each outcome after.
+"""The journal of apply in the tables: the intent before each marker, the outcome after it.
 
-Rows are only ever appended, each in a commit of its own that is done before the next step begins.
+Rows are only appended. Each row has its own commit, which is complete before the next step begins.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class _Entry:
 
 
 class TablesJournal:
-    """See `apply.Journal`. lock: that of the only apply on the cluster, entered by the caller; None where nothing is
-    sent. principal: the Kafka principal that applies; None where no broker is asked.
+    """See `apply.Journal`. lock: the lock of the only apply on the cluster, which the caller has entered; needed only
+    to send markers. principal: the Kafka principal of this apply, if it asks brokers.
     """
 
     def __init__(
@@ -160,18 +160,18 @@ def _os_user() -> str | None:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # A container may run as a number without a name.
+        # A container may run as a user id without a name.
         return None
 
 
 def _action(row: dict[str, Any]) -> Action:
-    """The action of a row, as far as the journal keeps it."""
+    """The action of a row, with the fields that the journal stores."""
     kept: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Action)}
     return Action(**kept | {"why": ""})
 
 
 def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
-    """What the tables have of each transaction that this finished sweep called hanging, in the order of partitions."""
+    """Each transaction that this finished sweep judged hanging, as the tables have it, ordered by partition."""
     sweep = tables.sweep(sweep_id)
     if sweep is None:
         return []
@@ -192,7 +192,7 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     return [_stored(row, sweep, rows[row["incident_id"]], facts.get(row["producer_id"], NO_FACTS)) for row in hanging]
 
 
-# The verdict is judged again from the evidence. The outcome, the first sighting and the count of sweeps are computed.
+# The verdict is judged again from the evidence. The outcome, the first sighting and the number of sweeps are computed.
 _OF_ROW = (
     *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
     *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_failure", "evidence", "read_at"),
@@ -202,13 +202,13 @@ _OF_SIGHTING = ("incident_id", "sweep_id", "verdict", "read_at")
 
 
 def _sweep_time(row: Row) -> SweepTime:
-    """row: of a sweep, with the time at which it read the partition."""
+    """row: a sweep's columns, and the time at which the sweep read the partition."""
     boot = BootTime(row["boot_id"], row["since_boot_ms"]) if row["boot_id"] is not None else None
     return SweepTime(epoch_ms(row["read_at"]), epoch_ms(row["started_at"]), epoch_ms(row["finished_at"]), boot)
 
 
 def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> Stored:
-    """rows: of all finished sweeps that saw it."""
+    """rows: the rows of this transaction from all finished sweeps that saw it."""
     proof = from_row(Evidence, row["evidence"])
     judgement = judge(proof)
     evidence = OutcomeEvidence(

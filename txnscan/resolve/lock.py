@@ -1,22 +1,22 @@
 """One apply at a time on a cluster: a lease in the tables.
 
-It is one row for each cluster, taken with a MERGE. Where commits are exclusive (`exclusive.py`), Delta lets only one of
-two at the same time succeed. The holder renews its row and reads it again before each marker.
+The lease is one row for each cluster, taken with a MERGE. If commits are exclusive (`exclusive.py`), Delta lets only
+one of two concurrent MERGEs succeed. The holder reads its row before each marker, and renews it in time.
 
-An apply that ends without giving the lease back loses it:
+If an apply ends without giving the lease back, another apply can take it:
 
-- at once, if its process is seen to be gone, on the same machine and in the same namespace of process ids;
-- else once the row says that it has run out *and* has not changed for a whole lease, by the monotonic clock of the
-  apply that wants it. The times in the row are by the clock of another host, and may be wrong. They can refuse the
+- at once, if the holder ran on this machine in this pid namespace, and its process is gone;
+- otherwise, once the row says that it has expired *and* has not changed for a whole lease, by the monotonic clock of
+  the apply that wants it. The times in the row are by another host's clock, which may be wrong. They can refuse the
   lock, but never grant it.
 
-No lease can fence a marker that is on its way. An apply that is paused between its last look at the row and its request
-may send after another apply has begun. The marker can then do no more than after a pause without another apply: both
-have proven that the same transaction hangs, and a marker has the exact epochs that were seen.
+No lease can fence a marker that is already on its way. If an apply is paused between its last read of the row and its
+request, it may send the marker after another apply has begun. This does no more harm than a pause without another
+apply: both have proven that the same transaction hangs, and the marker carries the exact epochs that were read.
 
-On a local path Delta looks for the commit and then renames to it (Hadoop's `AbstractFileSystem.renameInternal`), so
-that of two processes both may succeed. There the operating system's lock on a file in the table's directory is held as
-well. The kernel gives it back when the process ends, however it ends. The file stays; VACUUM passes over its name.
+On a local path Delta checks for the commit file and then renames to it (Hadoop's `AbstractFileSystem.renameInternal`),
+so two processes may both succeed. There, apply also takes the operating system's lock on a file in the table's
+directory. The kernel releases it whenever the process ends. The file stays; VACUUM ignores its name.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from txnscan.tables.tables import Tables
 try:
     import fcntl
 except ImportError:
-    # Windows. There is only the lease there.
+    # Windows has no fcntl: the lease is the only lock there.
     fcntl = None  # type: ignore[assignment]
 
 LEASE_MS = 300_000
-# How often a lease that seems to have run out is looked at.
+# How often an expired lease is read while waiting for it.
 _LOOK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process: its host, its id, and the boot and pid namespace that the id is of, "" where these are not known."""
+    """A process: its host, its id, and the boot and pid namespace of that id ("" if these are not known)."""
 
     host: str
     pid: int
@@ -69,7 +69,7 @@ class Process:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to have ended."""
+        """Whether the process is known to have ended. False if that cannot be checked from here."""
         here = this_process()
         if not self.space or (self.host, self.space) != (here.host, here.space) or self.pid == here.pid:
             return False
@@ -77,7 +77,7 @@ class Process:
 
 
 def this_process() -> Process:
-    """The process that this runs in."""
+    """The process that runs this code."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -87,14 +87,14 @@ def this_process() -> Process:
 
 
 def parse_process(text: str) -> Process | None:
-    """The process that `str` gave this text for; None where it is no such text."""
+    """The process that has this text as its `str`, if it is such a text."""
     match = re.fullmatch(r"(\S+) process (\d+)(?: of (\S+))?", text)
     return Process(match[1], int(match[2]), match[3] or "") if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The row of the lock. renewals: counts the changes of one holder's row."""
+    """The row of the lock. renewals: counts the writes of one holder."""
 
     cluster_id: str
     taken_ms: int
@@ -109,10 +109,11 @@ def _unwatched(done: int, total: int) -> None:
 
 
 class Lock:
-    """The lease of one apply on a cluster. Use it as a context manager: raises ApplyRunning when another one has it.
+    """The lease of one apply on a cluster. A context manager: entering raises ApplyRunning if another apply has the
+    lease.
 
-    now_ms: for the times in the row. monotonic_s: decides when a lease has run out. on_wait: called with progress in
-    seconds while an apply is watched that seems to be dead.
+    now_ms: for the times in the row. monotonic_s: decides when a lease has expired. on_wait: called with progress in
+    seconds while the lease of an apply that seems dead is watched.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class Lock:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        # After an error, that error is what counts: a lease that cannot be given back then runs out.
+        # After an error, report that error. A lease that cannot be given back will expire.
         with self._open, contextlib.suppress(*(() if exc_info[0] is None else (Exception,))):
             self._merge(None, over=(self._me, self._renewals))
 
@@ -168,7 +169,7 @@ class Lock:
             raise JournalLost(f"this apply was too slow and lost its turn: {other}")
 
     def _dead(self) -> tuple[str, int] | None:
-        """The holder that is dead, or None if there is no holder. Raises ApplyRunning if the holder may be alive."""
+        """The dead holder, with its renewals, if there is a holder. Raises ApplyRunning if the holder may be alive."""
         row = self._row()
         if row is None or row["holder"] is None:
             return None
@@ -180,7 +181,7 @@ class Lock:
         return row["holder"], row["renewals"]
 
     def _watch(self, before: dict[str, Any]) -> None:
-        """Waits for a lease. Raises ApplyRunning if the row changes."""
+        """Waits for a whole lease. Raises ApplyRunning if the row changes."""
         began_s, lease_s = self._monotonic_s(), self._lease_ms / 1_000
         while (watched_s := self._monotonic_s() - began_s) < lease_s:
             self._on_wait(round(watched_s), round(lease_s))
@@ -190,7 +191,9 @@ class Lock:
                 raise ApplyRunning("--tables", self._running(row))
 
     def _write(self, over: tuple[str, int] | None) -> str | None:
-        """Takes or renews the lease; a sentence if another apply has it. over: the holder and renewals as seen."""
+        """Takes or renews the lease. Returns a sentence if another apply has it. over: the holder and renewals that may
+        be replaced.
+        """
         began_s, now_ms = self._monotonic_s(), self._now_ms()
         self._merge(now_ms + self._lease_ms, over=over)
         row = self._row()
@@ -207,7 +210,9 @@ class Lock:
         return rows[0] if rows else None
 
     def _merge(self, expires_ms: int | None, *, over: tuple[str, int] | None) -> None:
-        """Writes the row, if there is no holder, or the one that was seen; without a time, gives the lease back."""
+        """Writes the row if it has no holder, or has exactly the holder `over`. If `expires_ms` is None, gives the
+        lease back.
+        """
         row = _Row(
             self._cluster_id,
             self._taken_ms,
@@ -234,9 +239,10 @@ class Lock:
 
 
 def check_exclusive(tables: Tables, location: str) -> None:
-    """Checks that of two applies at once at this location one fails. Raises ConfigError.
+    """Checks that one of two concurrent applies at this location fails. Raises ConfigError.
 
-    A location with a scheme is judged by that, without a look at it; for others the tables' files show the scheme.
+    A location with a scheme is judged by that scheme alone; for others, the locations of the tables' files show the
+    scheme.
     """
     said = scheme_of(location) if "://" in location else ""
     for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:
@@ -246,7 +252,7 @@ def check_exclusive(tables: Tables, location: str) -> None:
 
 
 def location_of(tables: Tables, table: Table) -> str:
-    """Where the files of a table are, with the scheme. Raises ConfigError where there is no such table."""
+    """The location of a table's files, with the scheme. Raises ConfigError if there is no such table."""
     files = tables.delta.files(table)
     if files is None:
         raise ConfigError("--tables", f"there is no table {table.name} of txnscan at the location")
@@ -255,8 +261,8 @@ def location_of(tables: Tables, table: Table) -> str:
 
 @contextlib.contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    """The operating system's lock on the file, which stays there. Raises ApplyRunning, and ConfigError where the file
-    cannot be written or the file system has no locks.
+    """The operating system's lock on the file, which stays. Raises ApplyRunning if another process has it, and
+    ConfigError if the file cannot be written or the file system has no locks.
     """
     if fcntl is None:
         yield

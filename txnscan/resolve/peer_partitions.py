@@ -1,8 +1,8 @@
-"""What the other partitions of a transaction show of its end: a COMMIT marker is evidence that it committed.
+"""Search a transaction's other partitions for a COMMIT marker, as evidence that it committed.
 
-A marker stands in the partition's log, after everything that its transaction wrote there. So the log is read from a day
-before the transaction began, by the leader's clock, to the high watermark: headers alone, in pieces, up to a limit
-(`BYTES_MAX`).
+In a partition's log the marker follows everything that its transaction wrote. So the log is read from one day before
+the transaction began, by the leader's clock, to the high watermark. Only batch headers are read, in pieces, up to a
+limit (`BYTES_MAX`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.evidence import PeerPartitions
 
 _PIECE_BYTES = 8_388_608
-# More than this much of one partition is not looked through.
+# The search reads at most this much of one partition.
 BYTES_MAX = 4_294_967_296
-# The coordinator's clock says when the transaction began. The clock of the partition's leader says when its marker was
-# written. If that clock is behind by more than this, the marker is not found.
+# The coordinator's clock gives the start of the transaction. The clock of the partition's leader gives the time of the
+# marker. If the leader's clock is behind by more than this, the marker is not found.
 CLOCKS_DIFFER_MS_MAX = 86_400_000
 
 
@@ -29,10 +29,10 @@ def commit_seen(
     send: Send, siblings: PeerPartitions, producer_id: int, partition_of: Callable[[str, int], Partition]
 ) -> SeenMarker | None:
     """A COMMIT marker of this producer id on a sibling partition, at an epoch that the transaction's marker can have;
-    None where none has one.
+    else None.
 
-    partition_of: the partition with the leader that all brokers name. Raises RequestFailed where one of the partitions
-    cannot be read: then nothing is known.
+    partition_of: gives the partition with the leader that all brokers agree on. Raises RequestFailed if one of the
+    partitions cannot be read: then the search proves nothing.
     """
     for name in siblings.partitions:
         topic, _, index = name.rpartition("-")
@@ -68,8 +68,8 @@ def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings:
 
 
 def _first_since(send: Send, partition: Partition, time_ms: int) -> int | None:
-    """The first offset whose record is not older than this, None where all are. From the log's start where no time is
-    known.
+    """The first offset whose record is not older than this time; None if all records are older. If no time is known
+    (negative), the start of the log.
     """
     if time_ms < 0:
         listed = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]

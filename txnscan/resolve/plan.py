@@ -1,8 +1,8 @@
-"""The plan: a file that a person can read and a scheduler can keep. What would be done, what not, and why. Pure.
+"""The plan: a file that lists which markers to send, which not, and why. Pure.
 
-It holds each marker as it would be sent, and each hanging transaction that is left alone with the guard that refused
-it. A digest over all of it shows that nobody has edited it since; apply does exactly this plan, on the cluster that it
-is of, while it is fresh, or nothing.
+A person can read it, and a scheduler can keep it. It has each marker as it would be sent, and each refused transaction
+with the guard that refused it. A digest over the whole file detects edits. Apply accepts the plan only unedited, while
+it is fresh, and on its own cluster.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Action(TransactionRef):
-    """One marker to write. `reason`, `outcome`: what must still hold when it is written. needs: the option of apply
-    without which it is not written, or None.
+    """One marker to write. `reason`, `outcome`: must be unchanged when the marker is written. needs: the option of
+    apply that this marker requires, if any.
     """
 
     incident_id: str
@@ -51,7 +51,7 @@ class Action(TransactionRef):
 
 @dataclass(frozen=True, slots=True)
 class Refusal(TransactionRef):
-    """A hanging transaction that is left alone: the guard that refused it, and why."""
+    """A hanging transaction that the plan leaves open: the guard that refused it, and why."""
 
     incident_id: str
     reason: str
@@ -62,10 +62,10 @@ class Refusal(TransactionRef):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done about the hanging transactions of one sweep. Times are epoch milliseconds.
+    """The decisions about the hanging transactions of one sweep. Times are epoch milliseconds.
 
-    scope: of the sweep, "all" or what it was limited to; nothing is planned about the rest. swept_at_ms: when the sweep
-    began. warnings: what it warned of.
+    scope: of the sweep: "all", or its limits; the plan covers only this scope. swept_at_ms: when the sweep began.
+    warnings: those of the sweep.
     """
 
     cluster_id: str
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything in it."""
+        """SHA-256 over all fields of the plan."""
         return _digest(_body(self))
 
 
@@ -135,7 +135,7 @@ def _refusal(stored: Stored, refused: Refused) -> Refusal:
 
 
 def to_json(plan: Plan) -> str:
-    """The file's text."""
+    """The text of the plan file."""
     body = _body(plan)
     return json.dumps({**body, "digest": _digest(body)}, indent=2) + "\n"
 
@@ -158,7 +158,7 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 
 class PlanRefused(ConfigError):
-    """A plan that apply does not touch. `str()` says why, and what to do."""
+    """Apply refuses this plan. `str()` says why, and what to do."""
 
     exit_status = ExitStatus.REFUSED
 
@@ -167,7 +167,7 @@ class PlanRefused(ConfigError):
 
 
 def from_json(text: str) -> Plan:
-    """The plan of a file. Raises PlanRefused for anything but a whole, unedited plan of this format."""
+    """The plan in this file. Raises PlanRefused unless the file is a complete, unedited plan of this format."""
     if len(text) > _PLAN_BYTES_MAX:
         raise PlanRefused("the file is too large to be one")
     try:
@@ -189,7 +189,7 @@ def from_json(text: str) -> Plan:
 
 
 def _whole(found: Mapping[str, Any]) -> Plan:
-    """The plan in these fields: each of them there, of its type, and no others. Raises PlanRefused."""
+    """The plan with these fields. Raises PlanRefused if a field is missing, unknown or of the wrong type."""
     head = {name: value for name, value in found.items() if name != "txnscan_plan"}
     if "warnings" in head:
         if not isinstance(head["warnings"], list) or not all(isinstance(one, str) for one in head["warnings"]):
@@ -226,9 +226,9 @@ def _typed(row_type: Any, row: Any, what: str) -> Any:
 
 
 def _check(plan: Plan) -> None:
-    """Checks for values that no plan has, even with a digest that fits. Raises PlanRefused."""
+    """Checks for values that no plan can have, even if the digest is right. Raises PlanRefused."""
     seen: set[object] = set()
-    # The first of each producer id and epoch.
+    # The first action of each producer id and epoch.
     alike: dict[tuple[int, int], Action] = {}
     for action in plan.actions:
         for name, why in _impossible(action):
@@ -275,7 +275,7 @@ def _impossible(a: Action) -> list[tuple[str, str]]:
 
 
 def check_plan(plan: Plan, *, cluster_id: str, now_ms: int, max_age_ms: int) -> None:
-    """Checks that the plan is of this cluster, and fresh. Raises PlanRefused."""
+    """Checks that the plan is for this cluster, and fresh. Raises PlanRefused."""
     if plan.cluster_id != cluster_id:
         raise PlanRefused(f"it is of cluster {plan.cluster_id}, and the brokers are of {cluster_id}")
     age_ms = now_ms - plan.planned_at_ms

@@ -1,4 +1,4 @@
-"""Planning and applying as a whole: tables, brokers and the clock put together."""
+"""Planning and applying with real tables, brokers and clocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Applied:
-    """What an apply did. settled: what became of attempts that an earlier one left open."""
+    """The result of an apply. settled: the results of attempts that an earlier apply left without an outcome."""
 
     executed: bool
     results: tuple[Result, ...]
@@ -41,7 +41,7 @@ class Applied:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing of the plan is left to do."""
+        """Whether no action of the plan needs further work."""
         return all(result.status in DONE for result in self.results)
 
 
@@ -55,11 +55,10 @@ def plan_sweep(
     max_age_ms: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Plan:
-    """Plans what to do about what the last finished sweep of everything, or the sweep named, found hanging. Sends
-    nothing to brokers.
+    """Makes a plan for the hanging transactions of the named sweep, or of the last finished sweep of everything.
 
-    The plan is noted in the tables, and `apply_to` takes no other. say: called with sentences about the choice of the
-    sweep. Raises ConfigError, and Stale when the sweep is older than `max_age_ms`.
+    Sends no request to brokers. The plan is stored in the tables; `apply_to` accepts only such plans. say: called with
+    sentences about the choice of the sweep. Raises ConfigError, and Stale if the sweep is older than `max_age_ms`.
     """
     from txnscan.resolve.journal import TablesJournal, stored_hanging
 
@@ -102,13 +101,13 @@ def apply_to(
     on_settled: Callable[[Result], None] = lambda result: None,
     on_wait: OnProgress = lambda done, total: None,
 ) -> Applied:
-    """Does the plan on the cluster of `config`; without `execute` everything up to the sending.
+    """Applies the plan on the cluster of `config`. Without `execute`, runs every step before the sending.
 
-    options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step, on_result,
-    on_settled: called with each step before it, and with each result as soon as it is known. on_wait: see `Lock`.
+    options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step: called before each
+    step. on_result, on_settled: called with each result as soon as it is known. on_wait: see `Lock`.
 
-    Raises ConfigError, PlanRefused and ApplyRunning before anything is sent, and JournalLost when the lock was lost or
-    the journal cannot be written.
+    Before any marker is sent, raises ConfigError, PlanRefused and ApplyRunning. Raises JournalLost if the lock was lost
+    or the journal cannot be written.
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import check_exclusive
@@ -151,16 +150,16 @@ def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str, on_wait: OnP
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock
 
-    # Adds columns that are new since the tables were made.
+    # Adds the columns that are new since the tables were made.
     tables.create()
     with Lock(tables, cluster_id, on_wait=on_wait) as lock:
-        # Without SASL the brokers make up their own name for a client, and do not report it.
+        # Without SASL the brokers choose the client's principal, and do not report it.
         principal = None if brokers.principal == UNKNOWN_PRINCIPAL else brokers.principal
         yield TablesJournal(tables, lock, principal=principal)
 
 
 def opened(spark: SparkSession | None, config: ScanConfig) -> Tables | None:
-    """The tables of `config`, made where they are not there; None where it names none. Raises ConfigError."""
+    """The tables of `config`, if it has any; created if they do not exist. Raises ConfigError."""
     if config.tables is None:
         return None
     tables = open_tables(config.tables, spark)
@@ -180,8 +179,8 @@ def abort_now(
     on_settled: Callable[[Result], None],
     on_wait: OnProgress = lambda done, total: None,
 ) -> Applied:
-    """Does a plan of one marker that a person has just agreed to, with the journal and the lock of apply where there
-    are tables. Raises as `apply_to`.
+    """Applies a plan of one marker that a person has just confirmed. If there are tables, uses their journal and lock.
+    Raises the same errors as `apply_to`.
     """
 
     def done_by(journal: Journal) -> tuple[Result, ...]:
@@ -214,7 +213,7 @@ def terminate_now(
     forced: str | None,
     on_wait: OnProgress = lambda done, total: None,
 ) -> Terminated:
-    """Fences an id, as a person has just agreed, with the journal and the lock of apply where there are tables."""
+    """Fences an id after a person has confirmed it. If there are tables, uses their journal and lock."""
     (action,) = plan.actions
     timeout_ms = config.connection().request_timeout_ms
     with _kept(spark, config, brokers, plan, on_wait) as journal:
@@ -226,7 +225,7 @@ def terminate_now(
 def _kept(
     spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, plan: Plan, on_wait: OnProgress
 ) -> Iterator[Journal]:
-    """The journal in the tables, with the plan in it, or one that keeps nothing."""
+    """The journal in the tables, with the plan stored in it; without tables, a journal that stores nothing."""
     if config.tables is None:
         yield NoJournal()
         return
@@ -240,12 +239,11 @@ def _kept(
 
 
 def check_before_spark(config: ScanConfig, plan: Plan, *, max_age_ms: int, only: Collection[str] = ()) -> None:
-    """Checks what can be known of a plan without its tables: that it is fresh, of this cluster, and has these
-    partitions.
+    """Checks a plan without its tables: that it is fresh, is for this cluster, and has actions on these partitions.
 
     Raises PlanRefused, ConfigError, and ClusterUnreachable.
     """
-    # Its age first: that needs no broker.
+    # Check the age first: that needs no broker.
     check_plan(plan, cluster_id=plan.cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     chosen(plan, only)
     check_plan(plan, cluster_id=LiveBrokers(config).cluster_id(), now_ms=wall_clock_ms(), max_age_ms=max_age_ms)

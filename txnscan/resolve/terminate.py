@@ -1,15 +1,15 @@
-"""Fencing: the coordinator of a transactional id ends its whole transaction, and whoever produces with that id fails.
+"""Fencing: make the coordinator end the whole transaction of a transactional id, and fence its producer.
 
-A marker ends a transaction on one partition, whatever its coordinator says. By fencing, the coordinator itself aborts
-the id's ongoing transaction on all its partitions, and raises the epoch, so that a live producer fails with an error.
-It has to come before a marker where the owner of what hangs is still at its epoch. It does not end what hangs, as no
-coordinator has that. So its result advises to sweep again.
+A marker ends a transaction on one partition, without its coordinator. Fencing makes the coordinator abort the id's
+ongoing transaction on all its partitions and raise the epoch, so that a live producer fails with an error. Fence before
+a marker if the owner of the hanging transaction is still at its epoch. Fencing does not end the hanging transaction
+itself, because no coordinator has it. So the result advises to sweep again.
 
     journal the intent -> describe -> InitProducerId, again while the coordinator is ending the transaction -> describe
                        -> journal the outcome
 
-Where no answer comes, the request is not sent again: meanwhile the application may have initialised the id anew, and
-would be fenced a second time. The id is described instead. Brokers, the journal and the clock are arguments.
+If no answer comes, the request is not sent again: the application may have initialised the id in the meantime, and
+would be fenced a second time. Instead, the id is described. Brokers, the journal and the clock are arguments.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from txnscan.resolve.plan import Action, Plan
 from txnscan.verdict.evidence import Outcome
 from txnscan.version import __version__
 
-# The coordinator's answers while it ends the transaction, loads, or moves: it is asked again.
+# The coordinator answers these while it ends the transaction, loads, or moves. Then the request is sent again.
 _AGAIN = (
     *(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     *(ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
 )
 _WAIT_S = 0.2
-# As Kafka's tool, which gives up after default.api.timeout.ms.
+# As many as Kafka's tool, which gives up after default.api.timeout.ms.
 TRIES_MAX = 300
 
 
 class TerminateRefused(ConfigError):
-    """An id that is not fenced; the message says why, and what to do."""
+    """An id is not fenced. The message says why, and what to do."""
 
     exit_status = ExitStatus.REFUSED
 
 
 class Undescribed(TxnscanError):
-    """An id that its coordinator does not describe: it may be mistyped, and InitProducerId would create it."""
+    """The coordinator does not describe the id. It may be mistyped, and InitProducerId would create it."""
 
 
 class Coordinators(Protocol):
-    """What fencing asks of a cluster."""
+    """The requests that fencing sends to a cluster."""
 
     @property
     def principal(self) -> str:
-        """The principal that brokers see, for the commands that grant it permissions."""
+        """The principal as brokers see it; used in the commands that grant it permissions."""
         ...
 
     def describe(self, transactional_id: str) -> Transaction:
-        """The id as its coordinator describes it. Raises RequestFailed, also where there is no such id."""
+        """The id as its coordinator describes it. Raises RequestFailed, also if there is no such id."""
         ...
 
     def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
@@ -77,7 +77,7 @@ class Coordinators(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """What came of it: the id before and after, as far as it could be described."""
+    """The result of fencing, with the id before and after; `after` only if it could be described."""
 
     result: Result
     before: Transaction
@@ -85,7 +85,7 @@ class Terminated:
 
 
 def refusal(one: Transaction) -> str | None:
-    """Why this id is not to be fenced without a reason, or None. Pure."""
+    """Why fencing this id needs --force with a reason, if it does. Pure."""
     if one.two_phase_commit:
         return (
             "it takes part in two-phase commit (it has no timeout): what it has prepared may be committed by another "
@@ -95,7 +95,7 @@ def refusal(one: Transaction) -> str | None:
 
 
 def warnings(one: Transaction) -> list[str]:
-    """What to know before the id is fenced, a sentence each. Pure."""
+    """The consequences of fencing this id, one sentence each. Pure."""
     said = [
         "this fences the producer that has the id, alive or not: its next request fails, and its application has to "
         "begin anew with initTransactions"
@@ -110,7 +110,9 @@ def warnings(one: Transaction) -> list[str]:
 
 
 def action_for(one: Transaction, leader_epoch: int) -> Action:
-    """The action in the journal for fencing an id: on the partition of `__transaction_state` that is written to."""
+    """The journal's action for fencing an id. Its partition is the one of `__transaction_state` that the coordinator
+    writes to.
+    """
     return Action(
         incident_id=f"{FORCE_TERMINATE}-{one.transactional_id}",
         topic=TRANSACTION_STATE_TOPIC,
@@ -128,7 +130,7 @@ def action_for(one: Transaction, leader_epoch: int) -> Action:
 
 
 def plan_of(action: Action, cluster_id: str, now_ms: int) -> Plan:
-    """A plan of this one action, as the journal needs one."""
+    """A plan with this action alone; the journal needs a plan."""
     return Plan(
         cluster_id=cluster_id,
         sweep_id=f"fence-{uuid.uuid4()}",
@@ -154,8 +156,10 @@ def terminate(
     sleep: Callable[[float], None],
     forced: str | None = None,
 ) -> Terminated:
-    """Fences the id, which keeps its transaction timeout, as far as its coordinator allows. timeout_ms: the timeout of
-    an id without one, and of an id whose coordinator does not report what it allows. Raises JournalLost.
+    """Fences the id. The id keeps its transaction timeout, if its coordinator allows it.
+
+    timeout_ms: used for an id without a timeout; also used if the coordinator refuses the id's timeout and does not
+    report its maximum. Raises JournalLost.
     """
     why = f"fence '{before.transactional_id}'" + (f", forced: {forced}" if forced is not None else "")
     journal.hold()
@@ -184,7 +188,7 @@ def _terminated(
         try:
             fenced = coordinators.fence(name, keeps)
         except RequestFailed as failed:
-            # Once a request was sent, the id may be fenced, whatever later requests bring.
+            # An earlier request may have fenced the id, even if this one was not sent.
             if failed.sent or attempt:
                 return _unanswered(action, before, coordinators, failed.error)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {failed.error}"), before, None)
@@ -207,7 +211,7 @@ def _terminated(
 
 
 def _timeout_max_ms(coordinators: Coordinators, name: str, otherwise_ms: int) -> int:
-    """The longest timeout that the coordinator allows; that of a request if it does not report its own."""
+    """The longest timeout that the coordinator allows; `otherwise_ms` if it does not report one."""
     try:
         return coordinators.timeout_max_ms(name)
     except RequestFailed:
@@ -228,7 +232,7 @@ def _after(action: Action, before: Transaction, fenced: Fenced, coordinators: Co
 
 
 def _unanswered(action: Action, before: Transaction, coordinators: Coordinators, error: str) -> Terminated:
-    """No answer came: whether the id was fenced shows in its epoch."""
+    """The result if no answer came: the id's epoch shows whether it was fenced."""
     after = _described(before.transactional_id, coordinators)
     said = f"no answer came ({error})"
     if after is None:

@@ -1,8 +1,8 @@
-"""For how long a scanner has watched a transaction, by clocks that may have been set meanwhile. Pure.
+"""For how long the scanner has watched a transaction, by clocks that may have been set in between. Pure.
 
-Two sweeps that ran on one machine since it booted are compared by the time since boot, which nobody can set. All others
-are compared by the wall clock. Where the wall clock of this machine jumped between two sweeps, as the time since boot
-shows, it counts for none of them. This cannot see a jump between two machines, or between two boots of one.
+Two sweeps on one machine since the same boot are compared by the time since boot, which cannot be set. All others are
+compared by the wall clock. If the time since boot shows that the wall clock jumped between two sweeps, the wall clock
+counts for no sweep. A jump between two machines, or between two boots, cannot be detected.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ JUMP_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class SweepTime:
-    """When a sweep ran, by the wall clock. read_ms: when it read the partition. boot: when it was finished, by the time
-    since boot; None where that is not known.
+    """When a sweep ran, by the wall clock. read_ms: when it read the partition. boot: when it finished, by the time
+    since boot, if that is known.
     """
 
     read_ms: int
@@ -29,7 +29,7 @@ class SweepTime:
 
 
 def watched_ms(last: SweepTime, seen: Iterable[SweepTime]) -> int:
-    """For how long, at least, a transaction has been open when the last sweep read it. seen: the sweeps that saw it."""
+    """The minimum time that a transaction was open when the last sweep read it. seen: the sweeps that saw it."""
     by_boot, by_wall, jumped = 0, 0, False
     for one in seen:
         if one.boot is None or last.boot is None or one.boot.boot_id != last.boot.boot_id:
@@ -37,6 +37,6 @@ def watched_ms(last: SweepTime, seen: Iterable[SweepTime]) -> int:
             continue
         since_ms = last.boot.since_boot_ms - one.boot.since_boot_ms
         jumped = jumped or abs(last.finished_ms - one.finished_ms - since_ms) > JUMP_MS
-        # From the end of the one to the beginning of the other.
+        # From the end of the earlier sweep to the beginning of the last one.
         by_boot = max(by_boot, since_ms - (last.finished_ms - last.started_ms))
     return by_boot if jumped else max(by_boot, by_wall)

@@ -1,1 +1,1 @@
-"""Sweeps for SQL: a data source of Spark."""
+"""Sweeps in SQL: a data source for Spark."""

@@ -1,24 +1,24 @@
-"""A sweep as a data source of Spark: `register(spark)`, then
+"""A sweep as a data source of Spark. After `register(spark)`:
 
     spark.read.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
     spark.readStream.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
     CREATE TEMPORARY VIEW transactions_now USING kafka_transactions OPTIONS (bootstrapServers 'host:9092')
 
 The columns are those of the table `open_transactions`, healthy transactions included. A batch is one sweep, and so is
-each micro-batch of a stream, in one task that reads in threads: one task sees the whole cluster, in the order that the
-proof needs. Nothing is remembered from one sweep to the next, and nothing is written; `sweep` with tables does both.
+each micro-batch of a stream. A sweep is one task that reads in threads, because the proof needs one process that reads
+the whole cluster in order. No state is kept between sweeps, and no table is written; `sweep` with tables does both.
 
-Options, by the names of `ScanConfig`: bootstrapServers, commandConfig (a path on the driver), topic (a regular
-expression), lateAfter. interval: the shortest time from the start of one sweep of a stream to the start of the next,
-"60s" by default. failOnIncomplete: "true" by default. Then a sweep that could not observe everything fails, since what
-it did not observe has no row, and a missing row must not be read as nothing that hangs. With "false" it returns what it
-did observe.
+Options, named as in `ScanConfig`: bootstrapServers, commandConfig (a path on the driver), topic (a regular expression),
+lateAfter. interval: the minimum time from the start of one sweep of a stream to the start of the next; "60s" by
+default. failOnIncomplete: "true" by default: a sweep that could not observe everything fails, because unobserved data
+has no rows, and missing rows must not look like the absence of hanging transactions. With "false" the sweep returns the
+rows that it observed.
 
-The reader takes no filters. Spark 4.2 keeps the reader of a view with the filters of the first query, and uses it for
-later queries, which would miss rows. The option `topic` limits the sweep.
+The reader accepts no filters. Spark 4.2 keeps a view's reader with the filters of the first query and reuses it for
+later queries, which would lack rows. To limit the sweep, use the option `topic`.
 
-txnscan has to be installed in the executors' Python: this is the one class that Spark itself imports there.
-Source of the rules: PySpark's `pyspark.sql.datasource`.
+txnscan must be installed in the executors' Python, because Spark itself imports this class there. Source of the rules:
+PySpark's `pyspark.sql.datasource`.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _SHOWN_MAX = 3
 
 
 class Incomplete(TxnscanError):
-    """A sweep could not observe everything. `str()` is one sentence that says what, and what to do."""
+    """A sweep could not observe everything. `str()` is one sentence with the gap and the remedy."""
 
 
 class KafkaTransactions(DataSource):
-    """See the module. Raises ConfigError for options that cannot be used."""
+    """The data source; see the module. Raises ConfigError for options that cannot be used."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The argument for `format`."""
         return NAME
 
     def schema(self) -> str:
@@ -67,7 +67,7 @@ class KafkaTransactions(DataSource):
         return OneSweep(Settings(self.options))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """A reader of a sweep in each micro-batch."""
+        """A reader with one sweep in each micro-batch."""
         return Sweeps(Settings(self.options))
 
 
@@ -93,7 +93,7 @@ class Settings:
         self.fail_on_incomplete = _flag(given.get("failOnIncomplete", "true"))
 
     def rows(self, sweep_id: str) -> Iterator[tuple[Any, ...]]:
-        """Sweeps, and gives a row for each open transaction. Raises Incomplete, and what a sweep raises."""
+        """Sweeps, and yields a row for each open transaction. Raises Incomplete, and the errors of a sweep."""
         found = sweep_once(self.config, self.connection, sweep_id)
         why = not_observed(found)
         if self.fail_on_incomplete and why is not None:
@@ -103,49 +103,51 @@ class Settings:
 
 
 class OneSweep(DataSourceReader):
-    """A batch: one sweep, in one task."""
+    """A batch: one sweep in one task."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One: a sweep is not divided. Spark may run its task twice, both times with the same sweep id."""
+        """One partition: a sweep cannot be divided. If Spark runs its task twice, both runs have the same sweep id."""
         return [InputPartition(_new_id())]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """On an executor."""
+        """Runs on an executor."""
         return self._settings.rows(partition.value)
 
 
 class Sweeps(DataSourceStreamReader):
-    """A stream: an offset is the id of a sweep, which holds the time at which it was begun.
+    """A stream. An offset is the id of a sweep, which contains its start time.
 
-    A micro-batch that is tried again sweeps again, under the same id: a sink that drops duplicates by that id, or by
-    the id of the micro-batch, keeps one of the two.
+    If a micro-batch is retried, it sweeps again under the same id. A sink that drops duplicates by the id of the sweep,
+    or by the id of the micro-batch, keeps one of the two.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def initialOffset(self) -> dict[str, str]:
-        """Before the first sweep."""
+        """The offset before the first sweep."""
         return {_SWEEP: ""}
 
     def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:
-        """The offset of the next sweep, or of the last one while the next is not due: then there is nothing new."""
+        """The offset of the next sweep. If it is not due yet, the offset of the last sweep, so the stream has no new
+        data.
+        """
         return next_offset(start, wall_clock_ms(), self._settings.interval_ms)
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        """One, as in a batch; none where there is nothing new."""
+        """One partition, as in a batch; empty if there is no new data."""
         return [InputPartition(end[_SWEEP])] if start != end else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """On an executor."""
+        """Runs on an executor."""
         return self._settings.rows(partition.value)
 
 
 def next_offset(start: Mapping[str, str], now_ms: int, interval_ms: int) -> dict[str, str]:
-    """The offset of a sweep that begins now, or the same one where the last was begun less than this long ago."""
+    """The offset of a sweep that begins now; unchanged if the last sweep began less than `interval_ms` ago."""
     last = start.get(_SWEEP, "")
     if last and now_ms - _begun_ms(last) < interval_ms:
         return dict(start)
@@ -153,7 +155,7 @@ def next_offset(start: Mapping[str, str], now_ms: int, interval_ms: int) -> dict
 
 
 def not_observed(found: Scan) -> str | None:
-    """What has no row, as a sentence; None where every open transaction has one."""
+    """A sentence about the data that has no rows; None if every open transaction has a row."""
     if not found.errors:
         return None
     shown = "; ".join(printable(str(error.failure)) for error in found.errors[:_SHOWN_MAX])
@@ -165,7 +167,7 @@ def not_observed(found: Scan) -> str | None:
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by the names that they have here; in Spark, upper and lower case do not matter."""
+    """The options by their names in this module. Spark ignores upper and lower case."""
     names = {name.lower(): name for name in _OPTIONS}
     given = {}
     for name, value in options.items():
@@ -193,7 +195,7 @@ def _begun_ms(sweep_id: str) -> int:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes a sweep a data source of this session: `spark.read.format("kafka_transactions")`, and `readStream`, whose
-    micro-batches are a sweep each. See the module for its options and columns.
+    """Registers `kafka_transactions` as a data source of this session, for `spark.read` and `spark.readStream`. Each
+    batch or micro-batch is one sweep. See the module for its options and columns.
     """
     spark.dataSource.register(KafkaTransactions)

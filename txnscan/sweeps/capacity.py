@@ -1,9 +1,9 @@
-"""What a sweep of a cluster would cost, without sweeping it: requests and bytes by rule, time and memory by unit costs.
+"""Predict the cost of a sweep: the number of requests by API, bytes, time and memory. No sweep is run.
 
-How many requests a sweep sends follows from its protocol (`pipeline.py`), and is exact for a cluster whose leaders and
-open transactions are spread evenly. Time is a sum: what each broker, partition, producer and open transaction costs
-this process, as `make bench` measured it (`Costs`), and the round trips that wait for one another, each for as long as
-the network takes.
+The number of requests follows from the protocol (`pipeline.py`). It is exact for a cluster whose leaders and open
+transactions are spread evenly. The time is a sum of two parts: the unit costs of brokers, partitions, producers and
+open transactions in this process, as `make bench` measured them (`Costs`); and the sequential round trips, each with
+the latency of the network.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ _MOST = 10**9
 _PRODUCER_BYTES = 37
 _DESCRIBED_PARTITION_BYTES = 9
 _DEFAULTS = ScanConfig("unused:1")
-# How often a sweep asks every broker for the leaders of `__transaction_state` and of the topics of what hangs: after it
-# was asked what it holds, and after the coordinators; after each proven read; around the reading of what was decided.
+# How often a sweep asks every broker for the leaders of `__transaction_state` and of the topics of hanging
+# transactions: after the claims and after the coordinators; after each proven read; before and after the outcomes are
+# read.
 _METADATA_ROUNDS, _METADATA_ROUNDS_NARROW, _METADATA_ROUNDS_OUTCOMES = 2, 2, 2
-# Round trips, one after the other, each to one broker: connect, the list of brokers, all topics, hidden topics; and all
-# topics once more after the wide read.
+# Sequential round trips to one broker each: connect, list the brokers, list all topics, check for hidden topics. After
+# the wide read, all topics are listed once more.
 _TRIPS_FIRST, _TRIPS_AFTER = 4, 1
-# To all brokers, so many at once as the driver has threads, besides the rounds of Metadata: connect and configurations;
-# how new their metadata is, before and after the wide read; the ids in a transaction, and what some of them hold; and
-# the coordinators' five answers.
+# Rounds of requests to all brokers, as many in parallel as the driver has threads, apart from the rounds of Metadata:
+# connect and configurations (2); the age of their metadata, before and after the wide read (2); the ids in a
+# transaction (1), and the descriptions of some of them (held); the five answers of the coordinators.
 _ROUNDS, _ROUNDS_HELD = 2 + 2 + 1 + 5, 1
-# About what hangs: how its topics are cleaned, and whether groups may be hidden; and from all brokers, their groups.
+# For hanging transactions: the cleanup policies of their topics, a check for hidden groups, and a round in which all
+# brokers list their groups.
 _TRIPS_IMPACT, _ROUNDS_IMPACT = 2, 1
-# Answers of a proven read, from brokers with something open; and of a log: where it starts, and its records.
+# Sequential answers of a proven read of a partition, and of a log (its start, its records).
 _ANSWERS_NARROW, _ANSWERS_LOG = 3, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A cluster to be swept. Partitions are user partitions; open ones hold open transactions, hanging ones too. All
-    but the hanging ones are held by their coordinators, so many to a transaction.
+    """A cluster to be swept. Counts are of user partitions. An open partition has an open transaction, which may hang.
 
-    latency_ms: from a request to its answer, without what this process adds. Raises ConfigError.
+    Each transaction that does not hang is known to its coordinator, and is on `partitions_per_transaction` partitions.
+    latency_ms: from a request to its answer, without the work of this process. Raises ConfigError.
     """
 
     brokers: int
@@ -73,23 +75,23 @@ class Planned:
 
     @property
     def held_ids(self) -> int:
-        """Transactional ids that are in a transaction."""
+        """The number of transactional ids that are in a transaction."""
         return ceil((self.open_partitions - self.hanging) / self.partitions_per_transaction)
 
     @property
     def partitions_led(self) -> int:
-        """By the broker that leads most."""
+        """The number of partitions on the broker that leads most."""
         return ceil((self.partitions + self.transaction_state_partitions) / self.brokers)
 
     @property
     def metadata_partition_bytes(self) -> int:
-        """Error, number, leader, epoch, three lists, tags."""
+        """Bytes of a partition in Metadata: error, number, leader, epoch, three lists, tags."""
         return 2 + 3 * 4 + 3 + 2 * 4 * self.replication_factor + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one process needs for one of each: microseconds, or bytes of memory, on the machine of `measured_on`."""
+    """Unit costs of one process, in microseconds or bytes of memory, on the machine of `measured_on`."""
 
     fixed_us: float
     broker_us: float
@@ -102,7 +104,7 @@ class Costs:
     measured_on: str
 
 
-# By `python -m tests.bench costs`.
+# Measured by `python -m tests.bench costs`.
 MEASURED = Costs(
     fixed_us=8_470,
     broker_us=5_915,
@@ -116,13 +118,13 @@ MEASURED = Costs(
 )
 
 
-# How many times as long as predicted a sweep took, by the number of its partitions: `make bench` (costs, scale). What
-# is large costs more than the sum of its parts, and no unit cost says how much.
+# The ratio of the measured to the predicted time of sweeps, by number of partitions: `make bench` (costs, scale). Large
+# sweeps take longer than the sum of the unit costs.
 MEASURED_AGAINST_PREDICTED = ((100_000, 1.23), (300_000, 1.32), (1_000_000, 2.25))
 
 
 def margin(partitions: int) -> float:
-    """How many times as long as predicted a sweep of so many partitions may take, by the next larger one measured."""
+    """The ratio of the measured to the predicted time for this many partitions, from the next larger measured sweep."""
     return next(
         (ratio for measured, ratio in MEASURED_AGAINST_PREDICTED if partitions <= measured),
         MEASURED_AGAINST_PREDICTED[-1][1],
@@ -131,10 +133,10 @@ def margin(partitions: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a sweep by `find-hanging` would take: requests to all brokers by API, bytes received, seconds, memory.
+    """The predicted cost of `find-hanging`: requests to all brokers by API, bytes received, seconds, memory.
 
-    worker_bytes: what an executor holds of answers at most, besides Python itself. margin: how many times as long
-    sweeps of this size were measured to take.
+    worker_bytes: the most that an executor needs for answers, in addition to Python itself. margin: the ratio of
+    measured to the predicted time for sweeps of this size.
     """
 
     requests: Mapping[str, int]
@@ -151,23 +153,24 @@ class Prediction:
 
     @property
     def seconds_max(self) -> float:
-        """As long as a sweep of this size was measured to take, at most."""
+        """The longest time that a sweep of this size was measured to take."""
         return self.seconds * self.margin
 
 
 def requests(planned: Planned) -> dict[str, int]:
-    """How many requests a sweep of everything sends, to all brokers together, by API. There are no groups among what is
-    planned: each broker lists its own, and would be asked about a hundred of them at a time.
+    """The number of requests of a sweep of everything, to all brokers together, by API.
+
+    The planned cluster has no groups. On a real cluster each broker is asked about its own groups, a hundred at a time.
     """
     p = planned
     brokers_hanging = min(p.brokers, p.hanging)
     fenced_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
-        # Each connection begins with one, and one is to a bootstrap server.
+        # Each connection begins with one ApiVersions; one connection is to a bootstrap server.
         "ApiVersions": 1 + 3 * p.brokers,
         "Metadata": 4 + p.brokers * _metadata_rounds(p),
-        # One more for the topics of what hangs.
+        # One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * fenced_batches,
         "ListOffsets": 2 * 2 * fenced_batches + 2 * logs,
@@ -186,10 +189,10 @@ def _metadata_rounds(p: Planned) -> int:
 
 
 def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
-    """What sweeping this cluster would take, by what each cost on the machine of `costs`. Pure."""
+    """The predicted cost of sweeping this cluster, by these unit costs. Pure."""
     p = planned
     topics = ceil(p.partitions / p.partitions_per_topic)
-    # Each hanging partition is in a topic of its own, as long as there are topics.
+    # Each hanging partition is in its own topic, if there are enough topics.
     round_partitions = min(topics, p.hanging) * p.partitions_per_topic + p.transaction_state_partitions
     metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
     again_bytes = p.brokers * _metadata_rounds(p) * round_partitions * p.metadata_partition_bytes
@@ -209,16 +212,16 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
         work_s=work_us / 1e6,
         waiting_s=_trips(p) * p.latency_ms / 1e3,
         memory_bytes=costs.process_bytes + p.partitions * costs.partition_bytes,
-        # As it is received, and as bytes of its own.
+        # Once as received, and once as separate bytes objects.
         worker_bytes=2 * batch_bytes * min(THREADS, p.brokers * p.in_flight_max),
         margin=margin(p.partitions),
     )
 
 
 def _trips(p: Planned) -> int:
-    """Round trips that wait for one another, for `find-hanging` and its threads."""
+    """The number of sequential round trips of `find-hanging` with its threads."""
     batches = ceil(p.partitions_led / p.batch_size)
-    # A client has one request under way at a broker, and an engine so many threads.
+    # A client has one request in flight to each broker, and an engine has THREADS threads.
     trips = _TRIPS_FIRST + _TRIPS_AFTER + ceil(p.brokers * batches / min(THREADS, p.brokers))
     rounds = _ROUNDS + _metadata_rounds(p) + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
@@ -232,7 +235,7 @@ def _trips(p: Planned) -> int:
 def predicted_lines(
     brokers: int, partitions: int, producers_per_partition: int, open_partitions: int, latency_ms: float
 ) -> Iterator[str]:
-    """The prediction for people."""
+    """The prediction as lines of text."""
     planned = Planned(
         brokers=brokers,
         partitions=partitions,

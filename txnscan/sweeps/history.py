@@ -1,4 +1,4 @@
-"""What a sweep takes from earlier ones."""
+"""The results of earlier sweeps that a sweep uses."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from txnscan.txnlog.facts import NO_FACTS, Facts
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """When a transaction was first seen, in epoch milliseconds, and the producer epoch that its partition had then."""
+    """When a transaction was first seen (epoch milliseconds), and the producer epoch of its partition then."""
 
     first_seen_ms: int
     producer_epoch: int
 
 
-# What was open at the last sweep of each scope.
+# The transactions that were open at the last sweep of each scope.
 Sightings = Mapping[TransactionKey, Sighting]
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What earlier sweeps know of a hanging transaction. impact: None where none of them looked for that.
-    producer_epoch, last_sequence: what the partition showed when it was seen last, -1 where that is not known.
+    """A hanging transaction as earlier sweeps know it.
+
+    impact: None until a sweep looks for it. producer_epoch, last_sequence: from the partition at the last sighting; -1
+    if not known.
     """
 
     first_seen_ms: int
@@ -39,20 +41,22 @@ Incidents = Mapping[TransactionKey, Incident]
 
 
 class KnowsFacts(Protocol):
-    """Where facts of earlier sweeps and applies are kept."""
+    """A store of facts from earlier sweeps and applies."""
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """What sweeps and applies have seen of these producer ids."""
+        """Starts to read the facts that sweeps and applies have stored about these producer ids."""
         ...
 
 
 class History(KnowsFacts, Protocol):
-    """What earlier sweeps of a cluster left. It is read while the cluster is read: each method starts the read, and
-    returns a function that waits for the result.
+    """The results of earlier sweeps of a cluster.
+
+    They are read at the same time as the cluster: each method starts the read, and returns a function that waits for
+    the result.
     """
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """The incidents that are not resolved. A sweep reads their partitions with proof, to see whether they are."""
+        """The unresolved incidents. A sweep reads their partitions with proof, to see whether they are resolved now."""
         ...
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -61,7 +65,7 @@ class History(KnowsFacts, Protocol):
 
 
 class NoHistory:
-    """The history of a scanner that keeps none."""
+    """The empty history of a scanner without tables."""
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
@@ -77,9 +81,9 @@ class NoHistory:
 
 
 class FactsAlone(NoHistory):
-    """A history of facts, and of nothing else: no ages, and no incidents. kept: where the facts are; None for nowhere.
+    """A history with facts only: no ages, and no incidents. kept: the store of the facts, if any.
 
-    How far sweeps read the transaction log is left out. So whoever is about to send a marker reads all of the log.
+    It omits how far earlier sweeps read the transaction log. So before a marker is sent, the whole log is read again.
     """
 
     def __init__(self, kept: KnowsFacts | None) -> None:
@@ -94,8 +98,8 @@ class FactsAlone(NoHistory):
 
 
 class StoredFacts:
-    """What earlier sweeps have seen. It is fetched early, while the cluster is read, for producer ids with incidents,
-    and later for others that hang.
+    """The facts that earlier sweeps stored. For producer ids with incidents they are fetched early, while the cluster
+    is read; for other hanging producer ids, later.
     """
 
     def __init__(self, history: History, cluster_id: str, producer_ids: Collection[int]) -> None:
@@ -104,12 +108,12 @@ class StoredFacts:
         self._fetched = history.facts(cluster_id, self._early) if self._early else dict
 
     def of(self, producer_ids: Collection[int]) -> Facts:
-        """The facts by producer id."""
+        """The facts of each of these producer ids."""
         news = frozenset(producer_ids) - self._early
         found = self._history.facts(self._cluster_id, news)() if news else {}
         return {**self._fetched(), **found}
 
 
 def together_facts(one: Facts, other: Facts) -> Facts:
-    """All that two histories know of producer ids."""
+    """The facts of both, by producer id."""
     return {which: one.get(which, NO_FACTS) + other.get(which, NO_FACTS) for which in {*one, *other}}

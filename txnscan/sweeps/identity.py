@@ -1,15 +1,15 @@
-"""Whether what is open is a transaction that has an incident, though its first records are gone.
+"""Decide whether an open transaction continues an incident whose first records are gone.
 
-Retention and DeleteRecords move the log start past the first record of an open transaction. A replica that builds its
-producers' state from what is left, because it is new or lost its snapshot, shows a later start offset then
-(`ProducerStateManager`). The incident goes on if
+Retention and DeleteRecords move the log start past the first record of an open transaction. If a replica then rebuilds
+its producer state from the remaining records, because it is new or lost its snapshot, it shows a later start offset
+(`ProducerStateManager`). The transaction continues the incident if
 
 - topic id, partition, producer id and producer epoch are the same,
-- the start offset that the incident has is below the log start,
-- no marker of the producer id stands between the log start and the new start offset,
-- the first record that is left is not later than the last one that a sweep saw: its sequence number is not above.
+- the incident's start offset is below the log start,
+- between the log start and the new start offset there is no marker of the producer id,
+- the first remaining record is not later than the last record that a sweep saw: its sequence number is not higher.
 
-Everything else is another transaction.
+Otherwise it is another transaction.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.sweeps.history import Incident, Incidents
 
 _PIECE_BYTES = 1024 * 1024
-# More than this between the log start and the start offset is not looked through.
+# At most this much is read between the log start and the start offset.
 BYTES_MAX = 64 * 1024 * 1024
 
 
 def continued(
     observations: Iterable[Observation], incidents: Incidents, read: Callable[[Observation, TransactionKey], bool]
 ) -> list[Observation]:
-    """The observations. Those that go on with an incident have its start offset in `incident_offset`.
+    """The observations. An observation that continues an incident has the incident's start offset in `incident_offset`.
 
-    read: whether the partition shows that an observed transaction is the one of this incident.
+    read: reads the partition, and returns whether an observed transaction continues this incident.
     """
     of_producer: dict[TransactionKey, list[TransactionKey]] = defaultdict(list)
     for which in incidents:
@@ -53,12 +53,14 @@ def continued(
 
 
 def _anywhere(which: TransactionKey) -> TransactionKey:
-    """The same for all transactions of a producer on a partition."""
+    """A key that all transactions of a producer on a partition share."""
     return which._replace(start_offset=-1)
 
 
 def _may_be(o: Observation, which: TransactionKey, incident: Incident) -> bool:
-    """Whether what is open may go on with this incident of its producer on its partition, by what the incident says."""
+    """Whether this open transaction may continue this incident of its producer and partition, judged by the stored
+    incident alone.
+    """
     earlier = which.start_offset < o.start_offset
     return earlier and incident.producer_epoch == o.producer_epoch and incident.last_sequence >= 0
 
@@ -66,7 +68,7 @@ def _may_be(o: Observation, which: TransactionKey, incident: Incident) -> bool:
 def first_records_are_gone(
     send: Send, agreed: Agreement, incidents: Incidents, o: Observation, which: TransactionKey
 ) -> bool | None:
-    """Whether the partition shows that what is open is the transaction of this incident; unknown if a read fails."""
+    """Whether the partition proves that this open transaction continues the incident; None if a read fails."""
     try:
         partition = agreed.partition(o.topic, o.partition)
         log_start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
@@ -81,8 +83,8 @@ def first_records_are_gone(
 
 
 def _first_batch(send: Send, partition: Partition, offset: int, o: Observation) -> Batch | None:
-    """The first batch that is left of what is open; None where a marker of its producer id stands before it, and where
-    too much does. Raises RequestFailed.
+    """The first remaining batch of the open transaction. None if a marker of its producer id comes first, or if more
+    than BYTES_MAX come first. Raises RequestFailed.
     """
     reading = Reading(f"{partition.topic}-{partition.partition}")
     while reading.size_bytes < BYTES_MAX:

@@ -1,9 +1,10 @@
-"""Reading what was decided: the first batch of hanging transactions, and what `__transaction_state` holds of their ids.
+"""Read the outcomes of hanging transactions: their first batches, and the records of their ids in
+`__transaction_state`.
 
-Where the id is known its one partition of the log is read; an orphan's id is looked for in all of them. Each log is
-read from the leader that all brokers name before and after, at its leader epoch, from its start to its high watermark.
-Where a coordinator described the owner otherwise than the last record of the log does, the owner is described once
-more, and the log read on: it may have written more in the meantime (`verification.py`).
+If the transactional id is known, its one partition of the log is read; for an orphan, all partitions are. Each log is
+read from the leader that all brokers agree on before and after the read, at its leader epoch, from its start to its
+high watermark. If the last record differs from the coordinator's description of the owner, the owner is described again
+and the log is read further: the coordinator may have written more in the meantime (`verification.py`).
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ from txnscan.txnlog.verification import (
 )
 from txnscan.verdict.evidence import Judged, OutcomeEvidence
 
-# Fetch returns the first batch whole, however large it is.
+# Fetch returns the first batch whole, even if it is larger than the limit.
 _FIRST_BATCH_BYTES = 1
 
-# How often an owner that begins one transaction after another is described, to find that state in its log.
+# An owner may begin one transaction after another. It is described this often at most, to find a described state in the
+# log.
 _DESCRIBE_TRIES = 3
 
 
@@ -69,15 +71,15 @@ def read_outcomes(
     stored: Facts,
     on_progress: OnProgress,
 ) -> list[OutcomeEvidence]:
-    """The evidence for each of these transactions, in order. What could not be read is in it, in words.
+    """The evidence for each of these transactions, in order. A failed read is part of the evidence.
 
-    in_flight_max: how many logs are read from one broker at once. stored: what earlier sweeps and applies have seen.
+    in_flight_max: how many logs are read from one broker at once. stored: the facts from earlier sweeps and applies.
     """
     if not hanging:
         return []
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
     before = cluster.agreement(topics)
-    # Where no broker shows the log, asking for its first partition shows why.
+    # If no broker shows the log, a request for its first partition shows why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
     first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
@@ -105,10 +107,10 @@ def _read_logs(
     stored: Facts,
     on_progress: OnProgress,
 ) -> dict[int, Log]:
-    """Each of these partitions of the log, by number, read for these producer ids.
+    """These partitions of the log, by number, read for these producer ids.
 
-    Where earlier sweeps read one at the same leader epoch, only what was appended since is looked through. If that has
-    anything of these producer ids, the whole log is read again.
+    If earlier sweeps read a partition at the same leader epoch, only the records appended since are read. If these
+    contain any of the producer ids, the whole partition is read again.
     """
     led: dict[int, Partition] = {}
     rows: dict[int, LogRow] = {}
@@ -129,7 +131,7 @@ def _read_logs(
         batches = plan_logs(which, in_flight_max=in_flight_max, known=known)
         if not batches:
             return
-        # A large log takes long, and progress is reported only after a whole one.
+        # Reading a large log takes long, and progress is reported only after a whole batch of logs.
         on_progress(0, len(batches))
         found = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
         cluster.read_bytes += sum(row.read_bytes for row in found)
@@ -142,7 +144,7 @@ def _read_logs(
 
 
 def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, LogRead]:
-    """By transactional id, the last read of this log at the leader epoch that it has now."""
+    """By transactional id, the last read of this log at its present leader epoch."""
     ours = (log.topic_id, log.partition, log.leader_epoch)
     found: dict[str, LogRead] = {}
     for read in (read for one in facts for read in one.reads):
@@ -153,9 +155,10 @@ def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, L
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[Failure | None]:
-    """How the logs contradict what the coordinators reported about each, or None. A log with a failure shows nothing.
+    """For each transaction, how the logs contradict the coordinators, or None. A log with a failure contradicts
+    nothing.
 
-    Logs are checked in parallel, and transactions that share a log one after another.
+    Logs are checked in parallel; transactions that share a log are checked one after another.
     """
     of_owners: dict[int, list[int]] = defaultdict(list)
     said: list[Failure | None] = [None] * len(hanging)
@@ -180,7 +183,7 @@ def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[L
 
 
 def _owner_contradiction(judged: Judged, log: Log) -> Failure | None:
-    """The same for one transaction whose id is known, with the log that serves that id."""
+    """The same for one transaction with a known id, and the log of that id."""
     o, first = judged.observation, Described.of(judged.evidence.coordinators[0])
     described, why = first, None
     for _ in range(_DESCRIBE_TRIES if log.failure is None else 0):
@@ -198,13 +201,13 @@ def _owner_contradiction(judged: Judged, log: Log) -> Failure | None:
 
 
 def _logs_of(judged: Judged, count: int) -> tuple[int, ...]:
-    """The partitions of the log that can hold the transaction's id."""
+    """The partitions of the log that can contain the transaction's id."""
     names = {view.transactional_id for view in judged.evidence.coordinators}
     return tuple(sorted({coordinator_partition(name, count) for name in names})) if names else tuple(range(count))
 
 
 def _wanted(hanging: Iterable[Judged], count: int) -> Mapping[int, frozenset[int]]:
-    """The producer ids to look for, by partition of the log."""
+    """The producer ids to look for in each partition of the log."""
     wanted: dict[int, set[int]] = defaultdict(set)
     for judged in hanging:
         for k in _logs_of(judged, count):
@@ -220,7 +223,7 @@ def _evidence(
     contradiction: Failure | None,
 ) -> OutcomeEvidence:
     o = judged.observation
-    # A broker that loads this log may find there what the coordinators did not report.
+    # A broker that loads this log may find records there that the coordinators did not report.
     unserved = next((log.failure for log in logs if log.unserved and log.failure is not None), None)
     live = [read for log in logs for read in log.reads(o.producer_id, stored.reads)]
     facts = facts_of(o.producer_id, live, stored.reads)
@@ -229,7 +232,7 @@ def _evidence(
         for view in judged.evidence.coordinators
         if view.describe_failure is None
         and view.state == State.COMPLETE_COMMIT
-        # A later commit is of a later transaction, of which a busy owner makes many.
+        # A commit at a later epoch belongs to a later transaction; a busy owner makes many of these.
         and view.producer_epoch <= o.producer_epoch + 1
     )
     return OutcomeEvidence(
@@ -252,7 +255,7 @@ def _evidence(
 
 
 def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tuple[LogScan, ...]:
-    """How far these logs were read for a producer id; nothing where that is known of all of them."""
+    """How far these logs were read for a producer id; empty if a scan of each of them is stored already."""
     scanned = [(log.partition, one) for log in logs if (one := log.scanned(producer_id)) is not None]
     if all(stored.scanned_to(partition) >= 0 for partition, _ in scanned):
         return ()
@@ -261,8 +264,9 @@ def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What reads of the log show of all ids that ever had a producer id (see OutcomeEvidence). failure: why a stored
-    record cannot be decoded, or None.
+    """The facts from reads of the log about all ids that ever had a producer id (see OutcomeEvidence).
+
+    failure: why a stored record cannot be decoded, or None.
     """
 
     logged: tuple[LoggedTransaction, ...] = ()
@@ -272,8 +276,9 @@ class LogFacts:
 
 
 def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead]) -> LogFacts:
-    """What these reads show together. live: of this sweep, one for each id; an id without one was not read now, and
-    what is stored of it only vetoes.
+    """The combined facts of these reads.
+
+    live: the reads of this sweep, one for each id. If an id has no such read, its stored reads are used only as vetoes.
     """
     now = {read.transactional_id: read for read in live}
     logged: list[LoggedTransaction] = []
@@ -294,7 +299,7 @@ def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead
 
 
 def stored_facts(producer_id: int, stored: Sequence[LogRead]) -> LogFacts:
-    """What stored reads show, where no broker is asked: of each id the newest one shows the current log."""
+    """The facts of stored reads, if no broker is asked. The newest read of each id stands for the current log."""
     newest = map(newest_of, _by_id(stored).values())
     return facts_of(producer_id, [read for read in newest if read is not None], stored)
 
@@ -307,13 +312,13 @@ def _by_id(reads: Iterable[LogRead]) -> dict[str, list[LogRead]]:
 
 
 def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> OutcomeEvidence:
-    """The evidence with the sweep that read it."""
+    """The evidence, with this sweep recorded as the origin of its reads."""
     reads = tuple(replace(read, sweep_id=sweep_id, swept_at_ms=swept_at_ms) for read in evidence.news.reads)
     return replace(evidence, news=replace(evidence.news, reads=reads))
 
 
 def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEvidence:
-    """The evidence of a sweep with its log as stored facts alone show it."""
+    """The evidence of a sweep, with its log as the stored facts alone show it."""
     facts = stored_facts(evidence.observation.producer_id, seen.reads)
     return replace(
         evidence,
@@ -341,10 +346,10 @@ def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | Failu
 
 
 class Log:
-    """One partition of `__transaction_state`: what it still holds of ids that ever had a wanted producer id.
+    """One partition of `__transaction_state`: its remaining records of ids that ever had a wanted producer id.
 
-    failure: why it is not known, or None; with a failure `logged` is empty. unserved: whether the failure is that the
-    broker which all brokers name as its leader did not serve it. partition: as all brokers showed it before.
+    failure: why these are not known, if so; with a failure `logged` is empty. unserved: whether the log could not be
+    read from a leader that all brokers agree on before and after. partition: as all brokers showed it before.
     """
 
     def __init__(
@@ -355,7 +360,7 @@ class Log:
         producer_ids: frozenset[int],
         unchanged: Mapping[str, LogRead],
     ) -> None:
-        """unchanged: earlier reads, by id, to which the row adds nothing; empty where it is of the whole log."""
+        """unchanged: earlier reads, by id, to which the row adds no records; empty if the row is of the whole log."""
         self.failure = row.failure
         self.unserved = row.unserved
         self._cluster = cluster
@@ -365,7 +370,8 @@ class Log:
         self._further = Records.following(replace(row, records=records), producer_ids)
         self._raw: list[RawRecord] = []
         self._logged: list[LoggedTransaction] = []
-        # Where each leader epoch ends in the log, and of those that earlier reads need by the log and by its leader.
+        # The end offset of each leader epoch: all that are known; and of those that earlier reads need, by this read
+        # and by the leader's answer.
         earlier = (end for read in unchanged.values() for end in read.epoch_ends)
         self._ends = {end.leader_epoch: end.end_offset for end in (*earlier, *row.epoch_ends)}
         self._wanted_ends: dict[int, int] = {}
@@ -373,8 +379,8 @@ class Log:
         self._decode(records)
 
     def scanned(self, producer_id: int) -> ScannedLog | None:
-        """How far the log was read for a producer id; None with a failure, and where an id has more records than are
-        stored: a later sweep reads those again.
+        """How far the log was read for a producer id. None with a failure, or if an id has more records than are
+        stored: then a later sweep reads them again.
         """
         p, reads = self.partition, self.reads(producer_id, ())
         if self.failure is not None or any(read != bounded(read) for read in reads):
@@ -384,7 +390,7 @@ class Log:
 
     @property
     def logged(self) -> tuple[LoggedTransaction, ...]:
-        """The records, in the order of the log for each id."""
+        """The records. The records of each id are in the order of the log."""
         return tuple(self._logged) if self.failure is None else ()
 
     def _decode(self, records: Iterable[RawRecord]) -> None:
@@ -401,7 +407,7 @@ class Log:
             self.unserved = is_unserved(why)
 
     def read_on(self) -> None:
-        """Reads on, from where reading ended to the high watermark."""
+        """Continues reading, from where the read ended to the high watermark."""
         if self.failure is not None:
             return
         already = len(self._further.kept)
@@ -415,7 +421,7 @@ class Log:
         self._decode(self._further.kept[already:])
 
     def ask_epoch_ends(self, earlier: Iterable[LogRead]) -> None:
-        """Finds out where the leader epochs end whose records earlier reads show and this one does not."""
+        """Asks for the ends of those leader epochs whose records earlier reads have and this read lacks."""
         if self.failure is not None:
             return
         wanted = not_shown(self._read_of("", self._raw), earlier)
@@ -425,8 +431,8 @@ class Log:
             self._answered_ends = epoch_ends(self._cluster.send, self.partition, asked) if asked else {}
 
     def reads(self, producer_id: int, earlier: Iterable[LogRead]) -> list[LogRead]:
-        """What was read of each id that ever had this producer id, by this read or by earlier ones of this log. None
-        with a failure.
+        """The read of each id that ever had this producer id, according to this read or earlier reads of this log.
+        Empty with a failure.
         """
         if self.failure is not None:
             return []
@@ -444,7 +450,7 @@ class Log:
         return LogRead(p.topic_id, p.partition, p.leader_epoch, self._reached, name, tuple(records), seen, answered)
 
     def describe(self, before: Described) -> Described:
-        """The id as its coordinator describes it now, or `before` where that fails."""
+        """The id as its coordinator describes it now, or `before` if the request fails."""
         name, leader = before.transactional_id, self.partition.leader
         try:
             now = describe_transactions(self._cluster.send, leader, [name])[name]
@@ -455,7 +461,7 @@ class Log:
         return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
 
     def confirm(self, after: Agreement) -> None:
-        """Sets `failure` where the leader is not the same as before the log was read."""
+        """Sets `failure` if the leader is no longer the one before the read."""
         try:
             same = self.partition == after.partition(*self.partition.key)
         except Unagreed as unagreed:
@@ -468,7 +474,7 @@ class Log:
 
 
 def decoded(raw: RawRecord) -> LoggedTransaction:
-    """The record of an id. Raises UnknownRecord."""
+    """The decoded record of an id. Raises UnknownRecord."""
     if raw.value is None:
         return tombstone(raw.offset, raw.contiguous_from, raw.transactional_id)
     return decode(raw.offset, raw.contiguous_from, raw.transactional_id, raw.value)

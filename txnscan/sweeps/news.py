@@ -10,8 +10,8 @@ from txnscan.reads.observation import TransactionKey
 
 
 class Kind(StrEnum):
-    """What became of an incident or an event. UPDATED: an event has more open incidents, or fewer, or those of another
-    event.
+    """The change of an incident or an event. UPDATED: an event has more or fewer open incidents, or has taken over
+    incidents of another event.
     """
 
     OPENED = "opened"
@@ -21,9 +21,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What the last sweep that saw the transaction hanging found. Not known for incidents from before this process.
+    """The findings of the last sweep that saw the transaction hanging. Not known for incidents from before this
+    process.
 
-    groups_blocked, groups_error, cause, owner: see Impact; None where they were not looked for.
+    groups_blocked, groups_error, cause, owner: see Impact; None if the sweep did not look for them.
     """
 
     producer_epoch: int
@@ -40,8 +41,8 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An incident that opened or closed. incident_id: the same as in the tables. how: where it closed, "ended" or
-    "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it was finished.
+    """An incident that opened or closed. incident_id: as in the tables. how: if it closed: "ended", "topic_recreated"
+    or "topic_deleted". at_ms: when the sweep that saw it finished.
     """
 
     kind: Kind
@@ -105,7 +106,7 @@ def events_of(
         opened = tuple(one for one in news if one.kind is Kind.OPENED and one.incident_id in has)
         if had == has and not opened:
             continue
-        # A process that has just begun notifies of everything once more.
+        # A new process repeats all notifications once.
         goes_on = had - {one.incident_id for one in opened}
         elsewhere = sorted({after[which].event_id for which in had - has if which in after})
         found.append(

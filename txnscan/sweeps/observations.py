@@ -1,4 +1,4 @@
-"""The reads put together: one observation per open transaction. Pure."""
+"""Combine the reads into one observation for each open transaction. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def observe(
     first: Mapping[Key, FencedRow],
     second: Mapping[Key, FencedRow],
 ) -> list[Observation]:
-    """Every transaction that was open at the first read, with both reads.
+    """Each transaction that was open at the first read, with both reads.
 
-    If the first read failed, the transactions of the wide read and of the second read take its place: they must
-    become indeterminate. If they were left out, they would count as over, because the second read is proven. A topic
-    that was deleted and created again since the plan, whose topic ids are given, is a failure of both reads.
+    If the first read failed, the transactions of the wide read and of the second read are used: they must become
+    indeterminate. Without them they would count as ended, because the second read is proven. If a topic was recreated
+    since the plan (its id is not the one in `topic_ids`), both reads count as failed.
     """
     observations = []
     for key, one in sorted(first.items()):
@@ -75,7 +75,7 @@ def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenPr
 
 
 def _read(row: FencedRow, producer_id: int) -> FencedRead:
-    """The read of a row, for one producer."""
+    """The read in a row, for one producer."""
     found = next((one for one in row.open_producers if one.producer_id == producer_id), None)
     return FencedRead(
         read_at_ms=row.read_at_ms,
@@ -88,20 +88,20 @@ def _read(row: FencedRow, producer_id: int) -> FencedRead:
     )
 
 
-# The reads of a claimed transaction. It needs no proof.
+# The failure in place of both reads of a claimed transaction, which needs no proof.
 CLAIMED = Failure("its coordinator claims the transaction, so it was not read again", FailureCode.NOT_ASKED)
 
 
 def claimed_observation(topic_id: str, one: ClaimedTransaction, now_ms: int) -> Observation:
-    """A claimed transaction, as the wide read saw it at about this time, without proof."""
+    """A claimed transaction as the wide read saw it at about this time, without proof."""
     (topic, index), leader = one.key, one.row.leader
     unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=CLAIMED)
     return _observation(topic_id, unread, unread, one.producer)
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
-    """A claimed transaction, with the offsets of its partition, which show what it blocks. No verdict
-    rests on them.
+    """A claimed transaction with the offsets of its partition, which show how much it blocks. No verdict depends on
+    them.
     """
     if row is None:
         return judged
@@ -115,7 +115,7 @@ def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
 def with_history(
     observations: Iterable[Observation], first_seen_ms: Callable[[Observation], int | None]
 ) -> list[Observation]:
-    """The observations, each with the time at which this scanner first saw that transaction."""
+    """The observations, each with the time at which this scanner first saw the transaction."""
     return [
         replace(o, first_seen_ms=min(o.first_seen_ms, seen)) if (seen := first_seen_ms(o)) is not None else o
         for o in observations

@@ -1,8 +1,8 @@
-"""A sweep, whatever the engine: plan, read all, claims, first read, snapshot, second read, judge, enrich.
+"""A sweep on any engine: plan, read all, claims, first read, snapshot, second read, judge, enrich.
 
-A transaction that its coordinator claims needs no proof (`claims.py`). On a busy cluster these are nearly all. The rest
-is proven, and from there on the order of the steps is the proof (see `rules.py`). Each step returns plain values before
-the next one begins.
+A transaction that its coordinator claims needs no proof (`claims.py`). On a busy cluster nearly all transactions are
+claimed. The others need proof, and then the order of the steps is the proof (see `rules.py`). Each step returns plain
+values before the next step begins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNSURE = Failure("the start of its log cannot be read: does its incident go on?
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all steps of a sweep are given. reads_log, reads_impact: see `scan`."""
+    """The arguments that all steps of a sweep share. reads_log, reads_impact: see `scan`."""
 
     config: ScanConfig
     cluster: Cluster
@@ -60,14 +60,14 @@ class Run:
     reads_impact: bool
 
     def stage(self, name: str) -> OnProgress:
-        """Reports the progress of a step."""
+        """The progress callback of a step."""
         return partial(self.progress, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """latest: the metadata that the plan is made from. unresolved: waits for the incidents of earlier sweeps.
-    hidden_topics: why topics may be invisible, or None.
+    """The plan of a sweep. latest: the metadata behind the plan. unresolved: waits for the incidents of earlier sweeps.
+    hidden_topics: why topics may be hidden from this principal, or None.
     """
 
     latest: Latest
@@ -80,8 +80,8 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class AllRead:
-    """Every partition, read without proof. suspects: the partitions with open transactions. of_incidents: topic ids of
-    the partitions with incidents.
+    """The read of every partition, without proof. suspects: the partitions with open transactions. of_incidents: the
+    topic ids of partitions with incidents.
     """
 
     wide: Wide
@@ -94,14 +94,14 @@ class AllRead:
 
     @property
     def view(self) -> ClusterView:
-        """The metadata that counts from here on."""
+        """The metadata for all later steps."""
         return self.wide.view
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """split: what coordinators claim, and what is left to be proven. claimed: an observation of each claimed
-    transaction. last_seen: waits for the sightings of earlier sweeps, None while nothing needs them.
+    """split: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
+    transaction. last_seen: waits for the sightings of earlier sweeps; None until they are needed.
     """
 
     split: ClaimSplit
@@ -112,7 +112,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A read with proof, and what all brokers agreed on after it. last_seen: see Claimed."""
+    """A read with proof, and the agreement of all brokers after it. last_seen: see Claimed."""
 
     rows: Mapping[Key, FencedRow]
     agreed: Agreement
@@ -121,7 +121,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """The coordinators, and what all brokers agreed on after they were asked."""
+    """The coordinators' answers, and the agreement of all brokers after them."""
 
     snapshot: Snapshot
     agreed: Agreement
@@ -129,8 +129,10 @@ class Snapshotted:
 
 @dataclass(frozen=True, slots=True)
 class Enriched:
-    """Judged transactions with their outcomes; the facts behind those; and what hangs blocks. unsure: the partitions of
-    which it is not known whether what is open goes on with an incident.
+    """The judged transactions with their outcomes; the facts behind the outcomes; and the impact of hanging
+    transactions.
+
+    unsure: partitions whose open transaction may or may not continue an incident.
     """
 
     judged: Sequence[Judged]
@@ -152,10 +154,11 @@ def scan(
     reads_log: bool = True,
     reads_impact: bool = False,
 ) -> Scan:
-    """Sweeps the cluster once. reads_log: whether to check what hangs against the transaction log, and to read outcomes
-    from it. reads_impact: whether to find out what hanging transactions block, and whose they are.
-    Raises ClusterUnreachable when no bootstrap server answers, and ConfigError when a topic, partition or broker that
-    was asked for by name does not exist.
+    """Sweeps the cluster once.
+
+    reads_log: whether to check hanging transactions against the transaction log, and to read their outcomes there.
+    reads_impact: whether to find out what hanging transactions block, and who owns them. Raises ClusterUnreachable if
+    no bootstrap server answers, and ConfigError if a topic, partition or broker that the user named does not exist.
     """
     run = Run(
         *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
@@ -175,11 +178,11 @@ def scan(
 
 
 def plan(run: Run) -> Planned:
-    """The metadata of the most recent image, and the age from which a transaction is late."""
+    """The most recent metadata, and the age from which a transaction is late."""
     run.progress("plan", 0, 1)
     latest = run.cluster.latest()
     unresolved = run.history.unresolved(latest.view.cluster_id)
-    # Where all topics are asked for, those that brokers do not show would be missed silently.
+    # If all topics are requested, hidden topics would be missed silently.
     hidden_topics = run.cluster.hidden_topics() if run.config.scope == "all" else None
     check_scope(run.config, latest.view, in_scope(run.config, latest.view))
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
@@ -188,31 +191,31 @@ def plan(run: Run) -> Planned:
 
 
 def read_all(run: Run, planned: Planned) -> AllRead:
-    """Every partition in scope, without proof: this read only finds the partitions to look at."""
+    """Reads every partition in scope, without proof. This read only finds the partitions that need a closer look."""
     wide = run.reader.wide(planned.latest, run.stage("read every partition"), run.stage("read again what failed"))
     read_at_ms = run.now_ms()
     topics = in_scope(run.config, wide.view)
     incidents = planned.unresolved()
     producer_ids = {which.producer_id for which in incidents} if run.reads_log else ()
     stored = StoredFacts(run.history, wide.view.cluster_id, producer_ids)
-    # Partitions with incidents are read with proof, even if a coordinator claims all that is open there: only a proven
-    # read shows that an incident is over.
+    # Partitions with incidents are read with proof, even if coordinators claim all their open transactions: only a
+    # proven read shows that an incident is over.
     of_incidents = topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
     return AllRead(wide, read_at_ms, topics, suspects(wide.rows), incidents, stored, of_incidents)
 
 
 def ask_claims(run: Run, everything: AllRead) -> Claimed:
-    """What coordinators claim: evidence for an owner, which needs no proof."""
+    """The claims of coordinators: evidence for an owner, which needs no proof."""
     split = run.cluster.split_by_claim(everything.suspects, everything.of_incidents, run.stage("ask who claims them"))
     ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
     claimed = [claimed_observation(ids[one.key], one, everything.read_at_ms) for one in split.claimed]
-    # Earlier sightings are read only where something is open that has no incident yet.
+    # Earlier sightings are read only if an open transaction has no incident yet.
     is_new = _has_news(claimed, everything.incidents)
     return Claimed(split, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)
 
 
 def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
-    """The partitions that are left, with proof, before the coordinators are asked."""
+    """Reads the remaining partitions with proof, before the coordinators are asked."""
     split, last_seen = claims.split, claims.last_seen
     keys = split.unclaimed.keys() | everything.of_incidents.keys()
     rows, agreed = run.reader.fenced(keys, split.agreed, run.stage("first read"))
@@ -224,7 +227,7 @@ def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
 
 
 def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
-    """The coordinators of all that is open, and the proof that none was missed."""
+    """Asks the coordinators of all open transactions, and proves that no coordinator was missed."""
     open_wide = {p.producer_id for row in claims.split.unclaimed.values() for p in row.open_producers}
     topics = frozenset(topic for topic, _ in first.rows)
     progress = run.stage("ask coordinators")
@@ -232,7 +235,7 @@ def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
 
 
 def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
-    """The same partitions again, with proof, after the coordinators were asked."""
+    """Reads the same partitions again, with proof, after the coordinators were asked."""
     still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
     rows, agreed = run.reader.fenced(still_open, snapshotted.agreed, run.stage("second read"))
     return Fenced(rows, agreed, first.last_seen)
@@ -241,7 +244,7 @@ def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
 def judge_all(
     run: Run, planned: Planned, everything: AllRead, claims: Claimed, proven: tuple[Fenced, Snapshotted, Fenced]
 ) -> tuple[list[Judged], frozenset[Key]]:
-    """A verdict for each open transaction, by the rules. The partitions: see Enriched.unsure."""
+    """A verdict for each open transaction, by the rules; and the partitions of Enriched.unsure."""
     run.progress("judge", 0, 1)
     first, snapshotted, second = proven
     snapshot, incidents, split = snapshotted.snapshot, everything.incidents, claims.split
@@ -259,9 +262,9 @@ def judge_all(
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
     of_claims = zip(with_history(claims.claimed, seen), split.claimed, strict=True)
     claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]
-    # A claimed transaction that is overdue may block consumers: how much, its partition's offsets show, without proof.
+    # An overdue claimed transaction may block consumers. The offsets of its partition show how much, without proof.
     offsets = run.reader.offsets({_key(one) for one in claimed if not one.healthy}, everything.view)
-    # Without time there is little to judge, and no reason to wait for executors.
+    # If the time is up, there is little to judge, and no reason to wait for executors.
     engine = run.engine.driver if run.cluster.deadline.is_up else run.engine
     judged = [
         *engine.judge(observations, snapshot.views, context),
@@ -272,7 +275,9 @@ def judge_all(
 
 
 def enrich(run: Run, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
-    """Outcome and impact of what hangs. The comparison with the log takes back an accusation that it contradicts."""
+    """Adds the outcome and the impact of hanging transactions. If the log contradicts the verdict `hanging`, it is
+    withdrawn.
+    """
     decided: list[OutcomeEvidence] = []
     if run.reads_log:
         accused = _hanging(judged)
@@ -296,12 +301,12 @@ def result(
     enriched: Enriched,
     topics_gone: Mapping[tuple[str, str], str],
 ) -> Scan:
-    """The finished sweep."""
+    """The result of the sweep."""
     first, snapshotted, second = proven
     snapshot, wide, view, config = snapshotted.snapshot, everything.wide, everything.view, run.config
     unsure = enriched.unsure
     rows = {**first.rows, **second.rows}
-    # A partition of which this is not known does not show the end of an incident.
+    # If a partition is in `unsure`, its read does not prove the end of an incident.
     last = {key: row for key, row in rows.items() if row.failure is None and key not in unsure}
     unobserved = (*wide.errors, *_fenced_errors(first.rows, second.rows))
     errors = (
@@ -359,7 +364,7 @@ def _hanging(judged: Iterable[Judged]) -> list[Judged]:
 def _impacts(
     run: Run, everything: AllRead, hanging: Sequence[Judged], decided: Sequence[OutcomeEvidence]
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
-    """What each of these blocks, how it came about and whose it is; and warnings of what could not be seen."""
+    """The impact, cause and owner of each of these; and warnings about information that could not be read."""
     run.progress("ask who waits", 0, 1)
     cluster, view = run.cluster, everything.view
     topics = {topic.name: topic for topic in view.topics}
@@ -407,10 +412,10 @@ def with_events(
 
 
 def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:
-    """The same transactions; those that hang with what was decided about them. Where the log contradicts the
-    coordinators, or lacks what earlier sweeps read there, a transaction is judged again, and is not hanging.
+    """The same transactions, with the outcomes of the hanging ones. If the log contradicts the coordinators, or lacks
+    records that earlier sweeps read, a transaction is judged again, and no longer hangs.
 
-    decided: the facts about each that hangs.
+    decided: the facts about each hanging transaction.
     """
     found = {e.observation.transaction_key: e for e in decided}
     concluded = []
@@ -428,15 +433,16 @@ def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) 
 
 
 def _has_news(observations: Iterable[Observation], incidents: Incidents) -> bool:
-    """Whether one of these has no incident."""
+    """Whether any of these transactions has no incident."""
     return any(o.transaction_key not in incidents for o in observations)
 
 
 def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observation], int | None]:
-    """When an observed transaction was first seen: the earliest time that its incident or its last sighting has.
+    """A function that gives the time of the first sighting: the earlier one of its incident and its last sighting.
 
-    A transaction that was only claimed was seen without proof, perhaps on a deposed leader. Another transaction may
-    since have begun at the same offset. Under transactions v2 that one has another epoch, and must not inherit the age.
+    A transaction that was only claimed was seen without proof, perhaps on a deposed leader. Since then another
+    transaction may have begun at the same offset. Under transactions v2 that other transaction has another epoch, and
+    must not inherit the age.
     """
 
     def earliest(o: Observation) -> int | None:
@@ -482,7 +488,7 @@ def _fenced_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRo
 
 
 def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[Unobserved]:
-    """What the snapshot missed. A cluster that never had a transaction has no coordinators, which is no error then."""
+    """The failures of the snapshot. A cluster that never had a transaction has no coordinators; that is no error."""
     errors = list(snapshot.errors)
     if snapshot.coordinators_planned or judged:
         errors += snapshot.coverage_errors

@@ -1,7 +1,7 @@
-"""`txnscan check`: whether a sweep could observe everything, and whether an apply would work, before either is tried.
+"""`txnscan check`: test in advance whether a sweep could observe everything, and whether an apply would work.
 
-Everything here only reads. The result is a list of findings, each with what to do about it; a finding never raises.
-Spark is started only for tables that cannot be looked at without it.
+Every check only reads. The result is a list of findings, each with a remedy. A failed check is a finding, not an
+exception. Spark is started only for tables that cannot be read without it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _ALTER = Permission("Alter", "Cluster")
 _CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name
 Item = TypeVar("Item")
 
-# Records in these carry the time of the broker that appended them.
+# Records in these topics carry the time of the broker that appended them.
 _BROKERS_OWN = (TRANSACTION_STATE_TOPIC, "__consumer_offsets")
-# A smaller difference may be the time that the request takes, or the difference between clocks kept by NTP.
+# A smaller difference may be the duration of the request, or the difference between clocks under NTP.
 _SKEW_MS_MAX = 5_000
 _TOPICS_A_REQUEST = 500
 _NAMED_MAX = 3
 
 
 class Level(StrEnum):
-    """How bad a finding is. NOTE: a sweep would still observe everything. INCOMPLETE: it would not. FAILED: no sweep is
-    possible.
+    """The severity of a finding. NOTE: a sweep would still observe everything. INCOMPLETE: it would not. FAILED: no
+    sweep is possible.
     """
 
     OK = "ok"
@@ -62,8 +62,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, in one sentence with what to do. area: connection, metadata, security, apis, acls, coordinators,
-    partitions, clock, java or tables.
+    """The result of one check, in one sentence with a remedy. area: connection, metadata, security, apis, acls,
+    coordinators, partitions, clock, java or tables.
     """
 
     area: str
@@ -73,14 +73,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """All findings, and the cluster's id where it was reached."""
+    """All findings, and the id of the cluster if it was reached."""
 
     cluster_id: str | None
     findings: tuple[Finding, ...]
 
     @property
     def level(self) -> Level:
-        """The worst."""
+        """The worst level of all findings."""
         levels = list(Level)
         return max((one.level for one in self.findings), key=levels.index)
 
@@ -88,7 +88,7 @@ class Checked:
 def check(
     config: ScanConfig, *, now_ms: Callable[[], int], sweep_id: str, check_tables: Callable[[str], Iterable[Finding]]
 ) -> Checked:
-    """Check all of it. check_tables: called for the location of the tables, if one is set (`tables/preflight.py`).
+    """Runs all checks. check_tables: called with the location of the tables, if one is set (`tables/preflight.py`).
 
     Raises ConfigError for settings that cannot be used.
     """
@@ -134,7 +134,7 @@ def _security(settings: ConnectionSettings) -> str:
 
 
 def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -> Iterator[Finding]:
-    """What the brokers answer, and may answer, to this principal."""
+    """Checks the brokers' answers, and this principal's permissions."""
     view = latest.view
     versions: dict[int, dict[int, tuple[int, int]]] = {}
     failed = []
@@ -162,7 +162,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
 
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
-    """How new each broker's metadata is. Brokers that do not answer are a finding about connections."""
+    """How current each broker's metadata is. Unreachable brokers are reported under `connection`."""
     missing = latest.unreachable()
     late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
     yield from (Finding("metadata", Level.INCOMPLETE, cluster.format_failure(one.failure)) for one in late)
@@ -206,7 +206,7 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
         try:
             may = cluster_operations(cluster.send, broker_id)
         except RequestFailed:
-            # Older brokers do not say.
+            # Older brokers do not report the operations.
             continue
         if "Describe" in may and not may & {"Alter", "ClusterAction"}:
             refused = Failure("apply --execute would be refused", _CLUSTER_REFUSED, needs=_ALTER)
@@ -215,7 +215,7 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
 
 
 def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
-    """Topics of which no partition may be read, found by reading one of each."""
+    """The topics that this principal may not read, found by reading one partition of each."""
     by_leader: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for topic in topics:
         led = ((leader, index) for index, leader in zip(topic.indexes, topic.leaders, strict=True) if leader >= 0)
@@ -289,7 +289,7 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
 
 def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: Callable[[], int]) -> Iterator[Finding]:
     """Compares the brokers' clocks with this machine's, by the newest timestamp in topics that brokers stamp. Only a
-    clock that is ahead can be found: an old timestamp may be that of an old record.
+    clock that is ahead can be detected: an old timestamp may belong to an old record.
     """
     led: dict[int, list[Partition]] = defaultdict(list)
     for topic in view.topics:
@@ -327,7 +327,9 @@ def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: 
 
 
 def check_java(needed: bool) -> Iterator[Finding]:
-    """Whether Spark and Java are there. needed: whether tables are wanted; `find-hanging` works without either."""
+    """Whether Spark and Java are installed. needed: whether tables are configured; `find-hanging` needs neither Spark
+    nor Java.
+    """
     level = Level.FAILED if needed else Level.NOTE
     without = "" if needed else "; find-hanging needs none"
     if importlib.util.find_spec("pyspark") is None:
@@ -350,7 +352,7 @@ def _groups(items: Sequence[Item], size: int) -> Iterable[Sequence[Item]]:
 
 
 def named(names: Sequence[str]) -> str:
-    """The first of these names, and how many more there are."""
+    """The first of these names, and the number of the others."""
     shown = ", ".join(printable(name) for name in names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
 

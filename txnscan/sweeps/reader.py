@@ -1,7 +1,7 @@
-"""Reading partitions through an engine, with retries, as leaders may move meanwhile.
+"""Read partitions through an engine, and retry if leaders move.
 
-If a leader moved since the plan, the read is tried again with fresh metadata. If it fails again, the result is a row
-with the error.
+If a leader moved since the plan, the partition is read again with fresh metadata. If that fails too, the result is a
+row with the error.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ MOVED = Failure("the leader moved during the read", FailureCode.LEADER_MOVED)
 FENCED_TRIES = 3
 _RETRY_WAIT_S = 0.25
 FENCED_BATCH_SIZE = 100
-# Up to so many partitions are read in the driver: that took 0.14 s, where a job on executors took 0.25 s. A
-# handful is usual.
+# At most this many partitions are read in the driver: measured, 0.14 s instead of 0.25 s for a job on executors.
+# Usually there are only a few.
 DRIVER_READS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """The wide read: rows with open transactions, what failed, and counts of partitions and producers.
+    """The wide read: rows with open transactions, failures, and the numbers of partitions and producers.
 
-    view: the latest metadata after the reads. Partitions that were read twice count once, their producers twice.
+    view: the latest metadata after the reads. A partition that was read twice counts once; its producers count twice.
     """
 
     rows: tuple[WideRow, ...]
@@ -55,7 +55,7 @@ class Wide:
 
 
 class Reader:
-    """Wide and fenced reads of one sweep."""
+    """The wide and fenced reads of one sweep."""
 
     def __init__(self, cluster: Cluster, engine: Engine, config: ScanConfig) -> None:
         self._cluster = cluster
@@ -63,8 +63,8 @@ class Reader:
         self._config = config
 
     def wide(self, planned: Latest, on_progress: OnProgress, on_retry: OnProgress) -> Wide:
-        """DescribeProducers over all partitions in scope. A partition is read again if its read failed, or if its topic
-        or leader changed since the plan. It is a failure if it changed again.
+        """Sends DescribeProducers for all partitions in scope. A partition is read again if its read failed, or if its
+        topic or leader changed since the plan. A second change is a failure.
 
         on_progress, on_retry: called with progress in partitions.
         """
@@ -73,7 +73,7 @@ class Reader:
         now, hidden = self._latest(planned, before)
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
-        # The first answers that do not count, and the partitions to read again.
+        # `stale`: the first answers that do not count. `to_read`: the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
         second, errors = self._again(to_read, failed, on_retry) if to_read else ([], [])
@@ -94,7 +94,7 @@ class Reader:
     def _again(
         self, topics: Sequence[Topic], failed: Sequence[Unobserved], on_progress: OnProgress
     ) -> tuple[list[WideRow], list[Unobserved]]:
-        """These topics again. If the sweep's time is up, executors need not be asked: each failure stays as it was."""
+        """Reads these topics again. If the sweep's time is up, asks no executors and returns each earlier failure."""
         if not self._cluster.deadline.is_up:
             return self._wide(topics, on_progress)
         why = {(error.topic, error.partition): error for error in failed}
@@ -102,9 +102,11 @@ class Reader:
         return [], [why.get(key, Unobserved("read", TIME_IS_UP, None, *key)) for key in keys]
 
     def _latest(self, planned: Latest, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
-        """The latest metadata, and a failure for each of these topics that it hides. A listing of all topics leaves out
-        the topics that the principal may no longer describe. They stay in the metadata as they were, because only a
-        topic that was deleted is unknown by its name. If no broker answers any more, the plan stays, with a failure.
+        """The latest metadata, and a failure for each of these topics that it hides.
+
+        A listing of all topics omits topics that the principal may no longer describe. These keep their earlier
+        metadata, because only a deleted topic is unknown if asked for by name. If no broker answers any more, the
+        plan's metadata stays, with a failure.
         """
         try:
             now = self._cluster.latest()
@@ -154,10 +156,10 @@ class Reader:
     def fenced(
         self, keys: Iterable[Key], agreed: Agreement, on_progress: OnProgress
     ) -> tuple[dict[Key, FencedRow], Agreement]:
-        """One row per partition, proven to come from the leader that all brokers name before and after, or a failure;
-        and the last round of what all brokers agree on, about these topics and `__transaction_state`.
+        """One row per partition: proven to come from the leader that all brokers agree on before and after, or a
+        failure. Also the last agreement of all brokers about these topics and `__transaction_state`.
 
-        agreed: the last round before it.
+        agreed: the last agreement before the read.
         """
         rows: dict[Key, FencedRow] = {}
         missing = sorted(set(keys))
@@ -187,7 +189,9 @@ class Reader:
         return [*unknown, *self._engine_for(known).read(read, batches, FencedRow, on_progress)]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
-        """Offsets of these partitions, by the leaders that one broker names. No verdict depends on them."""
+        """The offsets of these partitions, from the leaders that one broker's metadata names. No verdict depends on
+        them.
+        """
         believed = Agreement(views=(view,), errors=())
         known = []
         for key in keys:
@@ -197,7 +201,7 @@ class Reader:
         read = self._engine_for(known).read
         rows = read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
         if batches and self._cluster.deadline.is_up:
-            # What executors do not read of these is no row, and no error.
+            # Partitions that executors did not read have no row and no error.
             self._cluster.deadline.missed = True
         return {(row.topic, row.partition): row for row in rows}
 
@@ -212,7 +216,7 @@ def _hides(name: str, code: str | None) -> Unobserved:
 
 
 def _among(topics: Iterable[Topic], keys: Collection[tuple[str | None, int | None]]) -> list[Topic]:
-    """These topics with only these partitions; those without any are left out."""
+    """These topics, reduced to these partitions; topics without any of them are omitted."""
     names = {name for name, _ in keys}
     found = (topic.only(partial(_is_among, topic.name, keys)) for topic in topics if topic.name in names)
     return [topic for topic in found if topic.indexes]
@@ -223,7 +227,7 @@ def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index:
 
 
 def confirmed(row: FencedRow, after: Agreement) -> FencedRow:
-    """The row, with a failure where brokers no longer agree that it came from the leader. Pure."""
+    """The row, with a failure if brokers no longer agree that it came from the leader. Pure."""
     if row.failure is not None:
         return row
     try:

@@ -1,4 +1,4 @@
-"""The result of a sweep. Plain values, no socket, no Spark."""
+"""The result of a sweep: plain values, without sockets or Spark."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import NO_FACTS, Facts
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 
-# The end of an incident without a marker of `apply`, whose topic is still there.
+# How an incident ended: without a marker of `apply`, and its topic still exists.
 ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class HealthyCount:
-    """How many healthy transactions of a verdict a sweep saw on the partitions of a topic."""
+    """The number of healthy transactions of a verdict that a sweep saw on the partitions of a topic."""
 
     topic: str
     verdict: str
     transactions: int
 
 
-# Called with a stage's name, and how much of it is done, of how much.
+# Called with the name of a stage, the number of finished units, and the number of all units.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A finished sweep: what was planned, what was seen, and a judgement on every open transaction.
+    """A finished sweep: the plan, the reads, and a judgement on every open transaction.
 
     max_timeout_ms: the longest `transaction.max.timeout.ms` of the brokers. store_all: whether healthy transactions get
-    rows in the tables too. proven: the topic id of each partition whose leader's answer the last read of it proved.
-    ends: its leader epoch and high watermark then. boot: the time since boot when the sweep was finished. stages: how
-    long each stage took. principal: whom brokers most likely take the scanner for.
-    broker_ids: the brokers that Metadata named. impacts: of what hangs, where that was looked for. read_bytes: bytes of
-    producers' states and of `__transaction_state` that were read. decided: the facts about what hangs, where the log
-    was read for it. log_epochs: by partition of `__transaction_state`, the leader epoch that all brokers named last.
-    topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or
-    TOPIC_RECREATED.
+    rows in the tables too. proven: the topic id of each partition whose last read was proven to come from its leader.
+    ends: the leader epoch and high watermark of that read. boot: the time since boot when the sweep finished. stages:
+    the duration of each stage. principal: the principal that brokers most likely see. broker_ids: the brokers in
+    Metadata. impacts: of hanging transactions, if the sweep looked for them. read_bytes: bytes of producer states and
+    of `__transaction_state` that were read. decided: the facts about hanging transactions whose log was read.
+    log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on. topics_gone: by
+    name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or TOPIC_RECREATED.
     """
 
     sweep_id: str
@@ -83,13 +82,14 @@ class Scan:
 
     @property
     def named_principal(self) -> str | None:
-        """The principal that swept, if SASL names it."""
+        """The principal of the sweep, if SASL names it."""
         return None if self.principal == UNKNOWN_PRINCIPAL else self.principal
 
     def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
-        """Which of these incidents the sweep proved to be over, and how: ENDED, TOPIC_DELETED or TOPIC_RECREATED. A
-        partition whose leader's answer was not proven proves nothing, and neither does a transaction that is still open
-        in any way.
+        """The incidents that the sweep proved to be over, and how: ENDED, TOPIC_DELETED or TOPIC_RECREATED.
+
+        An incident on an existing topic is over only if the leader's answer for its partition was proven and the
+        transaction is not open with any verdict.
         """
         seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
         found = {}
@@ -103,21 +103,21 @@ class Scan:
 
     @property
     def read_epochs(self) -> Mapping[int, int]:
-        """The leader epochs at which partitions of `__transaction_state` were read for what hangs, by partition."""
+        """By partition of `__transaction_state`, the leader epoch at which it was read for hanging transactions."""
         news = [evidence.news for evidence in self.decided.values()]
         scanned = {log.partition: log.leader_epoch for one in news for scan in one.scans for log in scan.logs}
         return scanned | {read.partition: read.leader_epoch for one in news for read in one.reads}
 
     def impact(self, judged: Judged) -> Impact | None:
-        """What a transaction blocks, where it hangs and that was looked for."""
+        """The impact of a transaction, if it hangs and the sweep looked for it."""
         return self.impacts.get(judged.observation.transaction_key)
 
     def evidence_of_outcome(self, judged: Judged) -> OutcomeEvidence | None:
-        """The facts about what a transaction's data became, where the log was read for it."""
+        """The facts about a transaction's outcome, if the log was read for it."""
         return self.decided.get(judged.observation.transaction_key)
 
     def left_of_impact(self, judged: Judged) -> KnownImpact | None:
-        """What the next sweep needs to know of the impact; None where it was not looked for."""
+        """The part of the impact that the next sweep needs; None if this sweep did not look for it."""
         impact, o = self.impact(judged), judged.observation
         if impact is None:
             return None
@@ -130,7 +130,7 @@ class Scan:
 
     @property
     def stored(self) -> tuple[Judged, ...]:
-        """The transactions that get a row in the tables: healthy ones only where that was asked for."""
+        """The transactions that get a row in the tables: healthy ones only with `store_all`."""
         return tuple(judged for judged in self.transactions if self.store_all or not judged.healthy)
 
     @property
@@ -145,14 +145,14 @@ class Scan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many transactions got each verdict; every verdict is there."""
+        """The number of transactions of each verdict; zero is included."""
         found = Counter(judged.judgement.verdict for judged in self.transactions)
         return {verdict.value: found[verdict] for verdict in Verdict}
 
     @property
     def complete(self) -> bool:
-        """Whether everything in scope was observed: every partition answered, every coordinator proven, no
-        transactional id hidden, and nothing indeterminate. Any entry in `errors` makes a sweep incomplete.
+        """Whether everything in scope was observed: every partition answered, every coordinator is proven, no
+        transactional id is hidden, and no verdict is indeterminate. Any entry in `errors` makes a sweep incomplete.
         """
         return (
             not self.errors
@@ -164,7 +164,7 @@ class Scan:
 
 
 def with_news(before: Facts, scan: Scan) -> Facts:
-    """The facts, and the news of a sweep."""
+    """The facts, with the news of a sweep added."""
     found = dict(before)
     for evidence in scan.decided.values():
         one = evidence.observation.producer_id

@@ -1,4 +1,4 @@
-"""The topics and partitions that a sweep is about."""
+"""The topics and partitions of a sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnscan.kafka.topology import ClusterView, Key, Topic
 
 
 def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
-    """The partitions that the user asked for, by topic."""
+    """The partitions that the user selected, by topic."""
     topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
     if not config.partitions and not config.broker_ids:
         return topics
@@ -25,8 +25,8 @@ def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
 
 
 def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
-    """Checks that the scope is not empty: a sweep of nothing would report that nothing hangs. topics: those in scope.
-    Raises ConfigError.
+    """Checks that the scope is not empty: a sweep of an empty scope would report that no transaction hangs. topics:
+    those in scope. Raises ConfigError.
     """
     for name in config.topic_names:
         indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}

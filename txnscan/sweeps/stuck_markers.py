@@ -1,12 +1,12 @@
-"""Decisions whose markers do not arrive on partitions where no open transaction shows it. Pure.
+"""Warn of markers that do not arrive, on partitions without an open transaction that shows it. Pure.
 
-A coordinator stays in PrepareCommit or PrepareAbort until every partition has taken its marker, and its transactional
-id cannot begin anything meanwhile. Where such a partition shows the transaction open, its verdict is `pending_marker`.
-Where it has no leader (Kafka 4.3 skips it then), or is closed already and refuses the marker, a sweep finds nothing
-open to judge. So it warns.
+A coordinator stays in PrepareCommit or PrepareAbort until every partition has written its marker. Until then its
+transactional id cannot begin another transaction. If such a partition shows the transaction open, its verdict is
+`pending_marker`. But if the partition has no leader (Kafka 4.3 skips it then), or is closed already and refuses the
+marker, a sweep sees no open transaction to judge. So it warns.
 
-A warning is no verdict, and proves nothing: an id in Prepare* may be done a moment later. The age is that of the whole
-transaction, since brokers do not report when it was decided.
+A warning is not a verdict and proves nothing: an id in Prepare* may complete a moment later. The age is the age of the
+whole transaction, because brokers do not report when the end was decided.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MINUTE_MS = 60_000
 def stuck_marker_warning(
     prepared: Iterable[CoordinatorView], judged: Iterable[Judged], now_ms: int, late_after_ms: int
 ) -> tuple[str, ...]:
-    """One warning on the ids in Prepare* whose transaction is older than the threshold and that wait for partitions
-    which are not among the pending markers judged; none where there are none.
+    """One warning about all ids in Prepare* whose transaction is older than the threshold and that wait for partitions
+    without a `pending_marker` verdict for it. Empty if there are no such ids.
     """
     pending = {
         (view.transactional_id, one.observation.topic_partition)

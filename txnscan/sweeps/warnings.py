@@ -1,4 +1,4 @@
-"""What a sweep warns about: settings, and brokers that lack an API."""
+"""The warnings of a sweep about settings, and about brokers that lack an API."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from txnscan.kafka.units import duration
 
 
 def idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
-    """A warning for each pattern that matched no topic, where others did."""
+    """A warning for each pattern that matched no topic."""
     idle = [p for p in config.topic if not any(re.fullmatch(p, topic.name) for topic in view.topics)]
     return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
 
 
 def early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
-    """A warning if transactions that may live are called late."""
+    """A warning if the threshold calls transactions late that may still be live."""
     if late_after_ms >= max_timeout_ms:
         return ()
     return (
@@ -30,7 +30,7 @@ def early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
 
 
 def old_brokers(errors: Sequence[Unobserved]) -> tuple[str, ...]:
-    """One sentence on the brokers that lack an API, and what cannot be judged without it; nothing where none does."""
+    """One sentence about the brokers that lack an API, and its consequences; empty if all brokers have all APIs."""
     lacking: dict[str | None, set[int]] = defaultdict(set)
     for error in errors:
         if error.broker is not None and error.failure.lacks_api in API_SINCE:

@@ -1,8 +1,9 @@
-"""`txnscan watch`: a process that sweeps clusters for ever, serves what it saw as metrics, and notifies of incidents.
+"""`txnscan watch`: a process that sweeps clusters continuously, serves metrics, and sends notifications of incidents.
 
-`clusters` reads the file that says what to watch, all of it checked before anything starts. `memory` is what a sweep
-leaves for the next one: pure. `sweeping` sweeps one cluster again and again, in a thread of its own. `endpoint` serves
-/metrics, /healthz and /readyz. `notifier` sends what `report/notifications.py` words. `process` puts them together.
+`clusters` reads and checks the whole configuration file before anything starts. `incident_tracker` (pure) keeps what
+the next sweep of this process needs. `sweeping` sweeps one cluster repeatedly, in its own thread. `endpoint` serves
+/metrics, /healthz and /readyz. `notifier` sends the notifications that `report/notifications.py` words. `process`
+combines these parts.
 
-Nothing here can send a marker: `txnscan apply` alone does.
+This package never sends a marker; only `txnscan apply` and `txnscan abort` do.
 """

@@ -1,5 +1,5 @@
-"""The file of clusters for `watch` and `sweep` (TOML), checked as a whole: every complaint at once, before anything
-starts.
+"""The configuration file of `watch` and `sweep` (TOML): the clusters and the notification targets. It is checked as a
+whole, and all errors are reported together, before anything starts.
 
     [clusters.orders]
     bootstrap-server = "kafka1:9092,kafka2:9092"
@@ -10,7 +10,7 @@ starts.
     url-file = "/run/secrets/slack"
     as = "slack"
 
-Keys are the names of the command line's options. Paths are relative to the file.
+The keys are the names of command line options. Paths are relative to the file.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from txnscan.report.notifications import SHAPES, Shape, template
 if TYPE_CHECKING:
     from txnscan.watch.notifier import Target
 
-# Where nothing else names the key of PagerDuty's integration.
+# The environment variable with the key of the PagerDuty integration, if no file has it.
 ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
 _NAME_MAX = 100
 
-# The keys of a cluster: the field of ScanConfig, and what its value is.
+# The keys of a cluster, each with its field of ScanConfig and the type of its value.
 _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
     {
         "bootstrap-server": ("bootstrap_servers", str),
@@ -54,7 +54,7 @@ _NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
 
 
 class ClustersError(TxnscanError):
-    """What is wrong with the file: complaints has a sentence for each, `str()` all of them."""
+    """The file has errors. complaints has a sentence for each; `str()` joins them."""
 
     exit_status = ExitStatus.USAGE
 
@@ -66,7 +66,7 @@ class ClustersError(TxnscanError):
 
 @dataclass(frozen=True, slots=True)
 class ToWatch:
-    """Clusters by name, and who is notified of their incidents. secrets: files with URLs or keys."""
+    """The clusters by name, and the targets of notifications. secrets: the files with URLs or keys."""
 
     clusters: Mapping[str, ScanConfig]
     targets: tuple[Target, ...] = ()
@@ -74,9 +74,9 @@ class ToWatch:
 
 
 def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool = True) -> ToWatch:
-    """The file. notifies: False ignores its targets.
+    """Reads the file. notifies: if False, ignores the targets.
 
-    Raises ConfigError where it cannot be read, and ClustersError with all that is wrong with it.
+    Raises ConfigError if the file cannot be read, and ClustersError with all errors in it.
     """
     try:
         found = tomllib.loads(read_text(path, "--config"))
@@ -108,7 +108,7 @@ def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool 
 
 
 def _secrets(path: Path, notify: list[dict[str, Any]]) -> Iterator[Path]:
-    """The files with the URL or key of a target."""
+    """The files with the URL or the key of a target."""
     if any("url" in table for table in notify):
         yield path
     for table in notify:
@@ -118,7 +118,7 @@ def _secrets(path: Path, notify: list[dict[str, Any]]) -> Iterator[Path]:
 def make_target(
     url: str, shape: str, template_file: Path | None, routing_key: str | None, *, option: str = "--notify"
 ) -> Target:
-    """A target of these options. url: one, or @FILE with one in it. Raises ConfigError."""
+    """The target that these options describe. url: a URL, or @FILE for a file with the URL. Raises ConfigError."""
     from txnscan.watch.notifier import Target, parse_url
 
     where = read_text(Path(url[1:]).expanduser(), option).strip() if url.startswith("@") else url
@@ -154,7 +154,7 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> Scan
                 continue
             if key == "command-config":
                 value = str(folder / Path(value).expanduser())
-            # Each by itself, so that all complaints are reported.
+            # Check each key alone, so that all complaints are reported.
             alone = {"bootstrap_servers": "unknown:1", field: value}
             _heard(partial(ScanConfig, **alone), at, complaints)
             values[field] = value
@@ -197,7 +197,7 @@ _TYPES: Mapping[type, str] = MappingProxyType({str: "text", int: "whole number",
 
 
 def _value(value: Any, type_: type) -> Any:
-    """The value where it is of this type, as ScanConfig takes it."""
+    """The value as ScanConfig takes it, if it has this type."""
     if type_ is list:
         texts = [value] if isinstance(value, str) else value
         return tuple(texts) if isinstance(texts, list) and all(isinstance(one, str) for one in texts) else None
@@ -221,13 +221,13 @@ def _unknown(table: Mapping[str, Any], known: tuple[str, ...], at: str) -> Itera
 
 
 def _twice(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Complaints about clusters that have two names, as far as addresses show it; sweeps find the others."""
+    """A complaint for each cluster that has two names, if a shared address shows it. Sweeps detect the others."""
     owners: dict[str, str] = {}
     for name, table in tables.items():
         try:
             brokers = parse_bootstrap_servers(table["bootstrap-server"])
         except (ConfigError, KeyError, TypeError, AttributeError):
-            # That is reported elsewhere.
+            # Other checks report that.
             continue
         for broker in brokers:
             owner = owners.setdefault(broker.address, name)

@@ -1,10 +1,10 @@
-"""The HTTP endpoint: /metrics for Prometheus, /healthz and /readyz for whoever runs the process.
+"""The HTTP endpoint: /metrics for Prometheus, /healthz and /readyz for the platform that runs the process.
 
-/healthz and /readyz need no password: they reveal nothing, and probes have none. A broker or a cluster that is down
-changes neither: where one cluster cannot be swept, the metrics of the others must still be scraped.
+/healthz and /readyz need no password: probes have no password, and the answers reveal no data. They do not depend on
+whether brokers or clusters are up: if one cluster cannot be swept, the metrics of the others must still be scraped.
 
-Slow clients keep nobody out. A request has one deadline for all of it. If all places are taken, the connection that has
-waited longest for the end of its request's head makes room. A probe sends its head at once.
+Slow clients cannot block others. Each request has one deadline, from the connection to the last byte. If all places are
+taken, the connection whose request head has been incomplete for longest is closed. A probe sends its head at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _USER = re.compile(r"[^:\s]+:\S.*")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files of the endpoint. client_ca: who signs the certificates that clients must have, if they must."""
+    """The PEM files of the endpoint. client_ca: the CA of client certificates, if clients must have a certificate."""
 
     certificate: Path
     key: Path
@@ -46,7 +46,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the endpoint is reached. users: passwords by name; none: /metrics is for everybody."""
+    """The address and the access control of the endpoint. users: passwords by name; if empty, /metrics is public."""
 
     host: str
     port: int
@@ -55,7 +55,7 @@ class Access:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Host and port of "host:port", "[::1]:9464" and ":9464", which is every address. Raises ConfigError."""
+    """The host and port of "host:port", "[::1]:9464" or ":9464" (all addresses). Raises ConfigError."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]*)):(\d{1,5})", text)
     if match is None or int(match[3]) > 65_535:
         raise ConfigError("--listen", f"'{printable(text)}' is not host:port; write 127.0.0.1:9464, or :9464 for all")
@@ -63,7 +63,9 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def parse_users(text: str, option: str) -> dict[str, str]:
-    """Passwords by name, of lines `name:password`. Raises ConfigError, which repeats none of them."""
+    """Passwords by name, from lines `name:password`. Raises ConfigError, without any name or password in its
+    message.
+    """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     for number, line in lines:
         if not _USER.fullmatch(line):
@@ -74,9 +76,9 @@ def parse_users(text: str, option: str) -> dict[str, str]:
 
 
 class Endpoint:
-    """Listens from here on; serves from `start` on. Close it. Raises ConfigError.
+    """Listens as soon as it is created, and serves after `start`. Close it. Raises ConfigError.
 
-    alive, ready: asked whenever /healthz and /readyz are.
+    alive, ready: called for each request of /healthz and /readyz.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Endpoint:
         host = access.host or ("::" if both else "0.0.0.0")  # noqa: S104
 
         class Server(_Server):
-            """With this endpoint's address family and TLS."""
+            """A server with this endpoint's address family and TLS."""
 
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             dual_stack = both
@@ -113,11 +115,11 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, name="txnscan-endpoint", daemon=True)
 
     def start(self) -> None:
-        """Serves from here on."""
+        """Starts serving."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends listening."""
+        """Stops listening."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
@@ -126,7 +128,7 @@ class Endpoint:
 def _context(tls: Tls) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        # Without a function that gives it, OpenSSL asks the terminal for a password.
+        # Without a password function, OpenSSL would ask the terminal.
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")
     except (OSError, ValueError) as error:
         files = f"{tls.certificate} and {tls.key}"
@@ -175,16 +177,16 @@ def _is_known(authorization: str, users: Mapping[str, str]) -> bool:
     try:
         name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
     except ValueError:
-        # What is not Base64, not ASCII, or not UTF-8.
+        # The text is not Base64, not ASCII, or not UTF-8.
         return False
     expected = users.get(name)
-    # Compared also where the name is unknown, so that the time reveals nothing about names.
+    # Compare even if the name is unknown, so that the duration reveals no names.
     same = hmac.compare_digest(password.encode(), (expected or "").encode())
     return scheme.lower() == "basic" and expected is not None and same
 
 
 class _Handler(WSGIRequestHandler):
-    """Logs no requests, and tells the server when a request's head is read."""
+    """Logs no requests, and informs the server when the head of a request has been read."""
 
     def parse_request(self) -> bool:
         """See BaseHTTPRequestHandler."""
@@ -194,26 +196,28 @@ class _Handler(WSGIRequestHandler):
         return is_right
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing."""
+        """Logs no message."""
 
 
 class _Server(ThreadingWSGIServer):
-    """A bounded number of requests at a time; TLS in the thread of the request, so that no client holds up others."""
+    """Serves a limited number of requests at a time. The TLS handshake runs in the request's thread, so a slow client
+    delays only itself.
+    """
 
-    # With Python's 5 a probe waits for seconds behind clients that all connect at once.
+    # With Python's default of 5, a probe waits for seconds behind clients that all connect at once.
     request_queue_size = 128
     dual_stack = False
     tls: ssl.SSLContext | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._free = threading.BoundedSemaphore(REQUESTS_MAX)
-        # The connections whose heads are being read, the oldest first.
+        # The connections whose heads are being read, oldest first.
         self._reading: dict[Any, None] = {}
         self._lock = threading.Lock()
         super().__init__(*arguments, **options)
 
     def server_bind(self) -> None:
-        """Binds, and asks no name server for this machine's name."""
+        """Binds without a DNS query for this machine's name."""
         if self.dual_stack:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
@@ -221,14 +225,14 @@ class _Server(ThreadingWSGIServer):
         self.setup_environ()
 
     def get_request(self) -> tuple[Any, Any]:
-        """A connection. Its handshake is made when it is first read from, in a thread of its own."""
+        """Accepts a connection. Its TLS handshake runs at its first read, in its own thread."""
         connection, address = super().get_request()
         if self.tls is None:
             return connection, address
         return self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread, or not at all if too many are being answered."""
+        """Answers in a thread. If too many requests are being answered, closes the connection."""
         if not self._free.acquire(blocking=False):
             self._make_room()
             if not self._free.acquire(timeout=_ROOM_S_MAX):
@@ -251,12 +255,12 @@ class _Server(ThreadingWSGIServer):
             self._free.release()
 
     def head_is_read(self, request: Any) -> None:
-        """The request keeps its place from here on."""
+        """From now on the request keeps its place."""
         with self._lock:
             self._reading.pop(request, None)
 
     def _make_room(self) -> None:
-        """Disconnects the client that has been sending its head for longest."""
+        """Disconnects the client whose head has been incomplete for longest."""
         with self._lock:
             oldest = next(iter(self._reading), None)
             if oldest is not None:
@@ -265,11 +269,11 @@ class _Server(ThreadingWSGIServer):
             _disconnect(oldest)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Does nothing: that a client breaks off, or speaks no TLS, is not an error of this process."""
+        """Ignores the error: a disconnected client, or one without TLS, is not an error of this process."""
 
 
 def _disconnect(connection: socket.socket) -> None:
-    """Wakes the thread that reads from it or writes to it. That thread closes it."""
+    """Wakes the thread that reads or writes this connection. That thread closes it."""
     with suppress(OSError):
-        # Of TLS the connection beneath: the handshake may not be over.
+        # For TLS, shut down the connection beneath: the handshake may be incomplete.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

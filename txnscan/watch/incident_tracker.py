@@ -1,8 +1,8 @@
-"""What a sweep leaves for the next one in the same process, and what of it is news. Pure.
+"""The state that a sweep keeps for the next sweep of the same process, and the news in it. Pure.
 
 Incidents open and close by the rules of the tables (`tables/tables.py`): each hanging transaction has an incident, and
-only a sweep that proves that the partition's leader no longer has it open closes the incident. An opening is news once
-the transaction is a candidate (hanging, and late); its closing is news where the opening was.
+only a sweep that proves that the partition's leader no longer has it open closes the incident. The opening becomes news
+once the transaction is a candidate (hanging, and late). The closing is news if the opening was.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from txnscan.verdict.evidence import Judged, Verdict
 
 Item = TypeVar("Item")
 
-# At most so many are remembered, the oldest; more of them would be trouble of another kind than incidents are for.
+# At most this many are kept, the oldest first. A cluster with more needs another kind of help than incidents.
 INCIDENTS_MAX = 10_000
 SIGHTINGS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class OpenIncident:
-    """A hanging transaction that is not proven to be over.
+    """A hanging transaction without proof of its end.
 
-    notified: whether its opening was news. closing_is_news: whether its closing will be. It will where the opening was,
-    and for every incident that an earlier process left, as nobody knows whether that one has notified of the opening.
+    notified: whether its opening was news. closing_is_news: whether its closing will be news. It is true if the opening
+    was news, and for every incident of an earlier process, because that process may have sent a notification.
     """
 
     first_seen_ms: int
@@ -46,10 +46,10 @@ class OpenIncident:
 
 @dataclass(frozen=True, slots=True)
 class IncidentTracker:
-    """What is remembered of the cluster with this id. It says nothing about any other cluster.
+    """The state of the cluster with this id.
 
-    unwatched: how many transactions hung in the last sweep and have no incident, because there are too many. Nothing
-    about them is news.
+    unwatched: the number of transactions that hung in the last sweep and have no incident, because there are too many.
+    They cause no news.
     """
 
     cluster_id: str | None = None
@@ -60,7 +60,7 @@ class IncidentTracker:
 
 
 class Remembered(NamedTuple):
-    """The memory after a sweep, and the news of it: of each incident, and of the events that they belong to."""
+    """The state after a sweep, with its news: of each incident, and of the events that the incidents belong to."""
 
     memory: IncidentTracker
     news: tuple[News, ...]
@@ -68,7 +68,7 @@ class Remembered(NamedTuple):
 
 
 class TrackedHistory:
-    """A memory as the `History` of a sweep."""
+    """A tracker as the `History` of a sweep."""
 
     def __init__(self, memory: IncidentTracker) -> None:
         self._memory = memory
@@ -93,8 +93,8 @@ class TrackedHistory:
 
 
 def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
-    """What is remembered after this sweep. name: what the cluster is called. stored: incidents that an earlier process
-    left in the tables, as they were when this sweep began; given with the first sweep alone.
+    """The state after this sweep. name: the cluster's name in the configuration. stored: the incidents of an earlier
+    process in the tables, as they were when this sweep began; given only with the first sweep.
     """
     if memory.cluster_id != scan.cluster_id:
         memory = IncidentTracker(scan.cluster_id)
@@ -112,7 +112,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
     over = scan.over(before)
     hanging = {j.observation.transaction_key: j for j in scan.transactions if j.judgement.verdict is Verdict.HANGING}
 
-    # An incident that was notified stays, so that it is notified once, and its end as well.
+    # A notified incident stays, so that its opening and its end are notified once each.
     incidents = _oldest(
         {which: one for which, one in before.items() if which not in over}, INCIDENTS_MAX, lambda one: one.first_seen_ms
     )
@@ -140,14 +140,14 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
 
 
 def together(remembered: Incidents, stored: Incidents) -> Incidents:
-    """What two histories know of a cluster's incidents: of each the earlier sighting, and all that either has seen."""
+    """The incidents of two histories, merged: the earlier first sighting, and the data of both."""
     found = dict(remembered)
     for which, one in stored.items():
         other = found.get(which)
         if other is None:
             found[which] = one
             continue
-        # What this process remembers is newer than what the store has.
+        # The data of this process is newer than the stored data.
         found[which] = replace(
             other, first_seen_ms=min(one.first_seen_ms, other.first_seen_ms), impact=one.impact or other.impact
         )
@@ -155,7 +155,7 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
 
 
 def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncident:
-    """An incident after a sweep that saw it hanging."""
+    """The incident after a sweep that saw the transaction hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
     impact = scan.impact(judged)
     notified = judged.candidate or (earlier is not None and earlier.notified)
@@ -206,8 +206,10 @@ def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenInc
 
 
 def _sightings(before: Sightings, scan: Scan) -> Sightings:
-    """Since when each transaction is open that this sweep saw, or that earlier ones saw where this one could not look.
-    No two transactions have the same key, so that no age can pass to a younger one.
+    """The first sightings of transactions that this sweep saw open, and of those that earlier sweeps saw on partitions
+    that this sweep could not read.
+
+    A key identifies one transaction, so a younger transaction cannot inherit an age.
     """
     not_seen = {(error.topic, error.partition) for error in scan.errors}
     found = {which: seen for which, seen in before.items() if _key(which) in not_seen}

@@ -1,6 +1,6 @@
-"""Sends notifications: each target has a bounded queue and a thread, so that neither a sweep nor another target waits.
+"""Sends notifications. Each target has a bounded queue and a thread, so neither sweeps nor other targets wait for it.
 
-Nothing that is secret (a URL's path, query and credentials, a routing key) is in what this says of a target.
+Messages about a target contain no secrets (the path, query and credentials of its URL, its routing key).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from txnscan.sweeps.news import EventNews
 QUEUE_MAX = 1_000
 # For the whole exchange.
 TIMEOUT_S = 10.0
-# For how long a notification is tried again; those that wait behind it are delivered in order.
+# For how long a notification is retried. The later notifications wait behind it and are delivered in order.
 TRIES, TRY_FOR_S, WAIT_S_MAX = 50, 900.0, 60.0
-# The 4xx statuses that mean "try again".
+# The 4xx statuses after which a retry may succeed.
 _PASSING = (408, 425, 429)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to send, and in which shape. Secrets are left out of its representation."""
+    """The URL and the message format of a target. Its `repr` omits the secrets."""
 
     url: str = field(repr=False)
     shape: Shape = field(repr=False)
@@ -42,14 +42,14 @@ class Target:
 
     @property
     def shown(self) -> str:
-        """The target without anything secret: scheme, host and port."""
+        """The target without secrets: scheme, host and port."""
         parts = urlsplit(self.url)
         port = f":{parts.port}" if parts.port is not None else ""
         return printable(f"{parts.scheme}://{parts.hostname}{port}")
 
 
 class NotSent(Exception):
-    """A try that failed, in words without anything secret. passing: whether another try may succeed."""
+    """A failed try, described without secrets. passing: whether another try may succeed."""
 
     def __init__(self, why: str, passing: bool) -> None:
         super().__init__(why)
@@ -61,7 +61,7 @@ Post = Callable[[Target, bytes], None]
 
 
 def parse_url(text: str, option: str) -> str:
-    """The URL of a target. Raises ConfigError, which does not repeat it."""
+    """The URL of a target. Raises ConfigError, without the URL in its message."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -75,7 +75,7 @@ def parse_url(text: str, option: str) -> str:
 class Notifier:
     """Sends news to targets. Close it.
 
-    say: called with a sentence for each notification that was given up. wait_s: before the first of the further tries.
+    say: called with a sentence for each notification that was given up. wait_s: the wait before the first retry.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Notifier:
         self._lanes = [_Lane(target, name, say, post or post_json, wait_s) for name, target in _named(targets)]
 
     def tell(self, news: Sequence[EventNews]) -> None:
-        """Queues a batch, and returns at once."""
+        """Adds a batch to the queues, and returns at once."""
         for lane in self._lanes:
             lane.put(tuple(news))
 
     def notified(self) -> list[Notified]:
-        """What became of the notifications of each target, counted in POSTs."""
+        """The results of the notifications of each target, counted in POSTs."""
         return [lane.notified for lane in self._lanes]
 
     def close(self, wait_s: float) -> None:
-        """Tries what is left at most once more, within `wait_s`, and says how many were not sent."""
+        """Tries each remaining notification at most once more, within `wait_s`, and reports how many were not sent."""
         for lane in self._lanes:
             lane.end()
         for lane in self._lanes:
@@ -101,7 +101,7 @@ class Notifier:
 
 
 class _Lane:
-    """One target, its queue and its thread."""
+    """One target, with its queue and its thread."""
 
     def __init__(self, target: Target, name: str, say: Callable[[str], None], post: Post, wait_s: float) -> None:
         self._target = target
@@ -124,7 +124,7 @@ class _Lane:
         try:
             made = bodies(self._target.shape, news, self._target.routing_key)
         except Exception as error:
-            # A template that was tried with examples may still fail on what a cluster holds.
+            # A template that worked with the examples may still fail with a cluster's data.
             self._ended["failed"] += 1
             self._say(f"--notify: a notification to {self._name} cannot be made: {type(error).__name__}")
             return
@@ -161,7 +161,7 @@ class _Lane:
                 self._ended["failed"] += 1
                 self._say(f"--notify: a notification to {self._name} was given up: {error}")
             except Exception as error:
-                # Whatever a library does not foresee ends this notification, and not those behind it.
+                # An unforeseen error ends this notification, but not the later ones.
                 self._ended["failed"] += 1
                 self._say(f"--notify: a notification to {self._name} was given up: {type(error).__name__}")
             else:
@@ -207,12 +207,12 @@ def post_json(target: Target, body: bytes) -> None:
     except (OSError, ValueError, urllib.error.URLError) as error:
         raise NotSent(_why(error), passing=not isinstance(error, ValueError)) from None
     except Exception as error:
-        # `http.client` has errors of its own for answers that are none; their texts may hold what was sent.
+        # `http.client` raises its own errors for answers that are not HTTP; their texts may contain the request.
         raise NotSent(f"its answer is not HTTP ({type(error).__name__})", passing=True) from None
 
 
 def _why(error: Exception) -> str:
-    """The reason in the words of the operating system, which has not seen the URL."""
+    """The reason in the words of the operating system, which does not know the URL."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return f"no answer within {TIMEOUT_S:.0f} s"
@@ -222,7 +222,7 @@ def _why(error: Exception) -> str:
 
 
 def _named(targets: Sequence[Target]) -> list[tuple[str, Target]]:
-    """Each target with what it is called: its host, and a number where several have the same."""
+    """Each target with its display name: its host, with a number if several targets have the same host."""
     shown = [target.shown for target in targets]
     seen: Counter[str] = Counter()
     named = []

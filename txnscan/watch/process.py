@@ -1,4 +1,4 @@
-"""The process: a thread for each cluster, the endpoint, the notifier; and how all of it ends."""
+"""The process: one thread for each cluster, the endpoint, the notifier; and the shutdown of all of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from txnscan.watch.endpoint import Access, Endpoint
 from txnscan.watch.notifier import Notifier, Target
 from txnscan.watch.sweeping import ClusterWatch, Store, Sweep, SweptClusters
 
-# Counted from the order to end. A sweep that takes longer is abandoned: it only reads, and a store has it whole or not
-# at all.
+# Counted from the request to stop. A longer sweep is abandoned: it only reads, and a store has it completely or not at
+# all.
 SWEEPS_END_S_MAX = 5.0
 NOTIFICATIONS_END_S_MAX = 2.0
 
 
 class Watch:
-    """Sweeps these clusters from `start` on, until `stop`. Raises ConfigError where it cannot listen."""
+    """Sweeps these clusters from `start` until `stop`. Raises ConfigError if it cannot listen."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class Watch:
             for one in self.clusters
         ]
         registry.register(SweepCollector(lambda: ([one.watched for one in self.clusters], self._notifier.notified())))
-        # What this process itself uses: memory, file descriptors, processor time.
+        # The resources of this process: memory, file descriptors, processor time.
         ProcessCollector(registry=registry)
 
     def start(self) -> None:
-        """Serves and sweeps from here on."""
+        """Starts serving and sweeping."""
         self.endpoint.start()
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> bool:
-        """Ends it within 10 seconds. Gives whether every sweep under way was finished."""
+        """Stops within 10 seconds. Returns whether every running sweep finished."""
         self._stop.set()
         until_s = time.monotonic() + SWEEPS_END_S_MAX
         for thread in self._threads:
@@ -71,5 +71,5 @@ class Watch:
         return all(thread.is_alive() for thread in self._threads)
 
     def _is_ready(self) -> bool:
-        """Whether each cluster was tried: one that cannot be swept must not keep the others from being scraped."""
+        """Whether every cluster was tried. A cluster that cannot be swept must not prevent scrapes of the others."""
         return all(one.attempted for one in self.clusters)

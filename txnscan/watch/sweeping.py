@@ -1,4 +1,4 @@
-"""One cluster, swept again and again. What a scrape sees is one frozen value, replaced when a sweep has ended."""
+"""Sweeps one cluster repeatedly. A scrape reads one frozen value, which is replaced after each sweep."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from txnscan.watch.incident_tracker import INCIDENTS_MAX, IncidentTracker, Track
 
 Answer = TypeVar("Answer")
 
-# Sweeps a cluster once, given what earlier sweeps left. Raises TxnscanError.
+# Sweeps a cluster once, with the results of earlier sweeps. Raises TxnscanError.
 Sweep = Callable[[ScanConfig, History], Scan]
 
 
 class NotSwept(TxnscanError):
-    """Why a cluster is not swept."""
+    """The cluster is not swept. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Tables, or whatever else keeps sweeps. Both may raise, and the cluster is swept all the same."""
+    """Tables, or another store of sweeps. If `history` or `write` raises, the cluster is still swept."""
 
     history: History
     write: Callable[[Scan], None]
 
 
 class SweptClusters:
-    """Which name each cluster is swept by, so that one with two names is not swept twice at once."""
+    """The name under which each cluster is swept. Prevents two sweeps of one cluster under two names."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
 
     def claim(self, cluster_id: str, name: str) -> None:
-        """Raises NotSwept where another name has the cluster."""
+        """Reserves the cluster for this name. Raises NotSwept if another name has it."""
         with self._lock:
             owner = self._names.setdefault(cluster_id, name)
             if owner != name:
                 raise NotSwept(f"this is the cluster that '{owner}' watches already; keep one of the two")
-            # A name has one cluster: where it leads to another one now, the former cluster is free again.
+            # A name has one cluster. If the name now leads to another cluster, its former cluster is free again.
             for other in [one for one, by in self._names.items() if by == name and one != cluster_id]:
                 del self._names[other]
 
 
 class _Given:
-    """The history that a sweep takes: what this process remembers, and what the store has where it can be read."""
+    """The history of a sweep: the state of this process, and the store's data if the store can be read."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class _Given:
         self._claims = swept
         self._store = store
         self._complain = complain
-        # What the store had when the sweep began; None where it was not read.
+        # The store's incidents when the sweep began; None if they were not read.
         self.stored: Incidents | None = None
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
-        """See History. Raises NotSwept before anything is read, where another name has the cluster."""
+        """See History. Raises NotSwept before the first read if another name has the cluster."""
         self._claims.claim(cluster_id, self._name)
         own = self._own.unresolved(cluster_id)
         if self._store is None:
@@ -92,7 +92,7 @@ class _Given:
         return read
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
-        """See History. What this process saw itself is newer than what the store has."""
+        """See History. The sightings of this process are newer than those in the store."""
         own = self._own.last_seen(cluster_id)
         if self._store is None or self._memory.cluster_id == cluster_id:
             return own
@@ -100,7 +100,7 @@ class _Given:
         return lambda: (self._caught(begun) if begun is not None else None) or {}
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
-        """See History. What this process has seen, and what the store has."""
+        """See History. Combines the facts of this process with the stored facts."""
         own = self._own.facts(cluster_id, producer_ids)
         if self._store is None:
             return own
@@ -111,15 +111,15 @@ class _Given:
         try:
             return call()
         except Exception as error:
-            # Storage fails in as many ways as there are kinds of it, and the cluster is swept all the same.
+            # Each kind of storage fails in its own ways. The cluster is still swept.
             self._complain(f"what earlier processes left cannot be read: {in_one_line(error)}")
             return None
 
 
 class ClusterWatch:
-    """A cluster, swept whenever `once` is called, which never raises. Called from one thread alone.
+    """Sweeps a cluster at each call of `once`, which never raises. Call it from one thread only.
 
-    tell: called with what is news, and must not wait. say: called with a sentence that an operator may want to read.
+    tell: called with the news; it must not wait. say: called with a sentence for the operator.
     """
 
     def __init__(
@@ -147,29 +147,29 @@ class ClusterWatch:
         self._sweeps: Counter[str] = Counter(done=0, failed=0)
         self._writes: Counter[str] = Counter(done=0, failed=0) if store is not None else Counter()
         self._said: dict[str, object] = {}
-        # Replaced as a whole, and read by scrapes.
+        # Always replaced as a whole; scrapes read it.
         self.watched = Watched(name, None, up=False, sweeps=dict(self._sweeps), writes=dict(self._writes))
 
     @property
     def attempted(self) -> bool:
-        """Whether a sweep has ended, however it did."""
+        """Whether a sweep has ended, with any result."""
         return any(self.watched.sweeps.values())
 
     def run(self, stop: threading.Event, interval_s: float) -> None:
-        """Sweeps until stopped: a sweep begins so long after the last one began, or when that one has ended."""
+        """Sweeps until stopped. A sweep begins `interval_s` after the last one began, or as soon as that has ended."""
         while not stop.is_set():
             began_s = time.monotonic()
             self.once()
             stop.wait(max(0.0, began_s + interval_s - time.monotonic()))
 
     def once(self) -> None:
-        """Sweeps once. A sweep that fails leaves the values of the last one that did not."""
+        """Sweeps once. If the sweep fails, the values of the last successful sweep stay."""
         given = _Given(self.name, self._memory, self._claims, self._store, partial(self._say_once, "store"))
         try:
             found = self._sweep(self._config, given)
             self._finished(found, given.stored)
         except Exception as error:
-            # Whatever fails in a sweep, the next one may succeed.
+            # After any failure, the next sweep may succeed.
             self._sweeps["failed"] += 1
             self.watched = replace(self.watched, up=False, sweeps=dict(self._sweeps))
             self._say_once("sweep", f"this sweep failed: {in_one_line(error)}")
@@ -200,14 +200,14 @@ class ClusterWatch:
             self._write(self._store, found)
 
     def _in_scope(self, stored: Incidents) -> Incidents:
-        """Those on the topics that this watch sweeps: it would never see the end of the others."""
+        """The incidents on the topics that this watch sweeps. It would never see the end of others."""
         return {which: one for which, one in stored.items() if self._config.wants_topic(which.topic)}
 
     def _write(self, store: Store, found: Scan) -> None:
         try:
             store.write(found)
         except Exception as error:
-            # As with reading it.
+            # The same as for reads from the store.
             self._writes["failed"] += 1
             self._say_once("write", f"the sweep was not stored: {in_one_line(error)}")
         else:
@@ -218,7 +218,7 @@ class ClusterWatch:
     def _report(self, found: Scan, news: Sequence[News]) -> None:
         self._say_once("sweep", swept(found), unless_as=found.cluster_id)
         self._say_once("seen", not_observed(found), unless_as=found.complete)
-        # A warning whose figures alone have changed since, such as an age, is the same.
+        # Warnings that differ only in their numbers, such as an age, count as the same warning.
         warnings = {f"warning {re.sub('[0-9]+', '', warning)}": warning for warning in found.warnings}
         for about, warning in warnings.items():
             self._say_once(about, f"warning: {warning}", unless_as=about)
@@ -236,7 +236,9 @@ class ClusterWatch:
         self._to_say(f"{self.name}: {said}")
 
     def _say_once(self, about: str, said: str, unless_as: object = None) -> None:
-        """Says it, unless the same was said last about this. unless_as: what is compared instead of the sentence."""
+        """Reports the sentence, unless the last report about this subject was the same. unless_as: compared instead of
+        the sentence.
+        """
         what = said if unless_as is None else unless_as
         if self._said.get(about) != what:
             self._said[about] = what
@@ -244,6 +246,6 @@ class ClusterWatch:
 
 
 def in_one_line(error: Exception) -> str:
-    """An error for a log; with its type where it was not foreseen."""
+    """An error as one line for a log; an unforeseen error with its type."""
     said = " ".join(str(error).split())
     return printable(said if isinstance(error, TxnscanError) else f"{type(error).__name__}: {said}")

@@ -1,4 +1,4 @@
-"""The run: one cluster after the other, then the fault that chance hardly ever meets, then the figures."""
+"""The run: both clusters, then the fault that chance hardly ever causes, then the figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SessionFor = Callable[[int], "SparkSession | None"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs and reports; 1 on any violation."""
+    """Runs the program and prints the report. Returns 1 on any violation."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.prove.faults", description="Sweeps real brokers while they break, with the truth known."
     )
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_on(name: str, sweeps: int, seed: int, figures: Figures, directory: Path, session_for: SessionFor) -> None:
-    """As many sweeps on a cluster of its own, and the audit."""
+    """Runs this many sweeps on a new cluster, and the audit."""
     rng = random.Random(f"{seed}-{name}")
     wanted = figures.sweeps + sweeps
     with cluster_to_cut(directory / name, CLUSTERS[name]) as (cluster, controllers), cluster.wire() as wire:
@@ -74,7 +74,7 @@ def run_on(name: str, sweeps: int, seed: int, figures: Figures, directory: Path,
             for make in fault_order(rng):
                 if figures.sweeps >= wanted - 1:
                     break
-                # Its own chances: a fault draws in its thread, while the sweeps draw in this one.
+                # A separate random generator: a fault draws in its own thread, while the sweeps draw in this one.
                 fault = make(world, random.Random(rng.random()))
                 figures.rounds[fault.kind] += 1
                 one_round(sweeper, fault, rng)
@@ -82,7 +82,7 @@ def run_on(name: str, sweeps: int, seed: int, figures: Figures, directory: Path,
             say(f"{name}: waiting until nothing changes any more")
             for_ever = settle(world, sleepers)
         finally:
-            # What else went wrong is not to be hidden by a client that did not stop.
+            # A client that did not stop must not hide another error.
             with suppress(DemoError):
                 world.traffic.stop()
         figures.open_for_ever[name] = len(for_ever)
@@ -93,7 +93,7 @@ def run_on(name: str, sweeps: int, seed: int, figures: Figures, directory: Path,
 
 
 def spark_every(many: int, stack: ExitStack) -> SessionFor:
-    """Gives every so many-th sweep the session, made when first asked for and stopped with the stack."""
+    """Returns the session for every `many`-th sweep. It is created on first use, and stopped with the stack."""
 
     @cache
     def session() -> SparkSession:

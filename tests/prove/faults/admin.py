@@ -1,4 +1,4 @@
-"""What an administrator does to topics while others use them: moves leaders and replicas, deletes."""
+"""An administrator's changes to topics in use: move leaders and replicas, delete topics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.kafka.topology import Key
 
-# Later ones name topics by their ids as well.
+# Later versions also name topics by their ids.
 _DELETE_TOPICS = 5
 
 
 def rotate(wire: Wire, keys: Collection[Key]) -> None:
-    """Gives each partition another leader: the next of its replicas, or the next broker where it has one only."""
+    """Gives each partition another leader: the next of its replicas, or the next broker if it has only one replica."""
     brokers = [broker.broker_id for broker in wire.view([]).brokers]
     wanted = {key: _rotated(replicas, brokers) for key, (_, replicas) in _placed(wire).items() if key in keys}
     if not wanted:
@@ -43,7 +43,7 @@ def rotate(wire: Wire, keys: Collection[Key]) -> None:
 
 
 def delete_topic(wire: Wire, topic: str) -> None:
-    """Deletes it, and waits until no broker knows it any more."""
+    """Deletes a topic, and waits until no broker knows it any more."""
     request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000, max_version=_DELETE_TOPICS)
     (answer,) = wire.send(wire.any_broker(), request).responses
     if answer.error_code != ErrorCode.NONE:

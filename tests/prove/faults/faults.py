@@ -1,4 +1,4 @@
-"""The faults. Each function chooses details, and returns a fault that has not struck yet."""
+"""The faults. Each function chooses the details, and returns a fault that has not begun."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that breaks and heals; both return when the brokers are done with it. `kind` is for counting."""
+    """A fault that begins and heals; both functions return when the brokers are done with it. `kind` is for
+    counting.
+    """
 
     kind: str
     what: str
@@ -35,7 +37,7 @@ def killed(world: World, rng: random.Random) -> Fault:
 
 
 def stopped(world: World, rng: random.Random) -> Fault:
-    """In good order. Where `__transaction_state` is not replicated, a part of it is offline meanwhile."""
+    """A clean stop. If `__transaction_state` is not replicated, a part of it is offline in the meantime."""
     victim = rng.choice(world.cluster.broker_ids)
     return Fault(
         "SIGTERM" if world.name == "replicated" else "__transaction_state partly offline",
@@ -46,7 +48,7 @@ def stopped(world: World, rng: random.Random) -> Fault:
 
 
 def paused(world: World, rng: random.Random) -> Fault:
-    """For a moment, or until the others have given the broker up: it then wakes believing in what it led."""
+    """A short pause; or a pause until the other brokers have fenced the broker, which then wakes as a zombie leader."""
     victim = rng.choice(world.cluster.broker_ids)
     others = [broker_id for broker_id in world.cluster.broker_ids if broker_id != victim]
     given_up = rng.random() < 0.7
@@ -84,7 +86,7 @@ def coordinators_moved(world: World, rng: random.Random) -> Fault:
 
 
 def recreated(world: World, _: random.Random) -> Fault:
-    """Twice: with a new orphan on the new topic each time."""
+    """Deletes and recreates the topic twice, each time with a new orphan on the new topic."""
 
     def recreate() -> None:
         world.forget(DOOMED)
@@ -95,8 +97,8 @@ def recreated(world: World, _: random.Random) -> Fault:
 
 
 def cut_off(world: World, _: random.Random) -> Fault:
-    """A broker gets no metadata any more. It still leads its partitions, and lacks a new topic with a new orphan.
-    The sweeps ask it first.
+    """A broker receives no metadata any more. It still leads its partitions, and does not know a new topic with a new
+    orphan. The sweeps ask it first.
     """
     others = [broker_id for broker_id in world.cluster.broker_ids if broker_id != CUT_OFF]
 
@@ -118,6 +120,6 @@ _FAULTS = (killed, stopped, paused, restarted, leaders_moved, coordinators_moved
 
 
 def fault_order(rng: random.Random) -> Iterator[Callable[[World, random.Random], Fault]]:
-    """Every fault once, in random order, again and again."""
+    """Every fault once, in random order, repeated forever."""
     while True:
         yield from rng.sample(_FAULTS, len(_FAULTS))

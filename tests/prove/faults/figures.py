@@ -1,4 +1,4 @@
-"""What a run came to, and how it is told: sentences to stderr as it goes, figures at its end."""
+"""The results of a run, and their report: sentences on stderr during the run, figures at its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnscan.sweeps.result import Scan
 
 
 def say(text: str) -> None:
-    """To stderr, at once."""
+    """Prints to stderr, unbuffered."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -27,7 +27,7 @@ def in_one_line(scan: Scan) -> str:
 
 @dataclass
 class Figures:
-    """Everything that is counted. Sweeps that failed as a whole are in `failed` alone."""
+    """All counts. Sweeps that failed as a whole are only in `failed`."""
 
     sweeps: int = 0
     failed: int = 0
@@ -51,7 +51,7 @@ class Figures:
         self.complete_by_fault[fault_kind] += scan.complete
 
     def report(self, seed: int, seconds: float) -> dict[str, Any]:
-        """For people and machines. The violations themselves are told apart from it."""
+        """The report for people and machines. The violations themselves are printed separately."""
         return {
             "seed": seed,
             "seconds": round(seconds),

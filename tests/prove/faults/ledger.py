@@ -1,4 +1,4 @@
-"""What must hold: what the sweeps said, against what was planted and what became of everything else."""
+"""The conditions: the reports of sweeps, compared with the planted transactions and with the fate of all others."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged, Verdict
 
-# Longer than any transaction of the traffic may live, its coordinator's sweep included.
+# Longer than any transaction of the traffic may live, including the interval of its coordinator's timeout check.
 _SETTLED_S = 15.0
 _QUIET_S_MAX = 240.0
 _ENDED_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
-# What an application that comes back may end: its own next transaction takes the open data with it.
+# The reasons for which a returning application may end the transaction: its next transaction also ends the open data.
 _EXCUSABLE = ("live_epoch", "stale_epoch", "maybe_committed")
 
 
 @dataclass(frozen=True)
 class Accusation:
-    """A sweep called this hanging."""
+    """A sweep's report that a transaction hangs."""
 
     sweep: str
     at_ms: int
@@ -45,7 +45,7 @@ class Accusation:
 
 
 def missed(scan: Scan, planted: Iterable[Known]) -> list[str]:
-    """What this sweep got wrong of the planted transactions, which were open from its start to its end."""
+    """The errors of this sweep about the planted transactions, which were open from its start to its end."""
     found = {judged.observation.transaction_key: judged.judgement for judged in scan.transactions}
     unread = {(error.topic, error.partition) for error in scan.errors}
     wrong = []
@@ -66,7 +66,9 @@ def missed(scan: Scan, planted: Iterable[Known]) -> list[str]:
 
 
 def settle(world: World, sleepers: Sleepers) -> set[TransactionKey]:
-    """Stops everybody and waits until nothing changes any more. What is open then is open for ever."""
+    """Stops all clients, and waits until the state no longer changes. Transactions that are open then are open
+    forever.
+    """
     world.traffic.stop()
     sleepers.end()
     wait_until(lambda: _busy(world.wire) <= {LIVE_OWNER}, "coordinators had nothing left to do", _QUIET_S_MAX)
@@ -85,7 +87,7 @@ def settle(world: World, sleepers: Sleepers) -> set[TransactionKey]:
 
 
 def audit(world: World, accusations: Iterable[Accusation], for_ever: set[TransactionKey], figures: Figures) -> None:
-    """Holds what the sweeps said against what became of it."""
+    """Compares the accusations with the fate of the transactions."""
     for known in world.planted:
         if known.key not in for_ever:
             figures.violations.append(f"{world.name}: planted {known.key} has ended by itself")
@@ -98,7 +100,9 @@ def audit(world: World, accusations: Iterable[Accusation], for_ever: set[Transac
 
 
 def fate_of(world: World, accusation: Accusation, topics: set[tuple[str, str]], for_ever: set[TransactionKey]) -> str:
-    """What became of what was accused. topics: those that are there now, with their ids; for_ever: what stays open."""
+    """The fate of an accused transaction. topics: the present topics with their ids. for_ever: the transactions that
+    stay open.
+    """
     key = accusation.judged.observation.transaction_key
     if key in world.ever_planted:
         return "of what was planted"
@@ -113,7 +117,7 @@ def fate_of(world: World, accusation: Accusation, topics: set[tuple[str, str]], 
 
 
 def overlooked(final: Scan | None, for_ever: set[TransactionKey]) -> list[str]:
-    """What the last sweep, of a healed cluster, did not find of all that is open for ever."""
+    """The transactions that are open forever, but that the last sweep of the healed cluster does not report."""
     if final is None or not final.complete:
         for error in final.errors if final is not None else ():
             say(f"  {error}")
@@ -127,7 +131,7 @@ def overlooked(final: Scan | None, for_ever: set[TransactionKey]) -> list[str]:
 
 
 def _open_now(wire: Wire) -> set[TransactionKey]:
-    """Every open transaction, as the leaders of all partitions describe them. Raises RequestFailed."""
+    """Every open transaction, according to the leaders of all partitions. Raises RequestFailed."""
     found: set[TransactionKey] = set()
     for partition in wire.view().partitions:
         if partition.leader < 0:
@@ -149,7 +153,7 @@ def _open_now(wire: Wire) -> set[TransactionKey]:
 
 
 def _busy(wire: Wire) -> set[str]:
-    """Transactional ids that a coordinator has still something to do for. Raises RequestFailed."""
+    """The transactional ids with unfinished work at a coordinator. Raises RequestFailed."""
     busy = set()
     for broker in wire.brokers:
         answer = wire.send(broker.broker_id, ListTransactionsRequest(state_filters=[], producer_id_filters=[]))

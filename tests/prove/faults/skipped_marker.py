@@ -1,4 +1,4 @@
-"""What chance hardly ever meets: a marker that was skipped, and is sent after all."""
+"""A case that chance hardly ever causes: a skipped marker that is sent later."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from txnscan.verdict.evidence import Verdict
 
 
 def skipped_marker(figures: Figures, directory: Path) -> None:
-    """A commit finds one partition without a leader (it is skipped, KAFKA-20734) and another that takes no writes (so
-    the coordinator stays in PrepareCommit). When the first is back it is open, and its coordinator does not list it.
-    The log of the coordinator still does: the next coordinator sends the marker. Who called it hanging was wrong.
-    Five brokers, so that a quorum outlives two of them.
+    """A commit finds one partition without a leader (its marker is skipped, KAFKA-20734) and another partition that
+    takes no writes (so the coordinator stays in PrepareCommit). When the first partition is back, its transaction is
+    open, and its coordinator does not list it. The coordinator's log still lists it, so the next coordinator sends the
+    marker. A verdict `hanging` would be wrong. Five brokers, so that a quorum survives the loss of two.
     """
     with KafkaCluster(directory / "skipped-marker", brokers=5) as cluster, cluster.wire() as wire:
         create_topic(wire, "skipped", [[3]])

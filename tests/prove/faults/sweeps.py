@@ -1,4 +1,4 @@
-"""Who watches: sweeps of a world, before, while and after something breaks and heals."""
+"""The sweeps of a world: before, during and after a fault and its healing."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _ACT_S_MAX = 240.0
 
 
 class Sweeper:
-    """Sweeps a world and keeps what the sweeps accused.
+    """Sweeps a world, and stores the accusations of the sweeps.
 
-    session_for: gives a sweep of this number the Spark session to use, or None for threads.
+    session_for: returns the Spark session for the sweep with this number, or None for threads.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Sweeper:
     ) -> None:
         self._world = world
         self._figures = figures
-        # Short timeouts, so that a broker that is gone costs seconds.
+        # Short timeouts, so that an unreachable broker costs only seconds.
         self._impatient = directory / "impatient.properties"
         self._impatient.write_text("request.timeout.ms=4000\nsocket.connection.setup.timeout.ms=2000\n")
         self._tables = str(directory / f"tables-{world.name}")
@@ -47,7 +47,7 @@ class Sweeper:
         self.accusations: list[Accusation] = []
 
     def sweep(self, fault: Fault | None, moment: str, progress: Progress = lambda *_: None) -> Scan | None:
-        """One sweep, checked. None where no broker answered at all."""
+        """Runs one sweep and checks it. None if no broker answered at all."""
         figures, before, started_s = self._figures, self._world.planted, time.monotonic()
         number = figures.sweeps + 1
         session = self._session_for(number)
@@ -59,7 +59,7 @@ class Sweeper:
             say(f"{name}: failed as a whole ({str(unreachable)[:80]})")
             return None
         figures.count_sweep(scan, fault.kind if fault is not None else "none", on_spark=session is not None)
-        # What was planted or forgotten meanwhile cannot be held against it.
+        # Transactions that were planted or forgotten during the sweep do not count.
         self._check(name, scan, before & self._world.planted)
         on_spark = " (Spark)" if session is not None else ""
         say(f"{name}{on_spark}: {in_one_line(scan)}, {time.monotonic() - started_s:.1f} s")
@@ -91,8 +91,8 @@ class Sweeper:
 
 
 def one_round(sweeper: Sweeper, fault: Fault, rng: random.Random) -> None:
-    """A fault from before to after: it strikes in the middle of a sweep and heals in the middle of another, and more
-    sweeps follow while the brokers are still at it, and when they are done.
+    """One fault from its start to its end: it begins in the middle of a sweep and heals in the middle of another. More
+    sweeps follow while the brokers are still busy with it, and after they are done.
     """
     for now, meanwhile, then, act in (
         ("as it strikes", "striking", "struck", fault.strike),
@@ -108,9 +108,10 @@ def one_round(sweeper: Sweeper, fault: Fault, rng: random.Random) -> None:
 
 
 class At:
-    """Progress that starts an act in a thread of its own when a sweep reaches a stage; `join` raises what it raised.
+    """A progress callback that starts an action in its own thread when a sweep reaches a stage. `join` raises the
+    action's error.
 
-    waits: the sweep goes on when the act is done, and else beside it.
+    waits: whether the sweep waits until the action is done, or continues in parallel.
     """
 
     def __init__(self, stage: str, act: Callable[[], None], *, waits: bool) -> None:
@@ -132,7 +133,7 @@ class At:
         return self._thread is not None and self._thread.is_alive()
 
     def join(self) -> None:
-        """Until the act is done, which begins now where the sweep never came to that stage."""
+        """Waits until the action is done. If the sweep never reached the stage, the action starts now."""
         thread = self._start()
         thread.join(_ACT_S_MAX)
         if thread.is_alive():

@@ -1,4 +1,4 @@
-"""Who uses the cluster: clients that come and go, and innocents that sleep through all of it."""
+"""The users of the cluster: clients that come and go, and healthy transactions that stay open during the whole run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
-# A topic that is deleted and made again while clients write to it.
+# A topic that is deleted and recreated while clients write to it.
 DOOMED = "doomed"
-# Topic, and the brokers of each of its partitions: some lose their only replica, some can take no marker without two.
+# Topics, with the brokers of each partition: some partitions lose their only replica, some accept a marker only with
+# two replicas.
 _TOPICS: Mapping[str, tuple[Sequence[Sequence[int]], Mapping[str, str]]] = {
     "orders": ([[1, 2, 3], [2, 3, 1], [3, 1, 2]], {}),
     "lonely": ([[1], [2], [3]], {}),
@@ -32,10 +33,10 @@ _STOP_S_MAX = 240.0
 
 
 class Traffic:
-    """Clients in threads of their own. Most use each transactional id for one transaction and never come back: they
-    commit, abort, or walk away. Some keep their id, and go on with it after errors.
+    """Clients in their own threads. Most clients use a transactional id for one transaction and never return: they
+    commit, abort, or abandon it. Some keep their id, and continue with it after errors.
 
-    acts: what was done under each producer id: when, in words. fates: how many transactions came to which end.
+    acts: by producer id: the actions with their times, as text. fates: how many transactions ended in which way.
     """
 
     def __init__(self, cluster: KafkaCluster, seed: str, *, once: int = 3, lasting: int = 2) -> None:
@@ -66,7 +67,7 @@ class Traffic:
                 raise DemoError("a client did not stop")
 
     def came_back(self, producer_id: int, since_ms: int) -> bool:
-        """Whether this is an id that is used again and again, and wrote after that time."""
+        """Whether this producer id belongs to a client that keeps its id, and wrote after that time."""
         with self._lock:
             return self._last_write_ms.get(producer_id, 0) > since_ms
 
@@ -85,11 +86,11 @@ class Traffic:
                 producer = producer or _producer(wire, f"lasting-{number}", v2=number % 2 == 0)
                 fate = rng.choice(("commit", "commit", "abort"))
                 if not self._survive(producer, rng, fate, lasting=True):
-                    # A new one ends what this one left open.
+                    # A new producer ends the open transaction of this one.
                     producer = None
 
     def _survive(self, producer: Producer, rng: random.Random, fate: str, *, lasting: bool = False) -> bool:
-        """One transaction, whatever happens to it; False when it ended in an error."""
+        """Runs one transaction. Returns False if it ended in an error."""
         try:
             if producer.identity is None:
                 producer.init_producer_id()
@@ -119,7 +120,7 @@ class Traffic:
             self._note(producer, "was told that it ended")
 
     def _note(self, producer: Producer, act: str) -> int:
-        """Writes an act down, with the time, which it gives."""
+        """Records an action with the present time, and returns that time."""
         known, at_ms = producer.known, time.time_ns() // 1_000_000
         with self._lock:
             self.acts[known.producer_id].append(
@@ -129,8 +130,8 @@ class Traffic:
 
 
 class Sleepers:
-    """Innocents: one transaction for each partition of `__transaction_state`, open from the start of a run to its end,
-    when it commits. Every coordinator that a sweep fails to see has one to lose.
+    """Healthy transactions: one for each partition of `__transaction_state`, open from the start of a run to its end,
+    when it commits. So if a sweep fails to see a coordinator, it loses such a transaction.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -141,7 +142,7 @@ class Sleepers:
         for k in range(partitions):
             names = (f"sleeper-{number}" for number in count())
             name = next(name for name in names if coordinator_partition(name, partitions) == k)
-            # Every other one as old clients do.
+            # Half of them behave like old clients.
             producer = Producer(wire, name, v2=k % 2 == 0)
             producer.init_producer_id()
             for topic in ("held", "held-alone"):

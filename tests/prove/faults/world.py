@@ -1,4 +1,4 @@
-"""The clusters, and what is planted on them."""
+"""The clusters, and their planted transactions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from txnscan.demo.plant import Planted
 from txnscan.demo.requests import Wire
 from txnscan.reads.observation import TransactionKey
 
-# Timed-out transactions are ended within a second, so that the end of a run need not wait long for them.
+# Timed-out transactions end within a second, so that the end of a run need not wait long for them.
 _COMMON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
-# By name, the settings of the brokers.
+# The settings of the brokers, by the name of the cluster.
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
     "replicated": _COMMON,
     "unreplicated": {
@@ -24,14 +24,14 @@ CLUSTERS: Mapping[str, Mapping[str, str]] = {
         "transaction.state.log.min.isr": "1",
     },
 }
-# The other half of the planted live epoch: its owner holds a transaction on that partition, and is given 15 minutes.
+# The other part of the planted live epoch: its owner has a transaction on that partition, with a timeout of 15 minutes.
 LIVE_OWNER = "invoices-service"
 LIVE_PARTITION = ("invoices", 0)
 
 
 @dataclass(frozen=True)
 class Known:
-    """A planted hanging transaction: by what it is recognised, and the reasons that a sweep may give for it."""
+    """A planted hanging transaction: its key, and the reasons that a sweep may give for it."""
 
     key: TransactionKey
     reasons: tuple[str, ...]
@@ -39,9 +39,9 @@ class Known:
 
 @dataclass
 class World:
-    """A cluster, what was planted on it, and who uses it. `wire` is for one thread at a time.
+    """A cluster with its planted transactions and its users. `wire` is for one thread at a time.
 
-    ever_planted: those on topics that were deleted since included.
+    ever_planted: includes transactions on topics that were deleted since.
     """
 
     name: str
@@ -54,7 +54,7 @@ class World:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker that is cut off now and then comes first."""
+        """The bootstrap servers; the broker that is sometimes cut off comes first."""
         brokers = sorted(self.cluster.brokers, key=lambda broker: broker.broker_id != CUT_OFF)
         return ",".join(broker.address for broker in brokers)
 

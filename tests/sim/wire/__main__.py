@@ -16,7 +16,7 @@ from dataclasses import fields
 from tests.sim.wire import ClusterShape, WireCluster
 
 _PROCESSES = 2
-# What each option means, and its default where the shape's own is not what is used.
+# The meaning of each option, and its default if the shape's own default is not used.
 _MEANINGS: dict[str, tuple[str, str | None]] = {
     "brokers": ("their ids are 1, 2, ...", None),
     "partitions": ("of all user topics together", None),
@@ -41,7 +41,7 @@ _MEANINGS: dict[str, tuple[str, str | None]] = {
 
 
 def parsed(arguments: Sequence[str] | None = None) -> tuple[ClusterShape, int]:
-    """The shape that was asked for, and among how many processes its brokers are divided."""
+    """The requested shape, and the number of processes for its brokers."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.wire", description=__doc__)
     parser.add_argument("--quiet", action="store_true", help="nothing is live, and there are no transactional ids")
     defaults = {one.name: one.default for one in fields(ClusterShape)}

@@ -1,7 +1,7 @@
-"""Which APIs the brokers speak, in which versions, and the body of an answer to a request. No socket and no clock.
+"""The APIs of the brokers, their versions, and the body of an answer to a request. No sockets and no clock.
 
-Versions are those whose encoding is the "flexible" one, and that both kafka-python and Kafka's Java clients since 4.0
-know. ApiVersions alone is spoken in all of its versions, because clients begin with it.
+The versions have the "flexible" encoding, and both kafka-python and Kafka's Java clients since 4.0 know them. Only
+ApiVersions is supported in all of its versions, because clients begin with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNSUPPORTED_VERSION = 35
 _FIRST_FLEXIBLE_API_VERSIONS = 3
 
 
-# The finalized feature that brokers in KRaft mode have, from level 7 to level 7, and how far the metadata log goes.
+# The finalized feature of brokers in KRaft mode, from level 7 to level 7, and the offset of the metadata log.
 _METADATA_VERSION, _METADATA_OFFSET = string("metadata.version") + 2 * (7).to_bytes(2) + NO_TAGS, 1_000
 
 
@@ -47,7 +47,7 @@ class Api(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The versions of an API. by_broker: whether brokers differ in their answers. kept: whether answers may be kept."""
+    """The versions of an API. by_broker: whether the answers of brokers differ. kept: whether answers may be cached."""
 
     first: int
     last: int
@@ -72,7 +72,7 @@ OFFERED: Mapping[Api, Offered] = MappingProxyType(
         Api.DescribeConfigs: Offered(4, 4),
         Api.DescribeCluster: Offered(0, 2, by_broker=False),
         Api.DescribeProducers: Offered(0, 0),
-        # Sweeps ask for other random ids each time.
+        # Each sweep asks for other random ids.
         Api.DescribeTransactions: Offered(0, 0, kept=False),
         Api.ListTransactions: Offered(0, 2),
     }
@@ -91,7 +91,7 @@ def _tagged(fields: Mapping[int, bytes]) -> bytes:
 
 
 class Answers:
-    """The bodies of answers, each made when asked for."""
+    """The bodies of answers, made on request."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -122,7 +122,7 @@ class Answers:
         }
 
     def prepare(self) -> None:
-        """Does beforehand what would make a first answer slow."""
+        """Computes in advance the data that would make a first answer slow."""
         _ = self._producers, self.world.ids, self.world.groups
         self._topics.all()
 
@@ -131,7 +131,7 @@ class Answers:
         return self._makers[api](broker_id, version, request)
 
     def controller_at(self, api: Api, version: int) -> int | None:
-        """Where the body of an answer has place for the controller's id, or None."""
+        """The position of the controller's id in the body of an answer, if it has one."""
         if api not in (Api.Metadata, Api.DescribeCluster):
             return None
         return metadata.controller_at(self.world, version, of_cluster=api is Api.DescribeCluster)
@@ -147,7 +147,7 @@ class Answers:
 
 
 def api_versions(version: int) -> bytes:
-    """What is offered, in any version; in version 0 where the version asked for does not exist."""
+    """The supported versions, in any version; in version 0 if the requested version does not exist."""
     known = version <= OFFERED[Api.ApiVersions].last
     error = bytes(2) if known else _UNSUPPORTED_VERSION.to_bytes(2)
     offers = [

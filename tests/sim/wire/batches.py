@@ -1,9 +1,10 @@
-"""Record batches (`DefaultRecordBatch`, version 2), and rows of equal ones that are made a thousand at a time. Pure.
+"""Record batches (`DefaultRecordBatch`, version 2), and rows of similar batches that are made a thousand at a time.
+Pure.
 
-A checksum (CRC-32C) is linear: where bytes of a batch are replaced, the checksum changes by an exclusive or that
-follows from what the bytes change by and where they stand, and from nothing else in the batch. So batches of one length
-are made once, and from then on copied and changed, a column of bytes at a time, with checksums that are right. What a
-broker writes over a producer's batch, the base offset and the leader epoch, is not covered by the checksum at all.
+A checksum (CRC-32C) is linear: if bytes of a batch are replaced, the checksum changes by an exclusive or that depends
+only on the change of the bytes and on their position. So batches of one length are made once, and then copied and
+changed, a column of bytes at a time, with correct checksums. The checksum does not cover the base offset and the leader
+epoch, which a broker overwrites.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, HEADE
 
 _POLYNOMIAL = 0x82F63B78
 _NOBODY = -1
-# Where a batch's two timestamps stand, and its records.
+# The positions of a batch's two timestamps, and of its records.
 TIMESTAMPS_AT = (27, 35)
 RECORDS_AT = HEADER.size
 _XOR = tuple(bytes(value ^ one for value in range(256)) for one in range(256))
@@ -40,7 +41,7 @@ _TABLE = _table()
 
 @cache
 def _changes(behind: int) -> tuple[int, ...]:
-    """What a checksum changes by where a byte with so many bytes behind it changes by 0, 1, ... 255."""
+    """The changes of a checksum if a byte that is followed by this many bytes changes by 0, 1, ... 255."""
     changes = [0] * 256
     for bit in range(8):
         change = _TABLE[1 << bit]
@@ -52,7 +53,7 @@ def _changes(behind: int) -> tuple[int, ...]:
 
 
 def _varint(value: int) -> bytes:
-    """A signed number, zigzag."""
+    """A signed number in zigzag encoding."""
     return unsigned(value << 1 ^ value >> 63)
 
 
@@ -71,7 +72,7 @@ def batch(
     base_sequence: int = _NOBODY,
     attributes: int = 0,
 ) -> bytes:
-    """A batch of keys and values, not compressed, all of one time."""
+    """An uncompressed batch of keys and values, all with one timestamp."""
     written = []
     for delta, (key, value) in enumerate(records):
         body = b"\0" + _varint(0) + _varint(delta) + _bytes(key) + _bytes(value) + _varint(0)
@@ -100,22 +101,22 @@ def marker(offset: int, producer_id: int, producer_epoch: int, coordinator_epoch
 
 @dataclass(frozen=True)
 class Layout:
-    """Where in a row of batches, one behind the other, each of them begins and ends."""
+    """The positions of the batches in a row; a row is several batches in sequence."""
 
     batches: tuple[bytes, ...]
 
     @property
     def size(self) -> int:
-        """How long a row is."""
+        """The length of a row."""
         return sum(map(len, self.batches))
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where its batches begin."""
+        """The positions of its batches."""
         return tuple(sum(map(len, self.batches[:number])) for number in range(len(self.batches)))
 
     def changed(self, number: int, fields: Iterable[tuple[int, bytes]]) -> bytes:
-        """One of the batches, with other bytes at these places in it, and its checksum."""
+        """One of the batches, with these bytes at these positions, and the right checksum."""
         made, size = bytearray(self.batches[number]), len(self.batches[number])
         crc = int.from_bytes(made[CRC_AT:CRC_FROM])
         for at, data in fields:
@@ -128,9 +129,9 @@ class Layout:
 
 
 class Rows:
-    """Rows of batches, all of one layout. A batch holds one record.
+    """Rows of batches, all with the same layout. A batch has one record.
 
-    data: the rows, one behind the other; they may differ in anything but in what `with_fields` replaces.
+    data: the rows in sequence. They may differ in any bytes except those that `with_fields` replaces.
     """
 
     def __init__(self, layout: Layout, data: bytes) -> None:
@@ -140,11 +141,11 @@ class Rows:
 
     @property
     def size_bytes(self) -> int:
-        """How much they are."""
+        """The size of all rows."""
         return len(self._data)
 
     def of_batch(self, number: int, first: int, end: int) -> Rows:
-        """The rows from `first` to `end` with one of their batches alone."""
+        """The rows from `first` to `end`, reduced to one of their batches."""
         start, size = self._layout.starts[number], self._size
         length = len(self._layout.batches[number])
         data = b"".join(self._data[at : at + length] for at in range(first * size + start, end * size, size))
@@ -153,10 +154,10 @@ class Rows:
     def with_fields(
         self, first: int, end: int, offsets: Sequence[int], step: int, fields: Sequence[Mapping[int, bytes]]
     ) -> bytes:
-        """The rows from `first` to `end`, with other bytes at the same places in each of them.
+        """The rows from `first` to `end`, with new bytes at the same positions in each of them.
 
-        offsets: of the first row's batches; those of the next row are by `step` higher. fields: for each batch of a
-        row, bytes by the place in the batch where they go.
+        offsets: of the first row's batches; the offsets of the next row are higher by `step`. fields: for each batch of
+        a row, the new bytes by their position in the batch.
         """
         size, count = self._size, end - first
         data = bytearray(self._data[first * size : end * size])

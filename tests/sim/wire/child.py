@@ -1,11 +1,11 @@
-"""A process with a share of the brokers. It takes orders in lines of JSON and answers in such lines.
+"""A process with a share of the brokers. It receives orders as lines of JSON, and answers each with such a line.
 
     {"shape", "started_at_ms", "broker_ids"}  ->  {port by broker}     it listens
     {port by broker, of all}                  ->  {}                   it serves
     "stats"                                   ->  {counts by broker}
     "reset"                                   ->  {}
 
-It ends when its standard input does, and so with the process that started it, however that ends.
+It ends when its standard input ends, and so whenever the process that started it ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def serve() -> None:
     ports.update((int(broker_id), port) for broker_id, port in json.loads(await orders.readline()).items())
     for server, _ in listening:
         await server.start_serving()
-    # What is there now stays: it need not be looked through again.
+    # The present objects stay, so the garbage collector need not check them again.
     gc.freeze()
     _tell({})
     while order := await orders.readline():

@@ -1,4 +1,4 @@
-"""`WireCluster`: the brokers of a shape, in processes that end with this one."""
+"""`WireCluster`: the brokers of a shape, in processes that end with this process."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _END_S_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class BrokerStats:
-    """What one broker has been asked since the start or the last reset.
+    """The requests to one broker since the start or the last reset.
 
-    requests: how many, by the name of their API. bytes_by_api: sent in answer to them, headers included. resets: how
-    many of them closed the connection instead, by the shape's `reset_every`. In flight: received and not yet handed to
-    the network; without a latency an answer leaves at once, and only requests that arrive together are in flight
-    together.
+    requests: their number by API name. bytes_by_api: sent in answers, headers included. resets: how often the broker
+    closed the connection instead, because of the shape's `reset_every`. A request is in flight from its arrival until
+    its answer is handed to the network. Without a latency an answer leaves at once, so only requests that arrive
+    together are in flight together.
     """
 
     requests: Mapping[str, int]
@@ -40,14 +40,14 @@ class BrokerStats:
 
     @property
     def bytes_sent(self) -> int:
-        """All that it sent."""
+        """All bytes that it sent."""
         return sum(self.bytes_by_api.values())
 
 
 class WireCluster:
-    """Brokers of this shape, running from here on. Close it, or use it as a context manager.
+    """Brokers of this shape, running as soon as it is created. Close it, or use it as a context manager.
 
-    processes: among how many the brokers are divided. Raises RuntimeError where one does not start.
+    processes: the number of processes for the brokers. Raises RuntimeError if a process does not start.
     """
 
     def __init__(self, shape: ClusterShape, processes: int = 2) -> None:
@@ -77,21 +77,21 @@ class WireCluster:
         return ",".join(f"{HOST}:{port}" for port in list(self.ports.values())[:_BOOTSTRAP_SERVERS])
 
     def stats(self) -> dict[int, BrokerStats]:
-        """What each broker has been asked."""
+        """The counts of each broker."""
         answers = {int(broker_id): counts for child in self._ask("stats") for broker_id, counts in child.items()}
         return {broker_id: BrokerStats(**answers[broker_id]) for broker_id in sorted(answers)}
 
     def reset_stats(self) -> None:
-        """Counts from 0 again."""
+        """Resets all counts to 0."""
         self._ask("reset")
 
     def pause(self, processes: int | None = None) -> None:
-        """Stops the brokers of so many processes, or all: they take connections, and do not answer."""
+        """Stops the brokers of this many processes, or of all: they accept connections, but do not answer."""
         for child in self._children[:processes]:
             child.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """They go on."""
+        """Resumes the stopped brokers."""
         for child in self._children:
             child.send_signal(signal.SIGCONT)
 
@@ -108,7 +108,7 @@ class WireCluster:
         self.close()
 
     def _ask(self, order: Any) -> list[Any]:
-        """Tells all processes at once, then hears each."""
+        """Sends the order to all processes at once, then reads each answer."""
         with self._lock:
             for child in self._children:
                 child.tell(order)
@@ -121,7 +121,7 @@ class _Child:
     def __init__(self) -> None:
         root = str(Path(__file__).parents[3])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        # A session of its own: Ctrl-C is for whoever started it, who then closes it.
+        # Its own process session: Ctrl-C reaches only the process that started it, which then closes it.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.sim.wire.child"],
             stdin=subprocess.PIPE,
@@ -159,7 +159,7 @@ class _Child:
 
 
 def shape_of(told: Mapping[str, Any]) -> ClusterShape:
-    """The shape that `asdict` gave, after a way through JSON, which knows only text as keys."""
+    """The shape from `asdict`, after JSON, whose keys are always text."""
     by_broker = {
         name: {int(broker_id): ms for broker_id, ms in told[name].items()} for name in ("slow_brokers", "throttle_ms")
     }

@@ -1,4 +1,4 @@
-"""FindCoordinator (10), ListTransactions (66), DescribeTransactions (65): what coordinators answer."""
+"""FindCoordinator (10), ListTransactions (66), DescribeTransactions (65): the answers of coordinators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, items, numbers, st
 _NO_THROTTLE = bytes(4)
 _GROUP, _TRANSACTION = 0, 1
 _INVALID_REQUEST, _INVALID_REGULAR_EXPRESSION = 42, 128
-# Those in flight are asked for again and again.
+# Ids in flight are described repeatedly.
 _DESCRIBED_KEPT = 10_000
 _STATES = {
     *("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence"),
@@ -25,7 +25,7 @@ _STATES = {
 
 
 def find_coordinator(world: World, request: Reader) -> bytes:
-    """Versions 4 to 6. Where there are no groups, nobody coordinates any."""
+    """Versions 4 to 6. Without groups, groups have no coordinator."""
     kind = request.number("b")
 
     def coordinator(name: str) -> bytes:
@@ -42,8 +42,8 @@ def find_coordinator(world: World, request: Reader) -> bytes:
 
 
 def list_transactions(world: World, broker_id: int, version: int, request: Reader) -> bytes:
-    """Versions 0 to 2: what passes every filter, and an empty one lets everything pass (`TransactionStateManager.
-    listTransactionStates`). Durations are counted up to the start of the cluster.
+    """Versions 0 to 2: the ids that pass every filter; an empty filter passes all
+    (`TransactionStateManager.listTransactionStates`). Durations are counted up to the start of the cluster.
     """
     states, producer_ids = request.items(request.name) or [], request.numbers("q")
     duration_ms = request.number("q") if version >= 1 else -1
@@ -53,7 +53,7 @@ def list_transactions(world: World, broker_id: int, version: int, request: Reade
     except re.error:
         return _NO_THROTTLE + _INVALID_REGULAR_EXPRESSION.to_bytes(2) + EMPTY + EMPTY + NO_TAGS
     listed = _of_producers(world, broker_id, producer_ids) if producer_ids else _of_broker(world, broker_id)
-    # An unknown state is a filter too, which nothing passes.
+    # An unknown state also counts as a filter, which no id passes.
     wanted = frozenset(states)
     passed = [
         _listed(one)
@@ -76,7 +76,7 @@ def _of_producers(world: World, broker_id: int, producer_ids: Iterable[int]) -> 
 
 
 def _lasts_longer(world: World, one: TransactionalId, duration_ms: int) -> bool:
-    """Whether an id's last transaction began longer ago; a broker counts from -1 where there has been none."""
+    """Whether an id's last transaction began longer ago. A broker counts from -1 if the id had no transaction."""
     return world.started_at_ms - _began_ms(world, one) > duration_ms
 
 

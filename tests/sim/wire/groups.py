@@ -1,7 +1,7 @@
-"""ListGroups (16), OffsetFetch (9): the consumer groups that a broker coordinates, and what they have committed.
+"""ListGroups (16), OffsetFetch (9): the consumer groups that a broker coordinates, and their committed offsets.
 
-No transaction is open on `__consumer_offsets`: no offset is unstable, and requireStable changes no answer. What is
-committed stays so, whatever markers are written.
+`__consumer_offsets` has no open transaction: no offset is unstable, and requireStable changes no answer. Markers do not
+change committed offsets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, items, string
 _NO_THROTTLE = bytes(4)
 _TYPE = "classic"
 _UNKNOWN_TOPIC_ID = 100
-# The first versions that have states and types in ListGroups; members, and ids in place of names, in OffsetFetch.
+# The first versions with states and types in ListGroups; with members, and with ids instead of names, in OffsetFetch.
 _WITH_STATES, _WITH_TYPES = 4, 5
 _WITH_MEMBERS, _WITH_TOPIC_IDS = 9, 10
 # Partition, committed offset, its leader epoch, empty metadata, error, no tags.
@@ -28,8 +28,8 @@ _Topic = tuple[bytes, str | None, tuple[int, ...]]
 
 
 def list_groups(world: World, broker_id: int, version: int, request: Reader) -> bytes:
-    """Versions 3 to 5: what passes both filters, and an empty one lets everything pass (`GroupMetadataManager.
-    listGroups`). Upper and lower case are the same.
+    """Versions 3 to 5: the groups that pass both filters; an empty filter passes all
+    (`GroupMetadataManager.listGroups`). Filters ignore upper and lower case.
     """
     states = _lower(request) if version >= _WITH_STATES else ()
     types = _lower(request) if version >= _WITH_TYPES else ()
@@ -52,7 +52,7 @@ def _listed(one: Group, version: int) -> bytes:
 
 
 def offset_fetch(world: World, broker_id: int, version: int, request: Reader) -> bytes:
-    """Versions 8 to 10: of each group the partitions that were asked for, or all that it has committed."""
+    """Versions 8 to 10: for each group the requested partitions, or all that it has committed."""
 
     def topic() -> _Topic:
         if version >= _WITH_TOPIC_IDS:
@@ -68,7 +68,7 @@ def offset_fetch(world: World, broker_id: int, version: int, request: Reader) ->
     def group() -> bytes:
         name = request.name()
         if version >= _WITH_MEMBERS:
-            # A member of the protocol of KIP-848 says who it is; there are none here.
+            # A member under the protocol of KIP-848 identifies itself; there are no such members here.
             request.string()
             request.number("i")
         asked = request.items(topic)
@@ -77,7 +77,7 @@ def offset_fetch(world: World, broker_id: int, version: int, request: Reader) ->
             return string(name) + EMPTY + ErrorCode.NOT_COORDINATOR.to_bytes(2) + NO_TAGS
         one = world.shape.group(name)
         wanted = _all(world, one, version) if asked is None else asked
-        # Ids that nobody knows come last.
+        # Unknown ids come last.
         wanted = sorted(wanted, key=lambda each: each[1] is None)
         return string(name) + items(_committed(world, one, each) for each in wanted) + bytes(2) + NO_TAGS
 
@@ -98,7 +98,7 @@ def _all(world: World, group: Group | None, version: int) -> list[_Topic]:
 
 
 def _committed(world: World, group: Group | None, asked: _Topic) -> bytes:
-    """A topic: offset -1 for what was never committed, whether or not there is such a partition."""
+    """A topic: offset -1 if an offset was never committed, even if the partition does not exist."""
     named, name, indexes = asked
     shape = world.shape
     number = shape.topic_number(name) if name is not None else None

@@ -1,9 +1,9 @@
 """Metadata (3), DescribeCluster (60), DescribeConfigs (32), DescribeAcls (29): the cluster, its topics and settings.
 
-The answer about all topics is joined from one block of bytes for each topic, so that a million partitions take a
-second or two to encode, once. Each answer names any broker as the controller, another one in the next, as brokers with
-KRaft do (`KRaftMetadataCache.getRandomAliveBrokerId`): there is a place for it in the answers (`controller_at`). Topics
-come in the order of the hash tables in which a broker has them.
+The answer about all topics joins one block of bytes per topic, so that encoding a million partitions takes a second or
+two, once. Each answer names a random broker as the controller, as brokers with KRaft do
+(`KRaftMetadataCache.getRandomAliveBrokerId`); `controller_at` is its position in the answer. Topics are in the order of
+the hash tables in which a broker has them.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from txnscan.kafka.protocol.primitives import EMPTY, NO_TAGS, NULL, items, numbe
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 _NO_THROTTLE = bytes(4)
-# "These were not asked for": authorised operations.
+# Authorised operations were not requested.
 _NO_OPERATIONS = (-(2**31)).to_bytes(4, signed=True)
 _UNKNOWN_TOPIC_ID = 100
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4
 _INVALID_REQUEST = 42
-# Where the value of a setting comes from, and of what type it is.
+# The sources and the types of setting values.
 _TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 _BOOLEAN, _INT, _LONG, _LIST = 1, 3, 5, 7
 _NOBODY = bytes(4)
 _HASH_BITS = 32
-# As many elements an immutable Set of Scala's keeps as they came.
+# Scala's immutable Set keeps up to this many elements in insertion order.
 _SMALL_SET = 4
 _INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, "__share_group_state")
 _PARTITION = struct.Struct(">hiii")
 
 
 class Topics:
-    """The topics of a cluster, encoded."""
+    """The encoded topics of a cluster."""
 
     def __init__(self, shape: ClusterShape) -> None:
         self._shape = shape
-        # What follows a leader and its epoch: replicas, replicas in sync, none offline, no tags.
+        # The bytes after a leader and its epoch: replicas, in-sync replicas, no offline replicas, no tags.
         self._after_leader = cache(lambda leader: 2 * numbers(shape.replicas(leader)) + EMPTY + NO_TAGS)
         self._block = cache(self._encode)
 
     def block(self, name: str) -> bytes:
-        """A topic, or that it is unknown."""
+        """A topic, or the error that it is unknown."""
         if self.knows(name):
             return self._block(name)
         return _no_topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, string(name), is_internal=name in _INTERNAL)
@@ -82,7 +82,7 @@ def _no_topic(error: int, name: bytes, topic_id: bytes = bytes(16), *, is_intern
 
 
 def as_in_a_java_set(names: Sequence[str]) -> list[str]:
-    """The order in which a `java.util.HashSet` of these gives them: what a broker answers all topics in."""
+    """The order of these names in a `java.util.HashSet`: a broker answers a request for all topics in this order."""
     size = 16
     while size * 3 < len(names) * 4:
         size *= 2
@@ -95,7 +95,9 @@ def as_in_a_java_set(names: Sequence[str]) -> list[str]:
 
 
 def as_in_a_scala_set(names: Iterable[str]) -> list[str]:
-    """The same of an immutable `Set` of Scala's: what a broker answers topics in that it was asked for by name."""
+    """The order of these names in an immutable `Set` of Scala: a broker answers a request for named topics in this
+    order.
+    """
     once = list(dict.fromkeys(names))
     if len(once) <= _SMALL_SET:
         return once
@@ -107,7 +109,7 @@ def _as_in_a_trie(names: Iterable[str]) -> list[str]:
 
 
 def _trie(entries: Sequence[tuple[int, str]], shift: int) -> list[str]:
-    """A node of a hash trie: first those that are alone in their place, then the nodes below."""
+    """A node of a hash trie: first the names that are alone in their place, then the nodes below."""
     if shift > _HASH_BITS:
         return [name for _, name in entries]
     places: dict[int, list[tuple[int, str]]] = {}
@@ -127,7 +129,7 @@ def _improved(code: int) -> int:
 
 
 def metadata(world: World, topics: Topics, version: int, request: Reader) -> bytes:
-    """Versions 10 to 13, without the controller. Topics that are asked for by their ids are answered as unknown."""
+    """Versions 10 to 13, without the controller. Topics that are requested by id are answered as unknown."""
 
     def wanted() -> tuple[bytes, str | None]:
         asked = request.take(16), request.string()
@@ -140,7 +142,7 @@ def metadata(world: World, topics: Topics, version: int, request: Reader) -> byt
     else:
         names = as_in_a_scala_set(name for _, name in asked if name is not None)
         unknown = [name for name in names if not topics.knows(name)]
-        # What is left of a large set is a hash trie still, however few they are, without the nodes of the others.
+        # A subset of a large set is also a hash trie, even if it is small, without the nodes of the others.
         unknown = unknown if len(names) <= _SMALL_SET else _as_in_a_trie(unknown)
         blocks = [topics.block(name) for name in (*filter(topics.knows, names), *unknown)]
         blocks += [_no_topic(_UNKNOWN_TOPIC_ID, NULL, topic_id) for topic_id, name in asked if name is None]
@@ -159,14 +161,14 @@ def describe_cluster(world: World, version: int, request: Reader) -> bytes:
 
 
 def controller_at(world: World, version: int, *, of_cluster: bool) -> int:
-    """Where the controller stands in an answer to Metadata, or to DescribeCluster."""
+    """The position of the controller's id in an answer to Metadata or DescribeCluster."""
     if of_cluster:
         return len(_NO_THROTTLE) + 2 + len(NULL) + (version >= 1) + len(string(world.shape.cluster_id))
     return len(_NO_THROTTLE) + len(world.broker_list) + len(string(world.shape.cluster_id))
 
 
 def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
-    """Version 4, without synonyms: of a broker the one setting that matters here, of a topic how it is cleaned."""
+    """Version 4, without synonyms: the one relevant setting of a broker, and the cleanup settings of a topic."""
 
     def result() -> bytes:
         kind, name = request.number("b"), request.name()
@@ -188,7 +190,7 @@ def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
 
 
 def _topic_settings(name: str) -> dict[str, bytes]:
-    """How a topic is cleaned: user topics as brokers do by default."""
+    """The cleanup settings of a topic; user topics have the brokers' defaults."""
     policy, source = ("compact", _TOPIC_CONFIG) if name in _INTERNAL else ("delete", _DEFAULT_CONFIG)
     return {
         "cleanup.policy": _setting("cleanup.policy", policy, _LIST, source),

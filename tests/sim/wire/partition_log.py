@@ -1,7 +1,8 @@
-"""The log of a user partition: batches from its start to its end, with those of what is open where they have to be.
+"""The log of a user partition: batches from its start to its end, with the batches of open transactions in their
+places.
 
-It is a row of batches of fixed offsets, and behind them the markers that were written since. Where an open transaction
-begins there is its first batch; all else is of an idle producer, without transactions.
+It is a sequence of batches with fixed offsets, followed by the markers that were written since. At the start offset of
+an open transaction is its first batch. All other batches belong to an idle producer, without transactions.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.sim.wire.shape import (
 from tests.sim.wire.world import World
 from txnscan.kafka.protocol.record_batch import TRANSACTIONAL
 
-# What an open transaction has written of it.
+# The number of records that an open transaction has written.
 OPEN_RECORDS = 5
 _STARTS = (HANGING_START_OFFSET, ONGOING_START_OFFSET, PREPARED_START_OFFSET)
 _BOUNDS = (0, *sorted(at for start in _STARTS for at in (start, start + OPEN_RECORDS)), HIGH_WATERMARK)
@@ -29,7 +30,7 @@ _RECORD = (None, b"x")
 
 
 def read(world: World, ordinal: int, offset: int, bytes_max: int, end: int) -> bytes:
-    """Batches from the one with this offset on, below `end`: at least one, and the last may be cut off."""
+    """Batches from the one with this offset on, below `end`: at least one batch; the last one may be cut off."""
     found, size, whole = [], 0, 0
     for data in _batches(world, ordinal, offset, end):
         found.append(data)
@@ -41,7 +42,7 @@ def read(world: World, ordinal: int, offset: int, bytes_max: int, end: int) -> b
 
 
 def _batches(world: World, ordinal: int, offset: int, end: int) -> Iterator[bytes]:
-    """From the one with this offset on, as long as they begin below `end`."""
+    """The batches from the one with this offset on that begin below `end`."""
     epoch = world.shape.leader_epoch(ordinal)
     opened = {one.start_offset: one for one in world.open_transactions.get(ordinal, ())}
     for first, last in pairwise(_BOUNDS):
@@ -81,5 +82,5 @@ def _written_ms(world: World, offset: int) -> int:
 
 
 def first_since(world: World, time_ms: int) -> tuple[int, int] | None:
-    """The first offset whose record is not older than this, and that record's time; None where all are older."""
+    """The first offset whose record is not older than this, and that record's time. None if all are older."""
     return next(((at, ms) for at in _BOUNDS[:-1] if (ms := _written_ms(world, at)) >= time_ms), None)

@@ -1,8 +1,8 @@
-"""DescribeProducers (61), ListOffsets (2), OffsetForLeaderEpoch (23), Fetch (1), WriteTxnMarkers (27): what a partition
-answers.
+"""DescribeProducers (61), ListOffsets (2), OffsetForLeaderEpoch (23), Fetch (1), WriteTxnMarkers (27): the answers of
+partitions.
 
-DescribeProducers is what a sweep consists of. A partition's answer is its number and a block of bytes: one of a few
-for partitions without an open transaction, its own for each of the others.
+A sweep consists mainly of DescribeProducers. A partition's answer is its number and a block of bytes: one of a few
+shared blocks if it has no open transaction, otherwise its own block.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _PRODUCER = struct.Struct(">qiiqiqb")
 _OFFSET = struct.Struct(">ihqqib")
 _EPOCH_END = struct.Struct(">hiiqb")
 _FETCHED = struct.Struct(">ihqqq")
-# Aborted transactions: null where they were not asked for.
+# Aborted transactions: null if they were not requested.
 _NONE_ABORTED, _NOT_ASKED = bytes(4), (-1).to_bytes(4, signed=True)
 _LAST_SEQUENCE = 4
 _NO_TRANSACTION = -1
-# What a partition shows for a coordinator that never wrote a marker on it.
+# The coordinator epoch of a producer without a marker on the partition.
 _NO_COORDINATOR = -1
 _EARLIEST = -2
 _UNDEFINED_EPOCH = -1
-# What a broker answers with at most, of all partitions together (`fetch.max.bytes`).
+# The maximum size of an answer, for all partitions together (`fetch.max.bytes`).
 _FETCH_BYTES_MAX = 55 * 1024 * 1024
 _HOSTED_NOWHERE = "This server does not host this topic-partition."
 _READ_COMMITTED = 1
@@ -41,7 +41,7 @@ _TRANSACTION_COORDINATOR_FENCED = 52
 
 
 class Producers:
-    """The blocks of DescribeProducers answers: all that follows the number of a partition."""
+    """The blocks of DescribeProducers answers: all bytes after the number of a partition."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -49,7 +49,7 @@ class Producers:
         self._others: dict[int, bytes] = {}
 
     def forget(self) -> None:
-        """What is open has changed: a marker was written."""
+        """Call it after a marker was written: the open transactions have changed."""
         self._others.clear()
 
     def block(self, ordinal: int) -> bytes:
@@ -75,7 +75,7 @@ class Producers:
             entry = (one.producer_id, 0, _LAST_SEQUENCE, last_ms, _NO_COORDINATOR, one.start_offset, 0)
             marked = world.marked(ordinal, one.producer_id)
             if marked is not None:
-                # A marker of a later epoch leaves no sequence of the earlier one.
+                # A marker of a later epoch clears the sequence of the earlier epoch.
                 sequence = -1 if marked.producer_epoch else _LAST_SEQUENCE
                 ended = (marked.producer_epoch, sequence, world.started_at_ms, marked.coordinator_epoch)
                 entry = (one.producer_id, *ended, _NO_TRANSACTION, 0)
@@ -94,13 +94,13 @@ _EMPTY = _error_block(ErrorCode.NONE)
 
 
 def describe_producers(world: World, producers: Producers, broker_id: int, request: Reader) -> bytes:
-    """Version 0. Whoever has a replica answers."""
+    """Version 0. Any broker with a replica answers."""
     throttle_ms = world.shape.throttle_ms.get(broker_id, 0)
     topics = request.numbered()
     parts = [throttle_ms.to_bytes(4), unsigned(len(topics) + 1)]
     for name, indexes in topics:
         parts += (string(name), unsigned(len(indexes) + 1))
-        # A topic that there is has a partition 0.
+        # An existing topic has a partition 0.
         unknown = _UNKNOWN if world.held(name, 0) is not None else _UNKNOWN_TOPIC
         for index in indexes:
             held = world.held(name, index)
@@ -146,7 +146,7 @@ def list_offsets(world: World, broker_id: int, request: Reader) -> bytes:
 
 
 def offset_for_leader_epoch(world: World, broker_id: int, request: Reader) -> bytes:
-    """Version 4. The whole log is of the partition's leader epoch (`LeaderEpochFileCache.endOffsetFor`)."""
+    """Version 4. The whole log has the partition's leader epoch (`LeaderEpochFileCache.endOffsetFor`)."""
     request.number("i")
 
     def partition(topic: str) -> bytes:
@@ -156,7 +156,7 @@ def offset_for_leader_epoch(world: World, broker_id: int, request: Reader) -> by
         error = _leadership_error(world, broker_id, held, leader_epoch)
         if held is None or error or asked == _UNDEFINED_EPOCH or asked > held.leader_epoch:
             return _EPOCH_END.pack(error, index, _UNDEFINED_EPOCH, -1, 0)
-        # An epoch below the first seems to end where the first one begins.
+        # An epoch below the first one seems to end where the first one begins.
         end = world.high_watermark(held) if asked == held.leader_epoch else 0
         return _EPOCH_END.pack(0, index, asked, end, 0)
 
@@ -164,9 +164,9 @@ def offset_for_leader_epoch(world: World, broker_id: int, request: Reader) -> by
 
 
 def fetch(world: World, broker_id: int, request: Reader) -> bytes:
-    """Version 10: batches from an offset on, by the leader alone, as clients before version 11 are answered (KIP-392).
+    """Version 10: batches from an offset on, from the leader only, as for all clients before version 11 (KIP-392).
 
-    This is no flexible version: a list's length is a number, a string's too, and there are no tags.
+    This version is not flexible: lengths of lists and strings are plain numbers, and there are no tags.
     """
     request.take(4 + 4 + 4)
     left = min(request.number("i"), _FETCH_BYTES_MAX)
@@ -187,7 +187,7 @@ def fetch(world: World, broker_id: int, request: Reader) -> bytes:
         if not 0 <= offset <= end:
             return _not_fetched(index, _OFFSET_OUT_OF_RANGE, known=True)
         committed = isolation_level == _READ_COMMITTED
-        # A first batch is given whole however large it is, but for one partition of a request.
+        # The first batch is complete, however large, but only for one partition of a request.
         data = b""
         if offset < (stable if committed else end) and (is_first or bytes_max > 0):
             if held.ordinal is None:
@@ -213,7 +213,7 @@ def _not_fetched(index: int, error: int, *, known: bool) -> bytes:
 
 
 def _topics(request: Reader, partition: Callable[[str], bytes]) -> bytes:
-    """Answers topic after topic, partition after partition."""
+    """The answers of all partitions of all topics, in order."""
 
     def topic() -> bytes:
         name = request.name()
@@ -225,7 +225,7 @@ def _topics(request: Reader, partition: Callable[[str], bytes]) -> bytes:
 
 
 def _leadership_error(world: World, broker_id: int, held: Held | None, leader_epoch: int) -> int:
-    """Why a leader alone does not answer; the epoch is looked at first (`Partition.getLocalLog`)."""
+    """The error of a request that only the leader answers. The epoch is checked first (`Partition.getLocalLog`)."""
     error = _replica_error(world, broker_id, held, leader_epoch)
     if not error and held is not None and broker_id != held.leader:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -233,7 +233,7 @@ def _leadership_error(world: World, broker_id: int, held: Held | None, leader_ep
 
 
 def _replica_error(world: World, broker_id: int, held: Held | None, leader_epoch: int) -> int:
-    """The same where followers answer too."""
+    """The same for requests that followers answer too."""
     if held is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if broker_id not in world.shape.replicas(held.leader):
@@ -268,7 +268,9 @@ def write_txn_markers(world: World, broker_id: int, version: int, request: Reade
 
 
 def _write(world: World, broker_id: int, key: tuple[str, int], written: Written) -> int:
-    """Writes a marker, or says why not, by the checks of `ProducerAppendInfo`, none of which is of the start offset."""
+    """Writes a marker, or returns an error, by the checks of `ProducerAppendInfo`; these do not check the start
+    offset.
+    """
     held = world.held(*key)
     error = _leadership_error(world, broker_id, held, -1)
     if error or held is None:

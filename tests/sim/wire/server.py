@@ -1,7 +1,7 @@
-"""The brokers of one process: TCP in, answers out, each broker with a port of its own.
+"""The brokers of one process: TCP in, answers out, each broker with its own port.
 
-The requests of a connection are answered in order. An answer that was given before costs a look-up and a send. What
-takes time is only the making of a new answer, during which the other brokers of the process wait.
+The requests of a connection are answered in order. A cached answer costs a look-up and a send. Only a new answer takes
+time, and the other brokers of the process wait for it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.sim.wire.answers import OFFERED, Answers, Api, api_versions
 from tests.sim.wire.world import HOST
 from txnscan.kafka.protocol.primitives import NO_TAGS
 
-# What is kept of answers, in each process.
+# The maximum size of cached answers in each process.
 _KEPT_BYTES_MAX = 512 * 1024 * 1024
-# A smaller answer is sent in one piece with its header, a larger one is not copied for that.
+# A smaller answer is copied and sent in one piece with its header; a larger one is sent separately.
 _COPY_BYTES_MAX = 64 * 1024
-# As `socket.request.max.bytes`.
+# The limit of `socket.request.max.bytes`.
 _REQUEST_BYTES_MAX = 100 * 1024 * 1024
 _BACKLOG = 1_024
 _HEADER = struct.Struct(">hhi")
@@ -32,7 +32,7 @@ _CLIENT_ID = struct.Struct(">h")
 
 @dataclass(slots=True)
 class Counts:
-    """What a broker has been asked. In flight: received and not yet handed to the network."""
+    """The counts of a broker. In flight: received and not yet handed to the network."""
 
     requests: dict[str, int] = field(default_factory=dict)
     bytes_by_api: dict[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Counts:
 
 
 class Kept:
-    """Answers given before, by request, for all brokers of a process. When it is full the oldest go."""
+    """Cached answers by request, for all brokers of a process. If the cache is full, the oldest answers are dropped."""
 
     def __init__(self, bytes_max: int = _KEPT_BYTES_MAX) -> None:
         self._answers: dict[tuple[int, bytes], bytes] = {}
@@ -50,11 +50,13 @@ class Kept:
         self._bytes_max = bytes_max
 
     def get(self, key: tuple[int, bytes]) -> bytes | None:
-        """The answer, if it is kept. key: the broker, and the request without what differs from one to the next."""
+        """The cached answer, if there is one. key: the broker, and the request without the fields that differ between
+        requests.
+        """
         return self._answers.get(key)
 
     def keep(self, key: tuple[int, bytes], body: bytes) -> None:
-        """Keeps an answer, unless it alone is too much."""
+        """Caches an answer, unless it is too large alone."""
         size = len(body) + len(key[1])
         if size > self._bytes_max:
             return
@@ -65,13 +67,13 @@ class Kept:
         self._bytes += size
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Clears the cache."""
         self._answers.clear()
         self._bytes = 0
 
 
 class Broker:
-    """One broker: what it answers, how slowly, and what it has counted."""
+    """One broker: its answers, its latency, and its counts."""
 
     def __init__(self, broker_id: int, answers: Answers, kept: Kept) -> None:
         shape = answers.world.shape
@@ -82,11 +84,11 @@ class Broker:
         self._kept = kept
         self._reset_every = shape.reset_every
         self._described = 0
-        # Those in flight now, of all APIs and of DescribeProducers.
+        # The requests in flight now, of all APIs and of DescribeProducers.
         self._in_flight = [0, 0]
 
     def received(self, api: Api) -> bool:
-        """Counts a request. False where the connection is to be closed instead of answering it."""
+        """Counts a request. Returns False if the connection must be closed instead of an answer."""
         counts = self.counts
         counts.requests[api.name] = counts.requests.get(api.name, 0) + 1
         if api is Api.DescribeProducers:
@@ -101,14 +103,14 @@ class Broker:
         return True
 
     def gone(self, api: Api, sent: int) -> None:
-        """An answer left, of so many bytes, or never will: 0."""
+        """Records that an answer of `sent` bytes left, or that none will (0)."""
         self._in_flight[0] -= 1
         self._in_flight[1] -= api is Api.DescribeProducers
         sent_by_api = self.counts.bytes_by_api
         sent_by_api[api.name] = sent_by_api.get(api.name, 0) + sent
 
     def reset_counts(self) -> None:
-        """Counts from 0 again. What is in flight stays so."""
+        """Resets the counts to 0. Requests in flight stay in flight."""
         self.counts = Counts()
 
     def body(self, api: Api, version: int, frame: bytes) -> bytes:
@@ -131,7 +133,7 @@ class Broker:
         at = self._answers.controller_at(api, version)
         if at is None:
             return body
-        # Another one in each answer.
+        # A random controller in each answer.
         controller = random.choice(self._answers.world.shape.broker_ids)
         return b"".join((body[:at], controller.to_bytes(4), memoryview(body)[at + 4 :]))
 
@@ -142,8 +144,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._received = bytearray()
-        # The requests in flight, and the answers whose time has not come: what goes before the body, and the body; or
-        # None for the end of the connection.
+        # The requests in flight; and the answers that are not due yet: header and body, or None for the end of the
+        # connection.
         self._in_flight: deque[Api] = deque()
         self._waiting: deque[tuple[bytes, bytes] | None] = deque()
         self._ends = False
@@ -160,7 +162,7 @@ class Connection(asyncio.Protocol):
             self._broker.gone(self._in_flight.popleft(), 0)
 
     def pause_writing(self) -> None:
-        """See asyncio.Protocol: who does not read its answers may not ask further."""
+        """See asyncio.Protocol. A client that does not read its answers cannot send more requests."""
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -168,7 +170,7 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Answers every request that is there as a whole; closes the connection where one cannot be understood."""
+        """Answers every complete request. Closes the connection at a request that it cannot decode."""
         if self._ends:
             return
         received = self._received
@@ -183,7 +185,7 @@ class Connection(asyncio.Protocol):
                 break
             frames.append(bytes(received[4:end]))
             del received[:end]
-        # All are in flight before the first is answered. What came before a bad one is answered still.
+        # All requests are in flight before the first is answered. Requests before a bad one are still answered.
         requests = []
         try:
             for frame in frames:
@@ -212,7 +214,8 @@ class Connection(asyncio.Protocol):
     def _answer(self, api: Api, frame: bytes) -> None:
         _, version, correlation_id = _HEADER.unpack_from(frame)
         body = self._broker.body(api, version, frame)
-        # The answer to ApiVersions has the old header in all versions, because clients cannot know better yet.
+        # The answer to ApiVersions has the old header in all versions, because the client does not know the versions
+        # yet.
         tags = b"" if api is Api.ApiVersions or not OFFERED[api].flexible else NO_TAGS
         self._later((_FRAME.pack(4 + len(tags) + len(body), correlation_id) + tags, body))
 
@@ -240,11 +243,11 @@ class Connection(asyncio.Protocol):
 
 
 class Refused(Exception):
-    """A request that the connection is closed for."""
+    """The connection must be closed because of this request."""
 
 
 async def listen(broker: Broker) -> tuple[asyncio.Server, int]:
-    """Opens a broker's port, any free one. It accepts nothing before `start_serving` is called."""
+    """Opens any free port for a broker. It accepts no connections before `start_serving`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
         lambda: Connection(broker), HOST, 0, backlog=_BACKLOG, start_serving=False, reuse_address=True

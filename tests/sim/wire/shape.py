@@ -1,7 +1,7 @@
-"""What a wire cluster is made of: every name, leader, producer and transaction, as a pure function of a few numbers.
+"""The content of a wire cluster: every name, leader, producer and transaction, as a pure function of a few numbers.
 
-User partitions are numbered through, topic after topic; that number is a partition's `ordinal`. Nothing is stored for
-a partition, so a million of them cost nothing here.
+User partitions are numbered across all topics; this number is a partition's `ordinal`. No data is stored per partition,
+so a million partitions cost no memory here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key
 
-# Where an open transaction begins, and where the log ends. One of each kind may be open on one partition.
+# The start offsets of open transactions, and the end of the log. A partition may have one of each kind open.
 HANGING_START_OFFSET = 100
 ONGOING_START_OFFSET = 150
 PREPARED_START_OFFSET = 170
 HIGH_WATERMARK = 200
-# What a group has read that lags: all of it is before anything open.
+# The committed offset of a lagging group: before any open transaction.
 LAGGING_OFFSET = 50
-# How long before the start of the cluster the records of a hanging transaction were written, and of any other one.
+# How long before the start of the cluster the records were written: of a hanging transaction, and of any other.
 HANGING_AGE_MS = 6 * 60 * 60 * 1000
 RECENT_AGE_MS = 5_000
-# Transactions version 2 raises the epoch at each end: those at rest have come so far.
+# Transactions version 2 raises the epoch at each end: ids at rest have reached this epoch.
 REST_EPOCH = 30_000
 NAME_DIGITS = 7
 _ROUNDS_MAX = REST_EPOCH - 2
-# Partitions share idle producers, as they do where a producer writes to many: so many sets of them there are.
+# Partitions share idle producers, because a producer writes to many partitions. This is the number of sets of them.
 IDLE_SETS = 16
 _FIRST_IDLE_PRODUCER_ID = 1_000
 _FIRST_HANGING_PRODUCER_ID = 1_000_000_000
@@ -47,7 +47,7 @@ _SCATTER = 2_654_435_761
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that is open on a partition. transactional_id: "" where no coordinator knows of it."""
+    """An open transaction on a partition. transactional_id: "" if no coordinator knows it."""
 
     producer_id: int
     start_offset: int
@@ -56,10 +56,10 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalId:
-    """An id as its coordinator has it.
+    """A transactional id at its coordinator.
 
-    held: the partitions, by ordinal, that it added to its transaction; none when it is at rest. shown: those of them
-    that its coordinator names: in Prepare* those whose marker is owed. number: among the ids of its kind.
+    held: the partitions of its transaction, by ordinal; empty at rest. shown: those that its coordinator lists; in
+    Prepare* only those whose marker is owed. number: its number among the ids of its kind.
     """
 
     name: str
@@ -72,7 +72,7 @@ class TransactionalId:
 
     @property
     def began_ago_ms(self) -> int | None:
-        """When its last transaction began, before the start of the cluster; None where it has had none."""
+        """How long before the start of the cluster its last transaction began; None if it had none."""
         return None if self.state == "Empty" else RECENT_AGE_MS
 
 
@@ -86,9 +86,9 @@ class Reads(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group as its coordinator has it, of the classic protocol.
+    """A consumer group of the classic protocol at its coordinator.
 
-    number: from 0 on. topics: by number, those of which it has committed an offset for each partition.
+    number: from 0 on. topics: the numbers of its topics; it has committed an offset for each of their partitions.
     """
 
     name: str
@@ -101,27 +101,27 @@ class Group:
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """How large a cluster is, what is wrong in it, and how its brokers behave.
+    """The size of a cluster, its faults, and the behaviour of its brokers.
 
     brokers: their ids are 1, 2, ... partitions: all user partitions, in topics of `partitions_per_topic`.
-    producers_per_partition: idle ones, besides those with an open transaction.
-    hanging: transactions that are open on a partition and whose producer id no coordinator lists; at most one for each
+    producers_per_partition: idle producers, in addition to those with an open transaction.
+    hanging: transactions that are open on a partition and whose producer id no coordinator lists; at most one per
     partition. ongoing: live transactions, which their coordinator shows as Ongoing, with all of their
-    `partitions_per_transaction` partitions. prepared: others in PrepareCommit or PrepareAbort, with as many partitions,
-    to a third of which the marker is owed. All are spread evenly over topics and leaders. transactional_ids: further
-    ids, at rest: one in ten Empty, one in twenty CompleteAbort, the others CompleteCommit.
-    log_records: what `__transaction_state` holds, at least; it has one record or more for each id.
-    groups: consumer groups, each with an offset for every partition of its topics. Of each topic one group stands at
-    the last stable offsets of the start; where there are more groups than topics, others read on, or lag. Without
-    groups there is no `__consumer_offsets`; with them it has `consumer_offsets_partitions`, and no records.
-    replication_factor: followers answer DescribeProducers and Fetch too, but hear of markers only where they share a
-    process.
-    busy_share: the part of the user partitions, 0 to 1, that broker 1 leads; 0 spreads them evenly over all.
-    latency_ms: the time from a request to its answer; slow_brokers: the same for single brokers, by id.
-    throttle_ms: what single brokers say in DescribeProducers answers, by id; they do not enforce it.
-    error_every: every n-th partition answers DescribeProducers with NOT_LEADER_OR_FOLLOWER.
-    reset_every: a broker closes the connection at every n-th DescribeProducers request that it gets, unanswered.
-    0 is never, for both. cluster_id: what brokers call the cluster. Raises ValueError.
+    `partitions_per_transaction` partitions. prepared: others in PrepareCommit or PrepareAbort, with as many partitions;
+    a third of these are owed the marker. All are spread evenly over topics and leaders. transactional_ids: further ids,
+    at rest: one in ten Empty, one in twenty CompleteAbort, the others CompleteCommit.
+    log_records: the minimum number of records in `__transaction_state`; it has at least one record for each id.
+    groups: consumer groups, each with an offset for every partition of its topics. One group of each topic is at the
+    last stable offsets of the start; if there are more groups than topics, others read further, or lag. Without groups
+    there is no `__consumer_offsets`; with them it has `consumer_offsets_partitions`, and no records.
+    replication_factor: followers answer DescribeProducers and Fetch too, but know of markers only if they share a
+    process with the leader.
+    busy_share: the share of the user partitions, 0 to 1, that broker 1 leads; 0 spreads them evenly over all.
+    latency_ms: the time from a request to its answer; slow_brokers: the same for single brokers, by id. throttle_ms:
+    the throttle time in DescribeProducers answers of single brokers, by id; they do not enforce it.
+    error_every: every n-th partition answers DescribeProducers with NOT_LEADER_OR_FOLLOWER. reset_every: a broker
+    closes the connection at every n-th DescribeProducers request, without an answer. For both, 0 means never.
+    cluster_id: the id of the cluster. Raises ValueError.
     """
 
     brokers: int = 3
@@ -158,22 +158,22 @@ class ClusterShape:
         groups: int = 1_000,
         **others: Any,
     ) -> ClusterShape:
-        """A cluster at work, as benchmarks have it. The other fields are given by their names. Raises ValueError.
+        """A cluster under load, for benchmarks. The other fields are given by name. Raises ValueError.
 
-        live_share: the part of the user partitions, 0 to 1, that have a live transaction. For each 50 of these another
-        transaction is about to end. Of most ids at rest the log has the last transaction whole; of the others a cleaner
-        has left the last record.
+        live_share: the share of the user partitions, 0 to 1, with a live transaction. For each 50 of these
+        transactions, another one is about to end. For most ids at rest the log has the complete last transaction; for
+        the others a cleaner has kept only the last record.
         """
         if not 0 <= live_share <= 1:
             raise ValueError("live_share must be between 0 and 1")
-        # Where so few are live, it is one transaction that is smaller.
+        # If very few partitions are live, they are one smaller transaction.
         live = partitions if "ongoing" in others else round(partitions * live_share)
         width = max(1, min(partitions_per_transaction, live))
         ongoing = others.pop("ongoing", live // width)
         made = {
             "replication_factor": min(3, brokers),
             "prepared": -(-ongoing // 50),
-            # The history is of the ids at rest.
+            # The history consists of the ids at rest.
             "log_records": log_records if transactional_ids else 0,
         }
         return ClusterShape(
@@ -215,7 +215,7 @@ class ClusterShape:
 
     @property
     def broker_ids(self) -> range:
-        """All of them."""
+        """The ids of all brokers."""
         return range(1, self.brokers + 1)
 
     def latency_of_ms(self, broker_id: int) -> int:
@@ -226,7 +226,7 @@ class ClusterShape:
 
     @property
     def topics(self) -> int:
-        """How many user topics there are. The last one may have fewer partitions."""
+        """The number of user topics. The last one may have fewer partitions."""
         return -(-self.partitions // self.partitions_per_topic)
 
     @staticmethod
@@ -235,13 +235,13 @@ class ClusterShape:
         return f"{_TOPIC}{topic:05d}"
 
     def topic_number(self, name: str) -> int | None:
-        """The number of the topic with this name, or None."""
+        """The number of the topic with this name, if it exists."""
         number = _number(name, _TOPIC)
         return number if number is not None and number < self.topics and self.topic_name(number) == name else None
 
     @staticmethod
     def topic_id(name: str) -> uuid.UUID:
-        """The id of the topic with this name, any name: the same in every cluster."""
+        """The id of the topic with this name, for any name; the same in every cluster."""
         return uuid.uuid5(_NAMESPACE, name)
 
     def ordinals(self, topic: int) -> range:
@@ -250,7 +250,7 @@ class ClusterShape:
         return range(first, min(first + self.partitions_per_topic, self.partitions))
 
     def key(self, ordinal: int) -> Key:
-        """A partition's topic and number."""
+        """A partition's topic and index."""
         topic, index = divmod(ordinal, self.partitions_per_topic)
         return self.topic_name(topic), index
 
@@ -267,17 +267,17 @@ class ClusterShape:
         return 5 + ordinal % 3
 
     def replicas(self, leader: int) -> tuple[int, ...]:
-        """The brokers with a replica of a partition that this one leads; all are in sync."""
+        """The brokers with a replica of a partition with this leader; all are in sync."""
         return tuple(1 + (leader - 1 + follower) % self.brokers for follower in range(self.replication_factor))
 
     @cached_property
     def internal_topics(self) -> Mapping[str, int]:
-        """The names of the topics that are no user's, and how many partitions each has."""
+        """The names of the internal topics, with their numbers of partitions."""
         offsets = {CONSUMER_OFFSETS_TOPIC: self.consumer_offsets_partitions} if self.groups else {}
         return {TRANSACTION_STATE_TOPIC: self.transaction_state_partitions, **offsets}
 
     def internal(self, topic: str, k: int) -> tuple[int, int]:
-        """The leader of a partition of such a topic, and its leader epoch."""
+        """The leader and the leader epoch of a partition of an internal topic."""
         if topic == CONSUMER_OFFSETS_TOPIC:
             return self.consumer_offsets_leader(k), self.consumer_offsets_epoch(k)
         return self.transaction_state_leader(k), self.transaction_state_epoch(k)
@@ -289,31 +289,35 @@ class ClusterShape:
     # --- producers and transactions ---
 
     def idle_producer_ids(self, ordinal: int) -> range:
-        """The producers on a partition that have no transaction open."""
+        """The producers on a partition without an open transaction."""
         first = _FIRST_IDLE_PRODUCER_ID + (ordinal % IDLE_SETS) * self.producers_per_partition
         return range(first, first + self.producers_per_partition)
 
     def hanging_ordinal(self, number: int) -> int:
-        """The partition of a hanging transaction, each numbered from 0 on."""
+        """The partition of a hanging transaction. Transactions are numbered from 0."""
         return _spread(number, self.hanging, self.partitions)
 
     def ongoing_ordinals(self, number: int) -> tuple[int, ...]:
-        """The partitions of an ongoing transaction, each numbered from 0 on. Others may be open on them."""
+        """The partitions of an ongoing transaction, numbered from 0. They may have other open transactions too."""
         return tuple(self.partitions - 1 - ordinal for ordinal in self._wide(number, self.ongoing))
 
     def prepared_ordinals(self, number: int) -> tuple[int, ...]:
-        """The partitions of a prepared transaction, each numbered from 0 on; first those that a marker is owed to."""
+        """The partitions of a prepared transaction, numbered from 0; the partitions that are owed a marker come
+        first.
+        """
         half = self.partitions // 2
         return tuple((ordinal + half) % self.partitions for ordinal in self._wide(number, self.prepared))
 
     def _wide(self, number: int, count: int) -> tuple[int, ...]:
-        """As many places as a transaction has partitions, far apart; no other of so many transactions has them."""
+        """The places of a transaction, far apart, one for each of its partitions. No two of `count` transactions share
+        a place.
+        """
         width = self.partitions_per_transaction
         return tuple(_spread(number + count * place, count * width, self.partitions) for place in range(width))
 
     @property
     def open_partitions_of_ids(self) -> int:
-        """How often a partition is open whose owner a coordinator names."""
+        """The number of open transactions on partitions whose owner a coordinator lists, counted per partition."""
         return self.ongoing * self.partitions_per_transaction + self.prepared * self._owed
 
     @property
@@ -321,7 +325,7 @@ class ClusterShape:
         return -(-self.partitions_per_transaction // 3)
 
     def open_transactions(self) -> dict[int, list[OpenTransaction]]:
-        """All of them, by partition."""
+        """All open transactions by partition."""
         found: dict[int, list[OpenTransaction]] = {}
         for number in range(self.hanging):
             hanging = OpenTransaction(_FIRST_HANGING_PRODUCER_ID + number, HANGING_START_OFFSET)
@@ -348,11 +352,11 @@ class ClusterShape:
         return _CONSUMER_OFFSETS_EPOCH + k % 2
 
     def group_coordinator(self, name: str) -> int:
-        """The broker that coordinates a group, whether or not there is such a group."""
+        """The broker that coordinates a group, even if the group does not exist."""
         return self.consumer_offsets_leader(coordinator_partition(name, self.consumer_offsets_partitions))
 
     def group(self, name: str) -> Group | None:
-        """The group of this name, or None."""
+        """The group of this name, if it exists."""
         number = _number(name, _GROUP)
         found = self._group(number) if number is not None and number < self.groups else None
         return found if found is not None and found.name == name else None
@@ -362,12 +366,12 @@ class ClusterShape:
         return map(self._group, range(self.groups))
 
     def _group(self, number: int) -> Group:
-        """Three in four have members; the others only ever committed offsets."""
+        """Three in four have members; the others only committed offsets."""
         topics: Sequence[int] = ()
         reads = Reads.COMMITTED
         if self.topics:
             topics = range(number, self.topics, self.groups) or (number % self.topics,)
-            # As many as there are topics of one kind, then of the next.
+            # First as many groups of one kind as there are topics, then of the next kind.
             reads = tuple(Reads)[number // self.topics % len(Reads)]
         state, protocol_type = ("Empty", "") if number % 4 == 3 else ("Stable", "consumer")
         return Group(_name(_GROUP, number), number, state, protocol_type, reads, topics)
@@ -384,7 +388,7 @@ class ClusterShape:
         return _TRANSACTION_STATE_EPOCH + k % 2
 
     def coordinator(self, name: str) -> int:
-        """The broker that coordinates an id, whether or not there is such an id."""
+        """The broker that coordinates an id, even if the id does not exist."""
         return self.transaction_state_leader(coordinator_partition(name, self.transaction_state_partitions))
 
     def all_transactional_ids(self) -> Iterator[TransactionalId]:
@@ -393,7 +397,7 @@ class ClusterShape:
             yield from map(make, range(count))
 
     def transactional_id(self, name: str) -> TransactionalId | None:
-        """The id of this name, or None."""
+        """The id of this name, if it exists."""
         for prefix, _, count, make in self._kinds:
             number = _number(name, prefix)
             if number is not None and number < count and make(number).name == name:
@@ -401,7 +405,7 @@ class ClusterShape:
         return None
 
     def owner(self, producer_id: int) -> TransactionalId | None:
-        """The id that has this producer id, or None."""
+        """The id with this producer id, if it exists."""
         for _, first, count, make in self._kinds:
             if first <= producer_id < first + count:
                 return make(producer_id - first)
@@ -409,7 +413,9 @@ class ClusterShape:
 
     @property
     def _kinds(self) -> tuple[tuple[str, int, int, Callable[[int], TransactionalId]], ...]:
-        """How the names of ids begin, the first producer id, how many ids there are, and each of them."""
+        """For each kind of id: the prefix of names, the first producer id, the number of ids, and a function that makes
+        an id.
+        """
         return (
             (_ONGOING, _FIRST_ONGOING_PRODUCER_ID, self.ongoing, self._ongoing_id),
             (_PREPARED, _FIRST_PREPARED_PRODUCER_ID, self.prepared, self._prepared_id),
@@ -423,7 +429,7 @@ class ClusterShape:
         )
 
     def _prepared_id(self, number: int) -> TransactionalId:
-        """Its epoch is one above that of its data, as the end of a transaction raises it."""
+        """Its epoch is one above that of its data, because the end of a transaction raises it."""
         held, state = self.prepared_ordinals(number), "PrepareAbort" if number % 4 == 3 else "PrepareCommit"
         producer_id = _FIRST_PREPARED_PRODUCER_ID + number
         return TransactionalId(_name(_PREPARED, number), number, producer_id, 1, state, held, held[: self._owed])
@@ -432,20 +438,21 @@ class ClusterShape:
     def _rest_id(number: int) -> TransactionalId:
         kind = number % 20
         state = "Empty" if kind < 2 else "CompleteAbort" if kind == 2 else "CompleteCommit"
-        # A producer that starts anew gets the next epoch.
+        # A producer that starts again gets the next epoch.
         epoch = REST_EPOCH + (state == "Empty")
         return TransactionalId(_name(_REST, number), number, _FIRST_REST_PRODUCER_ID + number, epoch, state)
 
 
 def _name(prefix: str, number: int) -> str:
-    """All names of one kind are of one length, up to ten millions of them."""
+    """All names of one kind have the same length, for up to ten million ids."""
     return f"{prefix}{number:0{NAME_DIGITS}d}"
 
 
 def _spread(number: int, count: int, places: int) -> int:
-    """The place of one of so many things: the places are cut into as many runs, and it stands anywhere in its own.
+    """The place of item `number` of `count`: the places are divided into `count` runs, and the item is anywhere in its
+    run.
 
-    BlockReason at the same place of each run, all might share a leader.
+    At the same place of each run, all items might share a leader.
     """
     first, end = number * places // count, (number + 1) * places // count
     return first + (number * _SCATTER >> 7) % (end - first)

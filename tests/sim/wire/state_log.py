@@ -1,11 +1,11 @@
-"""`__transaction_state`: a log with a history that agrees with what the coordinators say. Made when it is asked for.
+"""`__transaction_state`: a log with a history that agrees with the coordinators' answers. Made on request.
 
-Its partitions are as brokers leave them, one record to a batch: first what a cleaner has left of the past, the last
-record of each id at rest; then whole transactions of these ids, round after round, each round at the next epoch, as
-under transactions version 2; then what came last: producers that started anew, and what is under way. Ids with one
-partition of the log write to the same partitions of one topic each, so that their records are of one length, and a
-round is made from another by changing columns of bytes (`batches.Rows`). Nothing is kept but one round of each of some
-partitions.
+Its partitions have one record per batch, in three parts: first the last record of each id at rest, which a cleaner has
+kept; then complete transactions of these ids, in rounds, each round at the next epoch, as under transactions version 2;
+then the latest events: producers that started again, and transactions in progress. Ids in the same partition of the log
+write to the same user partitions, so that their records have one length, and a round is made from another by changing
+columns of bytes (`batches.Rows`). For a few partitions of the log, one round of each is kept in memory; the rest is not
+stored.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _STATUS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit"
 _PARTITIONS_HELD = 10
 _ROUND_MS = 60_000
 _TRANSACTION_MS = 1_000
-# Where things stand in a value, from its beginning, and before its end.
+# Positions in a value, from its beginning and before its end.
 _PRODUCER_ID_AT, _EPOCH_AT, _STATUS_AT = 2, 10, 16
-# Their number, the producer id and the client's transactions version.
+# The number of tags, the producer id, and the client's transactions version.
 _TAGS_BYTES = 1 + (2 + 8) + (2 + 2)
-# What is kept of rows, in each process.
+# The maximum size of rows in memory, in each process.
 _ROWS_BYTES_MAX = 96 * 1024 * 1024
 # Ongoing, Prepare* and Complete*.
 _TRANSACTION_RECORDS = 3
@@ -66,7 +66,7 @@ def _topics(state: str, held: Iterable[Key]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A batch with one record, and the places in it that differ from id to id, or from round to round."""
+    """A batch with one record, and the positions that differ between ids, or between rounds."""
 
     data: bytes
     name_at: int  # its digits, and the lower halves of producer ids
@@ -94,8 +94,8 @@ class _Record:
         )
 
     def of_id(self, one: TransactionalId, state: str) -> list[tuple[int, bytes]]:
-        """What differs from id to id."""
-        # What all names have in common need not be looked at.
+        """The fields that differ between ids."""
+        # Only the differing parts of names are replaced.
         digits, producer_id = one.name[-NAME_DIGITS:].encode(), one.producer_id.to_bytes(8)[4:]
         first, second = self.producer_ids_at
         return [
@@ -106,7 +106,7 @@ class _Record:
         ]
 
     def of_round(self, epoch: int, updated_ms: int, started_ms: int) -> dict[int, bytes]:
-        """What differs from round to round."""
+        """The fields that differ between rounds."""
         updated = updated_ms.to_bytes(8)
         return {
             **dict.fromkeys(TIMESTAMPS_AT, updated),
@@ -118,7 +118,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A run of rows that are of one length, and lie equally far apart. make: from which row to which."""
+    """A sequence of rows of one length, at equal distances. make: returns the rows from one row to another."""
 
     first_offset: int
     rows: int
@@ -132,13 +132,13 @@ class _Section:
 
 
 class _Partition:
-    """One partition of the log, as sections. ids: in the order in which they get their turn."""
+    """One partition of the log, as sections. ids: in the order of their turns."""
 
     def __init__(self, shape: ClusterShape, started_at_ms: int, k: int, ids: Sequence[TransactionalId]) -> None:
         self._shape, self._started_at_ms = shape, started_at_ms
         self._leader_epoch = shape.transaction_state_epoch(k)
         self.sections: list[_Section] = []
-        # Made when they are needed.
+        # Made on demand.
         self._rows: dict[str, Rows] = {}
         rest = [one for one in ids if not one.held]
         idle = [one for one in rest if one.state == "Empty"]
@@ -155,13 +155,13 @@ class _Partition:
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The end offset."""
         return self.sections[-1].end_offset if self.sections else 0
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        """The batches from the one with this offset on, cut where it is enough, but not before the first one's end."""
+        """The batches from the one with this offset on, up to `bytes_max`, but at least the complete first batch."""
         pieces: list[bytes] = []
-        # Of the first row as much as lies before the offset is cut off again.
+        # The part of the first row before the offset is cut off at the end.
         enough, size = bytes_max, 0
         for section in self.sections[max(0, bisect_right(self._firsts, offset) - 1) :]:
             row = max(0, offset - section.first_offset) // section.step
@@ -180,11 +180,11 @@ class _Partition:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept of it."""
+        """The size of its rows in memory."""
         return sum(rows.size_bytes for rows in self._rows.values())
 
     def forget(self) -> None:
-        """Keeps nothing."""
+        """Drops its rows from memory."""
         self._rows.clear()
 
     def _made(self, which: str, make: Callable[[], Rows]) -> Rows:
@@ -199,7 +199,7 @@ class _Partition:
         )
 
     def _at_rest(self, k: int, rest: Sequence[TransactionalId], transactions: int) -> None:
-        """What is left of each id, and then so many transactions."""
+        """Adds the last record of each id, and then this many transactions."""
         held = self._held(k)
         ongoing, prepare, complete = (
             _Record.of(state, rest[0], held, self._leader_epoch)
@@ -273,7 +273,7 @@ class _Partition:
         )
 
     def _under_way(self, one: TransactionalId) -> None:
-        """A transaction of an id that had none before."""
+        """Adds the records of an id's first transaction."""
         began_ms = self._started_at_ms - RECENT_AGE_MS
         held = [self._shape.key(ordinal) for ordinal in one.held]
         for state, epoch in (("Empty", 0), ("Ongoing", 0), (one.state, one.producer_epoch))[: 2 + one.producer_epoch]:
@@ -299,7 +299,7 @@ class StateLog:
     def __init__(self, shape: ClusterShape, started_at_ms: int, ids: Mapping[int, Sequence[TransactionalId]]) -> None:
         self._shape, self._started_at_ms, self._ids = shape, started_at_ms, ids
         self._partitions: dict[int, _Partition] = {}
-        # Those whose rows are kept, those read last at the end.
+        # The partitions with rows in memory; the last one read is last.
         self._kept: OrderedDict[int, None] = OrderedDict()
 
     def end(self, k: int) -> int:
@@ -307,7 +307,7 @@ class StateLog:
         return self._partition(k).end
 
     def read(self, k: int, offset: int, bytes_max: int) -> bytes:
-        """Batches from this offset on, as a broker sends them: at least one, and the last may be cut off."""
+        """Batches from this offset on, as a broker sends them: at least one batch; the last one may be cut off."""
         data = self._partition(k).read(offset, bytes_max)
         self._kept[k] = None
         self._kept.move_to_end(k)

@@ -1,4 +1,4 @@
-"""What the brokers of one process hold: the shape, where all brokers are, and what markers have ended since."""
+"""The state of the brokers of one process: the shape, the addresses of all brokers, and the written markers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition as a request names it. index: its number. ordinal: None for one of an internal topic."""
+    """The partition that a request names. index: its number. ordinal: None for a partition of an internal topic."""
 
     leader: int
     leader_epoch: int
@@ -55,12 +55,12 @@ class World:
 
     @cached_property
     def open_transactions(self) -> dict[int, list[OpenTransaction]]:
-        """All that were open at the start, by partition."""
+        """All transactions that were open at the start, by partition."""
         return self.shape.open_transactions()
 
     @cached_property
     def ids(self) -> Mapping[int, list[TransactionalId]]:
-        """All transactional ids, by their partition of `__transaction_state`. A million of them take some seconds."""
+        """All transactional ids, by their partition of `__transaction_state`. A million ids take a few seconds."""
         found: dict[int, list[TransactionalId]] = {k: [] for k in range(self.shape.transaction_state_partitions)}
         for one in self.shape.all_transactional_ids():
             found[coordinator_partition(one.name, len(found))].append(one)
@@ -95,11 +95,11 @@ class World:
 
     @cached_property
     def broker_list(self) -> bytes:
-        """The same as a list."""
+        """The brokers as an encoded list."""
         return items([broker + NO_TAGS for broker in self.brokers])
 
     def held(self, topic: str, index: int) -> Held | None:
-        """The partition of this name, or None where there is none."""
+        """The partition of this name, if it exists."""
         shape = self.shape
         if topic in shape.internal_topics:
             if not 0 <= index < shape.internal_topics[topic]:
@@ -112,32 +112,32 @@ class World:
         return Held(shape.leader(ordinal), shape.leader_epoch(ordinal), topic, index, ordinal)
 
     def marked(self, ordinal: int, producer_id: int) -> Written | None:
-        """The last marker of this producer on a partition, or None."""
+        """The last marker of this producer on a partition, if any."""
         written = (one for one in reversed(self.markers.get(ordinal, ())) if one.producer_id == producer_id)
         return next(written, None)
 
     def still_open(self, ordinal: int) -> list[OpenTransaction]:
-        """What is open on a partition now."""
+        """The transactions that are open on a partition now."""
         return [t for t in self.open_transactions.get(ordinal, ()) if self.marked(ordinal, t.producer_id) is None]
 
     def high_watermark(self, held: Held) -> int:
-        """Where the log ends."""
+        """The end of the log."""
         if held.ordinal is None:
             return self.state_log.end(held.index) if held.topic == TRANSACTION_STATE_TOPIC else 0
         return HIGH_WATERMARK + len(self.markers.get(held.ordinal, ()))
 
     def last_stable_offset(self, held: Held) -> int:
-        """Where the first open transaction begins, or the log ends."""
+        """The start of the first open transaction, or the end of the log."""
         opened = [] if held.ordinal is None else self.still_open(held.ordinal)
         return min((t.start_offset for t in opened), default=self.high_watermark(held))
 
     def committed_offset(self, group: Group, ordinal: int) -> int:
-        """What a group has committed of a partition of its topics. It stays there when markers are written."""
+        """The committed offset of a group on a partition of its topics. Markers do not change it."""
         if group.reads is Reads.LAGGING:
             return LAGGING_OFFSET
         opened = self.open_transactions.get(ordinal, ()) if group.reads is Reads.COMMITTED else ()
         return min((t.start_offset for t in opened), default=HIGH_WATERMARK)
 
     def end(self, ordinal: int, written: Written) -> None:
-        """A marker is written."""
+        """Records that a marker was written."""
         self.markers.setdefault(ordinal, []).append(written)
