@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +16,8 @@ from txnscan.config import printable
 # Colours that can be told apart on white and on black, and by who sees red and green alike.
 _SERIES = {"hanging": "#d1495b", "of which late": "#a06cd5", "indeterminate": "#c98b0b"}
 _GREY = "#808080"
+BARS_MAX = 20
+_NAME_MAX = 20
 
 
 def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
@@ -24,11 +27,12 @@ def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
         for sweep in sweeps
         for what, column in zip(_SERIES, ("hanging", "candidates", "indeterminate"), strict=True)
     ]
+    first, last = sweeps[0]["started_at"], sweeps[-1]["started_at"]
     chart = (
         alt.Chart(alt.InlineData(values=values), width=640, height=180, background="transparent")
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
-            x=alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=_time_format(sweeps))),
+            x=alt.X("at:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=_time_format(first, last))),
             y=alt.Y("transactions:Q", title="transactions", axis=alt.Axis(format="d", tickMinStep=1)),
             color=alt.Color(
                 "what:N",
@@ -44,24 +48,30 @@ def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
     return _responsive(vegalite_to_svg(chart.to_dict()))
 
 
-def incidents_chart(incidents: Sequence[Mapping[str, Any]], now: datetime) -> str:
-    """When each incident was open, a bar each, as `sweeps_chart`. Open incidents last until now."""
+def events_chart(incidents: Sequence[Mapping[str, Any]], now: datetime) -> str:
+    """When each of the newest events was open, a bar each, as `sweeps_chart`. incidents: newest first. Open events last
+    until now.
+    """
+    events: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in incidents:
+        events[row["event_id"] or row["incident_id"]].append(row)
     values = [
         {
-            "where": printable(f"{row['topic']}-{row['partition']} from offset {row['start_offset']}"),
-            "from": row["first_seen_at"].isoformat(),
-            "to": (row["resolved_at"] or now).isoformat(),
-            "what": "open" if row["resolved_at"] is None else "over",
+            "where": _label(rows),
+            "from": min(row["first_seen_at"] for row in rows).isoformat(),
+            "to": max(row["resolved_at"] or now for row in rows).isoformat(),
+            "what": "open" if any(row["resolved_at"] is None for row in rows) else "over",
         }
-        for row in incidents
+        for rows in list(events.values())[:BARS_MAX]
     ]
+    first = min((row["first_seen_at"] for row in incidents), default=now)
     chart = (
-        alt.Chart(alt.InlineData(values=values), width=420, height=alt.Step(14), background="transparent")
-        .mark_bar(minBandSize=2)
+        alt.Chart(alt.InlineData(values=values), width=480, height=alt.Step(22), background="transparent")
+        .mark_bar(minBandSize=2, height=12)
         .encode(
-            x=alt.X("from:T", title=None, scale=alt.Scale(type="utc")),
+            x=alt.X("from:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(format=_time_format(first, now))),
             x2="to:T",
-            y=alt.Y("where:N", title=None, sort=None, axis=alt.Axis(labelLimit=320)),
+            y=alt.Y("where:N", title=None, sort=None, axis=alt.Axis(labelLimit=200)),
             color=alt.Color(
                 "what:N",
                 title=None,
@@ -72,13 +82,23 @@ def incidents_chart(incidents: Sequence[Mapping[str, Any]], now: datetime) -> st
         .configure_axis(labelColor=_GREY, titleColor=_GREY, gridColor=_GREY, gridOpacity=0.2, domainColor=_GREY)
         .configure_legend(labelColor=_GREY)
         .configure_view(stroke=None)
+        # Browsers have wider fonts than the font that labels are measured with.
+        .properties(padding={"left": 40, "top": 5, "right": 5, "bottom": 5})
     )
     return _responsive(vegalite_to_svg(chart.to_dict()))
 
 
-def _time_format(sweeps: Sequence[Mapping[str, Any]]) -> str:
-    """How ticks show a time, in UTC: as time of day, or as date where days lie between the first sweep and the last."""
-    lasted = sweeps[-1]["started_at"] - sweeps[0]["started_at"]
+def _label(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The first partition of an event, its event's id, and how many more partitions there are."""
+    first = min(rows, key=lambda row: (row["first_seen_at"], row["topic"], row["partition"]))
+    name = printable(f"{first['topic']}-{first['partition']}")
+    more = f" +{len(rows) - 1}" if len(rows) > 1 else ""
+    return f"{name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + '…'}{more} ({first['incident_id'][:4]})"
+
+
+def _time_format(first: datetime, last: datetime) -> str:
+    """How ticks show a time, in UTC: as time of day, or as date if days lie between the first and the last."""
+    lasted = last - first
     if lasted > timedelta(days=2):
         return "%Y-%m-%d"
     return "%H:%M" if lasted > timedelta(minutes=10) else "%H:%M:%S"

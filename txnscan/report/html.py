@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
-from txnscan.report.charts import incidents_chart, sweeps_chart
+from txnscan.report.charts import events_chart, sweeps_chart
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 from txnscan.report.overview import grouped, heading, shared_sentences
 from txnscan.report.plain import utc
@@ -30,8 +30,6 @@ Row = Mapping[str, Any]
 _TOLD = (Verdict.HANGING, Verdict.INDETERMINATE, Verdict.LATE_ONGOING, Verdict.PENDING_MARKER)
 STORIES_MAX = 100
 ERRORS_MAX = 50
-# Incidents in the chart, the newest.
-BARS_MAX = 40
 _OUTCOMES = {
     "committed": "It committed: a COMMIT marker completes it, an abort would delete its data.",
     "not_committed": "It did not commit: an ABORT marker deletes nothing that was committed.",
@@ -81,7 +79,7 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
         errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
         sweeps=in_order,
         chart=sweeps_chart(in_order) if len(in_order) > 1 else None,
-        gantt=incidents_chart(stored.incidents[:BARS_MAX], timestamp(now_ms)) if stored.incidents else None,
+        gantt=events_chart(stored.incidents, timestamp(now_ms)) if stored.incidents else None,
         incidents=[_incident(row, now_ms) for row in stored.incidents],
         worst=Counter(row["topic"] for row in stored.incidents).most_common(5),
         journal=stored.journal,

@@ -80,7 +80,7 @@ def heading(group: Sequence[Row]) -> tuple[str, str]:
     if owners := _names(t.get("owner_id") or t["transactional_id"] for t in group):
         text += f" of {owners}"
     if (event := first.get("event_id")) is not None and len(group) > 1:
-        text += f"  event {event[:_EVENT_ID_SHOWN]}"
+        text += f" (event {event[:_EVENT_ID_SHOWN]})"
     return f"{first['verdict']} ({reasons})", text
 
 

@@ -18,7 +18,7 @@ _SWEEP = (
 _INCIDENT = (
     *("incident_id", "cluster_id", "topic", "partition", "producer_id", "producer_epoch", "start_offset", "reason"),
     *("late", "transactional_id", "blocked_records", "outcome", "outcome_reason", "first_seen_at", "last_seen_at"),
-    *("last_sweep_id", "sweeps", "resolved_at", "resolved_how"),
+    *("last_sweep_id", "sweeps", "resolved_at", "resolved_how", "cause", "owner_id", "event_id"),
 )
 _SEEN = (
     *("sweep_id", "started_at", "verdict", "reason", "late", "age_ms", "outcome", "blocked_records"),
