@@ -10,7 +10,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check prove simulate mutants bench wheel lock pins clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check pictures prove simulate mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -22,6 +22,7 @@ help:
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make check        test, lint and types"
+	@echo "make pictures     renew the pictures of commands in docs/, from real brokers"
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make simulate     a history of a simulated cluster, step by step (ARGS=... passes options on, such as --list)"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -80,6 +81,9 @@ types: setup
 check: test lint types
 
 # All of them run, whatever one of them finds; the figures stand last.
+pictures: setup
+	@$(BIN)/python -m tests.screens
+
 prove: setup
 	@status=0; \
 	for part in histories conformance faults watching; do \

@@ -1,9 +1,15 @@
-"""The picture of the pipeline shows the package as it is."""
+"""The pictures in the docs show the package and its output as they are."""
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from tests.picture import AROUND, FILE, STEPS, called, drawn
 from tests.process import ROOT
+from tests.screens import COMMANDS, DOCS, RECORDED
+from tests.screens import drawn as drawn_screen
 
 
 def test_the_picture_has_the_steps_of_a_sweep_in_order() -> None:
@@ -21,3 +27,13 @@ def test_the_picture_in_the_docs_is_the_one_that_is_drawn() -> None:
 
 def test_the_docs_show_the_picture() -> None:
     assert f"({FILE.name})" in (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_pictures_of_commands_show_their_output(name: str) -> None:
+    """`make pictures` draws them."""
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    picture = (DOCS / f"{name}.svg").read_text("utf-8")
+    assert picture == drawn_screen(name, recorded[name])
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+    assert f"(docs/{name}.svg)" in (ROOT / "README.md").read_text("utf-8")

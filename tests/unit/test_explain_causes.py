@@ -363,11 +363,11 @@ def test_json_has_every_number_and_times_as_text() -> None:
 
 def test_what_a_broker_names_cannot_change_the_terminal() -> None:
     odd = x("Empty", transactional_id="a\x1b[31m\n")
-    assert all(line.isprintable() for line in explained_lines(cause_of(facts(ID, transaction=odd))))
+    assert all(line.isprintable() for line in explained_lines(explained_object(cause_of(facts(ID, transaction=odd)))))
 
 
 def test_the_answers_in_words(wording: SnapshotAssertion) -> None:
-    assert {case.why: explained_lines(cause_of(case.read)) for case in CASES} == wording
+    assert {case.why: explained_lines(explained_object(cause_of(case.read))) for case in CASES} == wording
 
 
 def test_every_error_has_a_kind_that_something_asks_about() -> None:

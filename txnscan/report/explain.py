@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,19 @@ if TYPE_CHECKING:
 _TIMES = {"started_at_ms": "started_at", "ends_by_ms": "ends_by"}
 
 
-def explained_lines(cause: Cause) -> list[str]:
-    """The answer for people, as lines."""
-    lines = [cause.sentence]
-    if cause.evidence:
-        lines += ["", "Evidence:", *(f"  {one}" for one in cause.evidence)]
-    if cause.next:
-        lines += ["", "Next:", *(f"  {one}" for one in cause.next)]
+def explained_lines(found: Mapping[str, Any]) -> list[str]:
+    """The answer for people, as lines. found: as `explained_object` gives it."""
+    lines = [found["sentence"]]
+    if found["evidence"]:
+        lines += ["", "Evidence:", *(f"  {one}" for one in found["evidence"])]
+    if found["next"]:
+        lines += ["", "Next:", *(f"  {one}" for one in found["next"])]
     return [printable(line) for line in lines]
 
 
 def print_explained(cause: Cause) -> None:
     """The answer on stdout."""
-    write_line("\n".join(explained_lines(cause)))
+    write_line("\n".join(explained_lines(explained_object(cause))))
 
 
 def explained_object(cause: Cause) -> dict[str, Any]:
