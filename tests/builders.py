@@ -151,7 +151,7 @@ def stored(**changes: Any) -> Stored:
         verdict="hanging",
         reason="stale_epoch",
         outcome="not_committed",
-        outcome_reason="'X' never committed anything at epoch 3",
+        outcome_reason="'X' never committed at epoch 3",
         log_failure=None,
         transactional_id="X",
         owner_epoch=9,

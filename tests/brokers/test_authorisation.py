@@ -264,7 +264,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
     brokers, options = LiveBrokers(locked.config(RESOLVER)), (ACCEPT_UNKNOWN,)
     first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options, sleep=sleep)
     assert first.status is Status.FAILED and "needs Alter on Cluster" in first.detail
-    assert second.status is Status.REFUSED and "for want of an ACL" in second.detail
+    assert second.status is Status.REFUSED and "for a missing ACL" in second.detail
     assert plant.open_transaction(locked.wire, "acl-resolvable", 0, o.producer_id) is not None
     (command,) = [match[1] for match in COMMAND.finditer(first.detail)]
     locked.run(command)

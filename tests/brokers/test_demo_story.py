@@ -77,7 +77,7 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
     assert "COMMIT payments-solo-0; needs --complete-commits" in said
     assert "ABORT clicks-0; needs --accept-unknown-outcome" in said
     assert re.search(r"refunds-1  live_epoch.*\n +live_owner: ", said)
-    assert said.count("would send  ") == 5 and "nothing was sent" in said
+    assert said.count("would send  ") == 5 and "no marker was sent" in said
     assert (tmp_path / "plan.json").is_file()
     assert " watch --bootstrap-server 127.0.0.1:" in said and "--notify http://127.0.0.1:" in said
     opened, closed = said.split("Doing it: --execute")

@@ -298,7 +298,7 @@ def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(world: World, l
     open_tables(location, None).create()
     with pytest.raises(PlanRefused, match="not made from the tables"):
         apply_to(None, elsewhere, world.plan)
-    with pytest.raises(PlanRefused, match="it is of cluster elsewhere"):
+    with pytest.raises(PlanRefused, match="it is for cluster elsewhere"):
         apply_to(None, world.config, from_json(to_json(replace(world.plan, cluster_id="elsewhere"))))
 
 

@@ -625,7 +625,7 @@ def test_progress_is_one_line_that_fits_and_says_what_comes_after_a_stage_that_i
     assert all("\n" not in line and len(line) <= 80 for line in seen)
     for line, says in zip(
         seen,
-        ("Starting Spark", "Reading every partition 999,999 of 1,000,000", "Reading what earlier sweeps left"),
+        ("Starting Spark", "Reading every partition 999,999 of 1,000,000", "Reading earlier sweeps"),
         strict=True,
     ):
         assert says in line

@@ -70,8 +70,12 @@ REFUSED = [
     ("committed", hangs(*STALE, outcome="committed"), "it committed, and an abort would delete its data"),
     ("maybe committed", hangs(*STALE, outcome="maybe_committed"), "its data may be committed"),
     ("mixed", hangs(*STALE, outcome="mixed"), "some of its data was committed and some was not"),
-    ("unknown", hangs(*STALE, outcome="unknown"), "nobody knows whether it committed"),
-    ("not looked for", judged(*STALE), "it could not be checked against the transaction log: it was not looked for"),
+    ("unknown", hangs(*STALE, outcome="unknown"), "it is not known whether it committed"),
+    (
+        "not looked for",
+        judged(*STALE),
+        "it could not be checked against the transaction log: the sweep did not read it",
+    ),
     (
         "a log that was not read",
         with_outcome(judged(*STALE), known("not_committed", log_failure=failed("away"))),
@@ -127,7 +131,7 @@ def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_other
     with pytest.raises(AbortRefused) as refused:
         target_in(replace(by_producer, producer_epoch=4), found)
     assert str(refused.value) == wording
-    with pytest.raises(NothingOpen, match="nothing is open there"):
+    with pytest.raises(NothingOpen, match="no transaction is open there"):
         target_in(Target("p", 0, 100), scan(hangs(*STALE, second_start_offset=None)))
 
 
@@ -173,7 +177,7 @@ NEVER = [
         now(second_failure=failed("moved")),
         "the partition cannot be read with proof: moved",
     ),
-    ("nothing there", None, "the transaction is not open any more"),
+    ("nothing there", None, "the transaction is no longer open"),
 ]
 
 
@@ -397,5 +401,5 @@ def test_a_fence_that_was_interrupted_is_settled_as_unknown_without_looking_at_a
     journal, brokers = FakeJournal(), FakeBrokers()
     journal.intend(PLAN, OF_ID, "fence 'X'")
     (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
-    assert result.status is Status.UNKNOWN and "describe it, and sweep again" in result.detail
+    assert result.status is Status.UNKNOWN and "describe the id, and sweep again" in result.detail
     assert brokers.calls == [] and ACTION.incident_id != OF_ID.incident_id

@@ -257,9 +257,9 @@ FAILED_PROOF = RequestFailed("broker 1 cannot be reached")
 @pytest.mark.parametrize(
     ("proof", "status", "said"),
     [
-        (now(), Status.WOULD_SEND, "with --execute its ABORT marker is sent"),
-        (None, Status.GONE, "the transaction is not open any more"),
-        (now(second_start_offset=None), Status.GONE, "the transaction is not open any more"),
+        (now(), Status.WOULD_SEND, "--execute sends its ABORT marker"),
+        (None, Status.GONE, "the transaction is no longer open"),
+        (now(second_start_offset=None), Status.GONE, "the transaction is no longer open"),
         (now(topic_id="t1"), Status.REFUSED, "another transaction is open there now"),
         (FAILED_PROOF, Status.REFUSED, "it could not be proven again: broker 1 cannot be reached"),
     ],
@@ -387,7 +387,7 @@ def test_a_marker_is_sent_only_where_the_outcome_is_still_that_of_the_plan() -> 
                 assert result.status is (Status.RESOLVED if found == outcome else Status.REFUSED)
                 assert len(brokers.written) == (found == outcome)
                 if found != outcome:
-                    assert f"planned as outcome {outcome} and is {found} now" in result.detail
+                    assert f"outcome was {outcome} in the plan and is {found} now" in result.detail
 
 
 @pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
@@ -449,7 +449,7 @@ BUSY = now(view("Ongoing", 9, (Q,)))
 @pytest.mark.parametrize(
     ("looked", "status", "said"),
     [
-        (None, Status.GONE, "not open any more"),
+        (None, Status.GONE, "no longer open"),
         (now(view("Ongoing", 9, (P,))), Status.REFUSED, "it is ongoing now (owned)"),
         (now(coordinator_epoch=1), Status.REFUSED, "another transaction is open there now"),
         (now(leader=2), Status.FAILED, "the marker was not sent: its leader moved to broker 2: apply again"),
@@ -676,8 +676,8 @@ def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> Non
 @pytest.mark.parametrize(
     ("look", "status", "kept", "said"),
     [
-        (GONE, Status.GONE, "gone", "the transaction is gone, and nobody knows whether by its marker"),
-        (OPEN, Status.NOT_RESOLVED, "not_resolved", "so that nobody knows whether it sent its marker"),
+        (GONE, Status.GONE, "gone", "the transaction is gone, and it is not known whether"),
+        (OPEN, Status.NOT_RESOLVED, "not_resolved", "so it is not known whether it sent its marker"),
         (UNREADABLE, Status.UNKNOWN, None, "and the partition cannot be read: broker 1 cannot be reached"),
     ],
 )

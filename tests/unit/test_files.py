@@ -66,7 +66,7 @@ def test_a_place_that_cannot_be_written_is_a_complaint_before_and_at_writing(tmp
         sentence = str(complaint.value)
         assert (
             sentence.startswith("--out: ")
-            and ("cannot be written" in sentence or "no regular file" in sentence)
+            and ("cannot be written" in sentence or "not a regular file" in sentence)
             and sentence.isprintable()
         )
 

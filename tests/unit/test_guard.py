@@ -219,7 +219,7 @@ def test_opposite_markers_for_one_producer_id_and_epoch_are_all_refused() -> Non
 def test_a_contradiction_names_the_other_partition(wording: SnapshotAssertion) -> None:
     one, other = guarded_together([committed(), stored()], Limits())
     assert isinstance(one, Refused) and isinstance(other, Refused)
-    assert one.why.startswith("p-0 ") and other.why.startswith("q-1 ")
+    assert one.why.startswith("p-0, ") and other.why.startswith("q-1, ")
     assert one.why == wording
 
 

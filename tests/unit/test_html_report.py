@@ -162,7 +162,10 @@ def test_nothing_that_comes_from_a_cluster_is_taken_for_html(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("changes", "headline"),
-    [({}, "Nothing hangs"), ({"partitions_failed": 1}, "Nothing was found hanging, and not everything was observed")],
+    [
+        ({}, "No transaction hangs"),
+        ({"partitions_failed": 1}, "No observed transaction hangs, but not everything was observed"),
+    ],
 )
 def test_a_page_of_nothing_says_whether_everything_was_observed(
     tmp_path: Path, changes: dict[str, Any], headline: str

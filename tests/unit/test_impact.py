@@ -548,26 +548,25 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, ["No group of 4 waits there, as far as their committed offsets tell."]),
+        ({}, ["No group of 4 waits there, by their committed offsets."]),
         ({"cause": None}, []),
-        ({"holds_lso": False, "groups_asked": 0}, ["Another open transaction stands before it, and has to end first."]),
+        ({"holds_lso": False, "groups_asked": 0}, ["Another open transaction starts before it, and must end first."]),
         (
             {"blocked_groups": (at_lso("a\n", 1_200),), "groups_blocked": 1, "lso_unmoved_ms": 300_000},
             [
                 "The last stable offset has not moved for at least 5 min.",
-                "1 group has nothing to read before the last stable offset, with this lag up to the high watermark: "
+                "1 group has no record to read before the last stable offset, with this lag up to the high watermark: "
                 "'a\\n' 1,200.",
-                "Isolation levels are not visible, so that not all of these need be waiting.",
+                "Isolation levels are not visible, so some of these may not be waiting.",
             ],
         ),
         (
             {"blocked_groups": tuple(at_lso(name, 6) for name in "abcdefg"), "groups_blocked": 9},
             [
-                "7 groups have nothing to read before the last stable offset, with this lag up to the high watermark: "
-                "'a' 6, 'b' 6, "
-                "'c' 6, 'd' 6, 'e' 6 and 2 more.",
-                "Isolation levels are not visible, so that not all of these need be waiting.",
-                "2 more groups wait there, which are not named.",
+                "7 groups have no record to read before the last stable offset, with this lag up to the high watermark: 'a' "
+                "6, 'b' 6, 'c' 6, 'd' 6, 'e' 6 and 2 more.",
+                "Isolation levels are not visible, so some of these may not be waiting.",
+                "2 more groups wait there, not named here.",
             ],
         ),
         (
@@ -585,7 +584,7 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
         ({"groups_error": "why", "groups_blocked": None}, ["Groups may be missing: why."]),
         (
             {"retention_ms": 100_000, "groups_asked": 0},
-            ["Retention does not wait: records older than 1 min 40 s are deleted, read or not."],
+            ["Retention does not wait: records older than 1 min 40 s are deleted even if not read."],
         ),
         ({"retention_ms": -1, "groups_asked": 0}, []),
     ],

@@ -54,23 +54,23 @@ def test_each_result_is_a_line_as_soon_as_it_is_known() -> None:
     assert [result.status for result in report.results] == [Status.RESOLVED] * 2
 
 
-NOTHING, FIRST = "0 of 2 markers gone through, 0 done", "1 of 2 markers gone through, 1 done"
+NOTHING, FIRST = "0 of 2 markers processed, 0 done", "1 of 2 markers processed, 1 done"
 SO_FAR = [
-    ("intend", 0, f"{NOTHING}; ABORT p-0 was under way: its marker was not sent; 1 not begun"),
-    ("prove", 0, f"{NOTHING}; ABORT p-0 was under way: its marker was not sent; 1 not begun"),
+    ("intend", 0, f"{NOTHING}; ABORT p-0 was under way: its marker was not sent; 1 not started"),
+    ("prove", 0, f"{NOTHING}; ABORT p-0 was under way: its marker was not sent; 1 not started"),
     (
         "send",
         0,
-        f"{NOTHING}; ABORT p-0 was under way: its marker may have been sent, and the next apply --execute looks at it "
-        "first; 1 not begun",
+        f"{NOTHING}; ABORT p-0 was under way: its marker may have been sent, and the next apply --execute checks it "
+        "first; 1 not started",
     ),
     (
         "conclude",
         0,
-        f"{FIRST}; what came of ABORT p-0 may not be in the journal, and the next apply --execute looks at it; "
-        "1 not begun",
+        f"{FIRST}; the result of ABORT p-0 may not be in the journal, and the next apply --execute checks it; "
+        "1 not started",
     ),
-    ("look", 1, f"{FIRST}; ABORT p-1 was under way: its marker was not sent; 0 not begun"),
+    ("look", 1, f"{FIRST}; ABORT p-1 was under way: its marker was not sent; 0 not started"),
 ]
 
 
@@ -83,4 +83,4 @@ def test_an_apply_that_breaks_off_says_what_was_done_so_far(step: str, partition
 
 def test_a_rehearsal_that_breaks_off_has_sent_nothing() -> None:
     report, _ = applied(("prove", 1), execute=False)
-    assert report.so_far(executed=False) == f"{FIRST}; nothing was sent"
+    assert report.so_far(executed=False) == f"{FIRST}; no marker was sent"

@@ -65,7 +65,7 @@ def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording:
     with_groups = replace(OPENED, details=replace(DETAILS, groups_blocked=1, blocked_records=1_200))
     assert sentence(with_groups) == wording
     assert "is late; producer" in sentence(replace(OPENED, details=replace(DETAILS, blocked_records=None)))
-    assert "created anew" in sentence(replace(CLOSED, how="topic_recreated"))
+    assert "created again" in sentence(replace(CLOSED, how="topic_recreated"))
 
 
 def test_of_an_incident_of_an_earlier_process_only_what_is_known_is_told() -> None:

@@ -163,10 +163,10 @@ def test_healthy_transactions_are_shown_only_when_asked_for(every: bool, expecte
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "Nothing hangs."),
-        ({"partitions_failed": 1}, "Nothing that was seen hangs, but not everything was seen."),
-        ({"coordinators_proven": 5}, "Nothing that was seen hangs, but not everything was seen."),
-        ({"visibility_failures": (failed("x"),)}, "Nothing that was seen hangs, but not everything was seen."),
+        ({}, "No transaction hangs."),
+        ({"partitions_failed": 1}, "No observed transaction hangs, but not everything was observed."),
+        ({"coordinators_proven": 5}, "No observed transaction hangs, but not everything was observed."),
+        ({"visibility_failures": (failed("x"),)}, "No observed transaction hangs, but not everything was observed."),
     ],
 )
 def test_an_empty_result_says_whether_everything_was_seen(changes: dict[str, Any], said: str) -> None:
@@ -244,9 +244,9 @@ def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> 
     ("outcome", "says", "never"),
     [
         ("committed", "an abort would delete data", "ever be written"),
-        ("not_committed", "An ABORT marker deletes nothing committed", "COMMIT"),
+        ("not_committed", "An ABORT marker deletes no committed data", "COMMIT"),
         ("maybe_committed", "No marker is written", "--"),
-        ("mixed", "an abort deletes what was committed", "--"),
+        ("mixed", "an abort deletes committed data", "--"),
         ("unknown", "--accept-unknown-outcome", "COMMIT"),
     ],
 )

@@ -646,15 +646,23 @@ def test_what_was_decided_of_a_marker_that_is_owed_is_no_outcome_of_what_is_open
     [
         (evidence(view("PrepareCommit", 4, (P,))), ["'X'", "to commit"], "what was decided"),
         (evidence(view("PrepareAbort", 4, (P,))), ["'X'", "to abort"], "what was decided"),
-        (evidence(view("PrepareAbort", 4, (P,))), ["As a rule it ends by itself"], "nothing need be done yet"),
+        (
+            evidence(view("PrepareAbort", 4, (P,))),
+            ["Normally the transaction ends by itself"],
+            "nothing need be done yet",
+        ),
         (
             evidence(view("PrepareCommit", 4, (P,), start_time_ms=NOW_MS - 60 * MINUTE_MS)),
-            ["given up sending", "has a leader, move the leader of the id's __transaction_state", "Do not abort it"],
+            [
+                "has stopped sending",
+                "has a leader, move the leader of the id's __transaction_state",
+                "Do not abort the transaction",
+            ],
             "a coordinator that was refused sends no more by itself",
         ),
         (
             evidence(view("PrepareCommit", 4, (Q,))),
-            ["given up sending", "has a leader, move the leader of the id's __transaction_state"],
+            ["has stopped sending", "has a leader, move the leader of the id's __transaction_state"],
             "the same where another partition waits",
         ),
         (

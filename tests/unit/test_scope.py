@@ -64,4 +64,4 @@ def test_a_narrow_sweep_names_its_scope_and_claims_nothing_beyond_it(wording: Sn
 
 
 def test_a_sweep_of_everything_names_no_scope() -> None:
-    assert "alone" not in shown(scan()) and "Nothing hangs.\n" in shown(scan())
+    assert "alone" not in shown(scan()) and "No transaction hangs.\n" in shown(scan())

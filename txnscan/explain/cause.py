@@ -30,7 +30,7 @@ class CauseCode(StrEnum):
     MARKER_LAG = "marker_lag", "The lag is a transaction marker, which is no record"
     ABORTED_DATA = "aborted_data", "The lag is records of aborted transactions, which read_committed readers skip"
     PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
-    NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction holds it"
+    NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
     CLEANER_STUCK = "cleaner_stuck", "Compaction stops at an open transaction that its coordinator will end"
     NO_TRANSACTION = "no_transaction", "No open transaction is the cause"

@@ -38,7 +38,7 @@ _HOW_FENCED = "another instance took the id over, or its coordinator aborted a t
 def fenced(f: Facts, s: Subject) -> Told:
     one = s.transaction
     if one is None:
-        which = "The text names no transactional id, so that no epochs were looked at."
+        which = "The text names no transactional id, so no epochs were read."
         if f.symptom.producer_id is not None:
             which = f"No transactional id has producer id {f.symptom.producer_id} now."
         sentence = f"The producer is fenced: its transactional id went on to a later epoch, because {_HOW_FENCED}."
@@ -51,7 +51,7 @@ def fenced(f: Facts, s: Subject) -> Told:
         f"id {one.producer_id}, because {_HOW_FENCED}."
     )
     records = [str(record) for record in f.logged[-_LOG_LINES_MAX:]]
-    none = "Its earlier epochs are not in the transaction log any more, or could not be read."
+    none = "Its earlier epochs are no longer in the transaction log, or could not be read."
     evidence = (_state(one), *(records or [none, *_known(f)]))
     open_too = finding.hanging(f)
     if open_too is not None and open_too.judged is not None:
@@ -91,7 +91,7 @@ def pending(f: Facts, s: Subject) -> Told:
         f"{group} does not get its offsets of {named}: its coordinator counts them as pending, though "
         f"{pending.log.name} has no open transaction."
     )
-    again = "Move the leader of that partition: the next coordinator loads it anew."
+    again = "Move the leader of that partition: the next coordinator loads it again."
     return Told(sentence, (withheld, again, *_known(f)), commands, numbers)
 
 
@@ -134,10 +134,10 @@ def prepared(f: Facts, s: Subject) -> Told:
         return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
     one = _id(s)
     late = one.age_ms is not None and one.age_ms > f.late_after_ms
-    owed = ", ".join(one.partitions[:_NAMED_MAX]) or "no partition that it shows"
+    owed = ", ".join(one.partitions[:_NAMED_MAX]) or "no listed partition"
     since = f" for a transaction that began {duration(one.age_ms)} ago" if one.age_ms is not None else ""
     how = f"stuck in {one.state}{since}" if late else f"in {one.state}"
-    then = "and can begin nothing before" if late else "which takes a moment as a rule"
+    then = "and cannot begin another transaction before that" if late else "which normally takes a moment"
     sentence = f"'{one.transactional_id}' is {how}: it owes a marker to {owed}, {then}."
     more = len(f.prepared) - 1 if f.transaction is None else 0
     evidence = (
@@ -153,7 +153,7 @@ def cleaner(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     age = duration(judged.judgement.age_ms)
     sentence = (
-        f"Compaction of {p.name} has stood at offset {p.last_stable_offset} for {age}, before a transaction "
+        f"Compaction of {p.name} has been stopped at offset {p.last_stable_offset} for {age}, before a transaction "
         f"{_how_it_ends(f, judged)}."
     )
     evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
@@ -196,23 +196,23 @@ def not_observed(f: Facts, s: Subject) -> Told:
 def not_read_committed(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     sentence = (
-        f"Group '{f.symptom.group}' is not read_committed on {p.name}, so that no transaction holds it: it committed "
+        f"Group '{f.symptom.group}' is not read_committed on {p.name}, so no transaction blocks it: it committed "
         f"offset {p.committed}, and the last stable offset is {p.last_stable_offset}."
     )
     lag = f"Its lag is {p.lag:,}: it is slow or stopped." if p.lag else "It has read everything."
-    evidence = (lag, f"What is open there does not concern it: {judged.judgement.explanation}", *_stands(p))
+    evidence = (lag, f"The open transaction there does not concern it: {judged.judgement.explanation}", *_stands(p))
     return Told(sentence, evidence, (*_describe_group(f), _find_hanging(p)), _numbers(f, p, judged))
 
 
 def real_lag(f: Facts, s: Subject) -> Told:
     p = _partition(s)
     sentence = (
-        f"No transaction holds group '{f.symptom.group}': it has records to read on {p.name}, and is slow or stopped."
+        f"No transaction blocks group '{f.symptom.group}': it has records to read on {p.name}, and is slow or stopped."
     )
     ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
     evidence = [f"It committed offset {p.committed}, and its lag is {p.lag or 0:,}, up to the high watermark."]
     for one, holder in ahead[:_NAMED_MAX]:
-        where = "where the group waits" if one.waits else "behind what the group has to read"
+        where = "where the group waits" if one.waits else "after the next records of the group"
         evidence.append(
             f"On {one.name} a transaction is open at offset {holder.observation.start_offset} "
             f"({holder.judgement.verdict.value}), {where}."
@@ -228,9 +228,9 @@ def aborted(f: Facts, s: Subject) -> Told:
     p, ahead = _end(s)
     what = f"{plural(ahead.aborted, 'record')} of aborted transactions and {plural(ahead.markers, 'marker')}"
     sentence = (
-        f"Nothing is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}, which a read_committed reader skips."
+        f"No transaction is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}, which read_committed readers skip."
         if f.symptom.kind is Kind.GROUP
-        else f"Nothing is open on {p.name}; its log ends with {what}, which a read_committed reader skips."
+        else f"No transaction is open on {p.name}; its log ends with {what}, which read_committed readers skip."
     )
     return Told(sentence, _end_of(p), _describe_group(f), _numbers(f, p, None))
 
@@ -243,10 +243,10 @@ def marker(f: Facts, s: Subject) -> Told:
         else "transaction markers, which are no records"
     )
     sentence = (
-        f"Nothing is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}."
+        f"No transaction is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}."
         if f.symptom.kind is Kind.GROUP
-        else f"Nothing is open on {p.name}, and its last offset is {what}: a group that has read everything may show a "
-        "lag of 1."
+        else f"No transaction is open on {p.name}, and its last offset is {what}: a group that has read everything "
+        "may show a lag of 1."
     )
     return Told(sentence, _end_of(p), _describe_group(f), _numbers(f, p, None))
 
@@ -263,7 +263,7 @@ def none(f: Facts, s: Subject) -> Told:
             sentence, (), (f"txnscan transaction-log --transactional-id {_quoted(asked.transactional_id)}",), numbers
         )
     if asked.kind is Kind.PRODUCER_ID:
-        sentence = f"Producer id {asked.producer_id} has nothing open, and no transactional id has it now."
+        sentence = f"Producer id {asked.producer_id} has no open transaction, and no transactional id has it now."
         evidence = (
             f"A sweep read {plural(f.asked, 'partition')}." if f.whole_cluster else "A sweep saw all coordinators.",
         )
@@ -277,13 +277,13 @@ def none(f: Facts, s: Subject) -> Told:
     moving = next((one for one in f.partitions if one.blocked_records), None)
     if moving is not None:
         sentence = (
-            f"No transaction holds group '{asked.group}': the last stable offset of {moving.name} moved from "
+            f"No transaction blocks group '{asked.group}': the last stable offset of {moving.name} moved from "
             f"{moving.lso_before} to {moving.last_stable_offset} in the meantime, as transactions ended."
         )
         return Told(sentence, _stands(moving), _describe_group(f), _numbers(f, moving, None))
     lag = sum(one.lag or 0 for one in f.partitions)
-    read = "has read everything" if not lag else f"has a lag of {lag:,}, of offsets that have no record any more"
-    sentence = f"No transaction holds group '{asked.group}': it {read} on {plural(len(f.partitions), 'partition')}."
+    read = "has read everything" if not lag else f"has a lag of {lag:,}, of offsets without records"
+    sentence = f"No transaction blocks group '{asked.group}': it {read} on {plural(len(f.partitions), 'partition')}."
     return Told(sentence, (), _describe_group(f), numbers)
 
 
@@ -291,7 +291,7 @@ def at_rest(f: Facts, one: Transaction) -> Told:
     error = f.symptom.error
     passed = f", and {error.name} has passed" if error is not None and error.kind is ErrorKind.BUSY else ""
     sentence = f"'{one.transactional_id}' has no transaction open: it is in {one.state}{passed}."
-    swept = "and a sweep of all partitions found nothing open of its producer id" if f.whole_cluster else ""
+    swept = "and a sweep of all partitions found no open transaction of its producer id" if f.whole_cluster else ""
     state = _state(one).rstrip(".")
     evidence = (f"{state}, {swept}." if swept else f"{state}.", *_known(f))
     command = f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}"
@@ -305,14 +305,14 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         return sentence, (), ("txnscan explain --group GROUP",)
     if kind is ErrorKind.EXPIRED:
         sentence = (
-            "No open transaction is the cause: the partition's leader has forgotten the producer, since its records "
+            "No open transaction is the cause: the partition's leader has forgotten the producer, because its records "
             "were deleted or its state expired."
         )
         return sentence, (), (_EXPLAIN_ID,)
     sentence = (
-        "No transactional id of this cluster is in PrepareCommit or PrepareAbort now: as a rule the error has passed."
+        "No transactional id of this cluster is in PrepareCommit or PrepareAbort now: the error has probably passed."
     )
-    return sentence, ("The text names no transactional id, so that none was looked at.",), (_EXPLAIN_ID,)
+    return sentence, ("The text names no transactional id, so no id was read.",), (_EXPLAIN_ID,)
 
 
 # --- words and numbers
@@ -395,7 +395,7 @@ def _how_it_ends(f: Facts, judged: Judged) -> str:
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
     """The end of a live transaction, after "that"."""
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return "has no timeout: it takes part in a two-phase commit, and only its outside coordinator ends it"
+        return "has no timeout: it takes part in a two-phase commit, and only its external coordinator ends it"
     by_ms = _ends_by(start_ms, timeout_ms)
     if by_ms is None:
         return "its coordinator will end"

@@ -40,8 +40,8 @@ class Cause(StrEnum):
 
 
 _HOW_MISSED = (
-    "is complete, and this partition lacks its marker. Markers are skipped while a partition has no leader (Kafka 4.3, "
-    "KAFKA-20734), and lost in unclean leader elections"
+    "is complete, and this partition lacks its marker. Kafka 4.3 skips markers for a partition without a leader "
+    "(KAFKA-20734), and an unclean leader election loses them"
 )
 
 
@@ -68,17 +68,17 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
     if aborted is not None:
         return Cause.MARKER_MISSING, f"the abort of '{aborted}' {_HOW_MISSED}"
     if not names:
-        return Cause.UNKNOWN, f"the transaction log shows nothing of producer id {o.producer_id}"
+        return Cause.UNKNOWN, f"the transaction log has no records of producer id {o.producer_id}"
     if len(names) > 1:
-        return Cause.UNKNOWN, f"the transaction log gives producer id {o.producer_id} to {len(names)} ids"
+        return Cause.UNKNOWN, f"{len(names)} ids in the transaction log have producer id {o.producer_id}"
     (name,) = names
     chain = chain_of(logged, o)
     if chain and first_doubt(chain, o) is None:
         return _of_whole_log(name, chain, o)
     again = next((r for r in logged if _initialised_later(r, o)), None)
     if judged.judgement.reason is Reason.STALE_EPOCH and again is not None:
-        return Cause.FENCED, f"'{name}' was initialised again, at epoch {again.producer_epoch}, by another producer"
-    return Cause.UNKNOWN, f"what is left of '{name}' in the transaction log does not tell"
+        return Cause.FENCED, f"another producer initialised '{name}' again, at epoch {again.producer_epoch}"
+    return Cause.UNKNOWN, f"the remaining records of '{name}' in the transaction log do not show it"
 
 
 def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation) -> tuple[Cause, str]:
@@ -90,16 +90,16 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
     if late and (not had_it or o.coordinator_epoch >= 0):
         return (
             Cause.LATE_WRITE,
-            f"a late write: the last record is dated after '{name}' had ended epoch {o.producer_epoch}, by the "
-            "producer's clock",
+            f"a late write: by the producer's clock, the last record has a later date than the end of epoch "
+            f"{o.producer_epoch} of '{name}'",
         )
     if not had_it:
         return (
             Cause.NEVER_ADDED,
             f"'{name}' never added this partition to a transaction of epoch {o.producer_epoch}, and the broker did not "
-            "check, as before Kafka 3.6 or with transaction.partition.verification.enable=false",
+            "verify it, as before Kafka 3.6 or with transaction.partition.verification.enable=false",
         )
-    return Cause.UNKNOWN, f"'{name}' had this partition in a transaction, and the log does not tell what went wrong"
+    return Cause.UNKNOWN, f"'{name}' had this partition in a transaction, and the log does not show the cause"
 
 
 def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> str | None:

@@ -43,8 +43,8 @@ class _Budget:
 
     def take(self, offset: int, end: int) -> None:
         if not self.left:
-            read = f"was read in {REQUESTS_MAX} requests up to offset {offset} alone, before offset {end}"
-            raise RequestFailed(f"what groups have to read {read}", FailureCode.NOT_ASKED)
+            read = f"were read only up to offset {offset}, before offset {end}, in {REQUESTS_MAX} requests"
+            raise RequestFailed(f"the next records of groups {read}", FailureCode.NOT_ASKED)
         self.left -= 1
 
 
@@ -109,7 +109,7 @@ def _has_record(send: Send, partition: Partition, batch: Batch, start: int, end:
     read = fetch(send, partition, max(start, batch.base_offset), 1, records=True).batches
     same = [one for one in read if one.base_offset == batch.base_offset]
     if not same:
-        raise RequestFailed(f"the batch at offset {batch.base_offset} was not given again")
+        raise RequestFailed(f"the batch at offset {batch.base_offset} was not returned again")
     return any(start <= at < end for one in same for at, _, _ in one.records or ())
 
 
@@ -120,4 +120,4 @@ def _expect_gap(send: Send, partition: Partition, offset: int, end: int, budget:
     budget.take(offset, end)
     after = fetch(send, partition, offset, 1, records=False).batches
     if not after or after[0].base_offset < end:
-        raise RequestFailed(f"the partition gave no records at offset {offset}, before offset {end}")
+        raise RequestFailed(f"the leader returned no records at offset {offset}, before offset {end}")

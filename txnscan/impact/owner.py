@@ -62,7 +62,7 @@ _SPRING = re.compile(r"(?P<before>.+)\.(?P<partition>\d+)", re.S)
 _CONNECT_LEADER = "connect-cluster-"
 _TASK = re.compile(r"(?P<connector>.+)-(?P<task>\d+)", re.S)
 
-_RESTART = "Starting it again does not end this transaction"
+_RESTART = "A restart of the application does not end this transaction"
 
 
 def owner_of(
@@ -87,12 +87,12 @@ def owner_of(
         return Owner(
             None,
             None,
-            f"Producers log 'ProducerId set to {o.producer_id} with epoch {o.producer_epoch}' when they start: look "
-            f"for that in the logs of what writes to {o.topic}",
+            f"Producers log 'ProducerId set to {o.producer_id} with epoch {o.producer_epoch}' when they start: search "
+            f"for this line in the logs of the applications that write to {o.topic}",
         )
     own = next((whose for whose, pattern in patterns if pattern.fullmatch(name)), None)
     if own is not None:
-        return Owner(name, own, f"By --owner-pattern it is {own}'s. {_RESTART}")
+        return Owner(name, own, f"By --owner-pattern the owner is {own}. {_RESTART}")
     return Owner(name, *_shape(name, o, connect_groups, topics))
 
 
@@ -113,7 +113,10 @@ def _shape(
         return Framework.STREAMS, _streams(found["application"])
     if name.startswith(_CONNECT_LEADER):
         group = name.removeprefix(_CONNECT_LEADER)
-        return Framework.CONNECT, f"By its shape the leading worker of the Connect cluster '{group}'. {_RESTART}"
+        return (
+            Framework.CONNECT,
+            f"The id has the format of the leading worker of the Connect cluster '{group}'. {_RESTART}",
+        )
     # Try long groups first: a group may begin with the name of another group.
     for group in sorted(connect_groups, key=len, reverse=True):
         rest = name.removeprefix(f"{group}-")
@@ -125,7 +128,10 @@ def _shape(
         return Framework.STREAMS, _streams(found["application"])
     if (found := _SPRING.fullmatch(name)) and (topic := _topic_at_the_end(found["before"], topics)):
         read = f"{topic}-{found['partition']}"
-        return Framework.SPRING, f"By its shape a listener of Spring for Apache Kafka that read {read}. {_RESTART}"
+        return (
+            Framework.SPRING,
+            f"The id has the format of a listener of Spring for Apache Kafka that read {read}. {_RESTART}",
+        )
     return None, _RESTART
 
 
@@ -137,24 +143,24 @@ def _topic_at_the_end(text: str, topics: Collection[str]) -> str | None:
 
 def _streams(application: str) -> str:
     return (
-        f"By its shape the Kafka Streams application '{application}', which is also the id of its consumer group. "
-        "Outputs, changelogs and offsets are written in one transaction: see which other partitions hang before one is "
-        f"ended. {_RESTART}"
+        f"The id has the format of the Kafka Streams application '{application}', which is also the id of its consumer "
+        "group. Outputs, changelogs and offsets are in one transaction: check which other partitions hang before you "
+        f"end one. {_RESTART}"
     )
 
 
 def _connect(group: str, connector: str, task: str) -> str:
     return (
-        f"By its shape task {task} of the source connector '{connector}' in the Connect cluster '{group}'. Its records "
-        "and source offsets are written in one transaction: see whether the offsets topic hangs as well before one is "
-        f"ended. {_RESTART}"
+        f"The id has the format of task {task} of the source connector '{connector}' in the Connect cluster "
+        f"'{group}'. Its records and source offsets are in one transaction: check whether the offsets topic also hangs "
+        f"before you end one. {_RESTART}"
     )
 
 
 def _flink(name: str, prefix: str, o: Observation) -> str:
     return (
-        f"By its shape a Flink job with the transactional id prefix '{prefix}'. First see whether a completed "
-        "checkpoint of the job has this transaction: then Flink counts its records as delivered, and an abort would "
-        f"lose them. As Flink's KafkaTransactionTool names it: --transactional-id {shlex.quote(name)} --producer-id "
-        f"{o.producer_id} --epoch {o.producer_epoch}"
+        f"The id has the format of a Flink job with the transactional id prefix '{prefix}'. First check whether a "
+        "completed checkpoint of the job has this transaction: if so, Flink counts its records as delivered, and an "
+        "abort would lose them. The options of Flink's KafkaTransactionTool for it: --transactional-id "
+        f"{shlex.quote(name)} --producer-id {o.producer_id} --epoch {o.producer_epoch}"
     )

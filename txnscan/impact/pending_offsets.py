@@ -74,7 +74,7 @@ def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
     except RequestFailed as failed:
         found.failure = failed.failure.within("the offsets in the transaction could not be read")
         return found
-    cut = f"the offsets in the transaction were read up to offset {offset} alone"
+    cut = f"the offsets in the transaction were read only up to offset {offset}"
     found.failure = Failure(cut, FailureCode.NOT_ASKED)
     return found
 

@@ -97,10 +97,10 @@ class Blockage:
     def warnings(self, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
         """The failed reads, as sentences. format_failure: puts a failure into words."""
         reasons = _reasons(_said(failures, format_failure) for failures in self.unknown)
-        warnings = [f"not every group that waits behind what hangs is known: {reasons}"] if reasons else []
+        warnings = [f"groups that wait for a hanging transaction may be missing: {reasons}"] if reasons else []
         if self.cleaning_failure is not None:
             said = format_failure(self.cleaning_failure)
-            warnings.append(f"whether compaction or retention is concerned is not known of every topic: {said}")
+            warnings.append(f"the effect on compaction and retention is not known for every topic: {said}")
         return tuple(warnings)
 
 
@@ -224,13 +224,13 @@ def _why_not_asked(judged: Judged) -> Failure:
     if judged.holds_lso is None:
         return _NO_LSO
     if not judged.holds_lso:
-        return Failure("another open transaction stands before it", FailureCode.NOT_ASKED)
-    return Failure(f"groups were asked about {PARTITIONS_MAX} partitions alone", FailureCode.NOT_ASKED)
+        return Failure("another open transaction starts before it", FailureCode.NOT_ASKED)
+    return Failure(f"groups were asked about only {PARTITIONS_MAX} partitions", FailureCode.NOT_ASKED)
 
 
 def _cut(keys: Sequence[Key]) -> list[Failure]:
     more = len(keys) - PARTITIONS_MAX
-    cut = f"{plural(more, 'more partition')} hang, about which no group was asked"
+    cut = f"no group was asked about {plural(more, 'more partition')} with a hanging transaction"
     return [Failure(cut, FailureCode.NOT_ASKED)] if more > 0 else []
 
 
@@ -266,7 +266,7 @@ def _ask_broker(
         shares = [group.group for group in answers.listed if group.protocol_type == _SHARE]
         answers.errors |= dict.fromkeys(_not_judged(send, broker_id, shares))
         if len(consumers) > GROUPS_MAX:
-            cut = f"of {len(consumers):,} groups on broker {broker_id} {GROUPS_MAX:,} were asked about"
+            cut = f"only {GROUPS_MAX:,} of {len(consumers):,} groups on broker {broker_id} were asked about"
             answers.errors[Failure(cut, FailureCode.NOT_ASKED)] = None
         wanted = {group.group: keys for group in consumers[:GROUPS_MAX]}
         answers.committed, why = _fetched(send, broker_id, wanted, require_stable=False)
@@ -301,7 +301,7 @@ def _fetched(
     try:
         found = offset_fetch(send, broker_id, wanted, require_stable=require_stable)
     except RequestFailed as failed:
-        old = f"broker {broker_id} is older than Kafka 3.0, and is not asked what its groups have committed"
+        old = f"broker {broker_id} is older than Kafka 3.0, and is not asked for the offsets of its groups"
         lacks_api = failed.failure.lacks_api is not None
         return {}, [replace(failed.failure, error=old) if lacks_api else failed.failure]
     failures = Counter(one.failure for one in found.values() if one.failure is not None)
@@ -428,4 +428,4 @@ def _reasons(why: Iterable[str]) -> str:
     """The first reasons without duplicates, and the number of the other reasons."""
     every = list(dict.fromkeys(why))
     more = len(every) - _REASONS_MAX
-    return "; ".join(every[:_REASONS_MAX]) + (f"; and {plural(more, 'reason')} more like it" if more > 0 else "")
+    return "; ".join(every[:_REASONS_MAX]) + (f"; and {plural(more, 'more reason')}" if more > 0 else "")

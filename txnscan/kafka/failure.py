@@ -21,11 +21,11 @@ class FailureCode(StrEnum):
         return code
 
     UNREACHABLE = "UNREACHABLE", "There is no connection to the broker"
-    NO_ANSWER = "NO_ANSWER", "The broker does not answer in time, or asks for too long a pause"
+    NO_ANSWER = "NO_ANSWER", "The broker does not answer in time, or throttles the client for too long"
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED", "The broker refuses the credentials, or there is no token"
-    BROKER_BEHIND = "BROKER_BEHIND", "The broker's metadata stays behind that of others"
-    UNUSABLE_ANSWER = "UNUSABLE_ANSWER", "The answer makes no sense, or is above a limit"
-    LEFT_OUT = "LEFT_OUT", "The answer lacks what was asked for"
+    BROKER_BEHIND = "BROKER_BEHIND", "The broker's metadata remains older than that of other brokers"
+    UNUSABLE_ANSWER = "UNUSABLE_ANSWER", "The answer is invalid, or exceeds a limit"
+    LEFT_OUT = "LEFT_OUT", "The answer lacks a requested item"
     UNKNOWN_RECORD = "UNKNOWN_RECORD", "A record of the transaction log cannot be decoded"
     NO_LEADER = "NO_LEADER", "The partition has no leader"
     LEADER_MOVED = "LEADER_MOVED", "The partition got another leader while it was read"
@@ -35,14 +35,14 @@ class FailureCode(StrEnum):
     WRITTEN_MEANWHILE = "WRITTEN_MEANWHILE", "The transaction was written to between the two reads"
     ABOVE_HIGH_WATERMARK = "ABOVE_HIGH_WATERMARK", "The transaction starts at or above the high watermark"
     RECORD_GONE = "RECORD_GONE", "The first record of the transaction is no longer in the log"
-    LOG_CONTRADICTS = "LOG_CONTRADICTS", "The transaction log does not bear out what coordinators said"
-    LOG_LOST_RECORDS = "LOG_LOST_RECORDS", "The transaction log lacks what an earlier sweep read in it"
-    ACLS_CHANGED = "ACLS_CHANGED", "The rules on transactional ids changed during the sweep"
-    ACLS_TOO_MANY = "ACLS_TOO_MANY", "The rules on transactional ids are too many to tell apart"
-    TIME_IS_UP = "TIME_IS_UP", "The time of the sweep is up, or the time of this broker in it"
-    NOT_ASKED = "NOT_ASKED", "Nobody was asked: a limit of txnscan, or another failure came first"
+    LOG_CONTRADICTS = "LOG_CONTRADICTS", "The transaction log contradicts the coordinators"
+    LOG_LOST_RECORDS = "LOG_LOST_RECORDS", "The transaction log lacks records that an earlier sweep read"
+    ACLS_CHANGED = "ACLS_CHANGED", "The ACLs on transactional ids changed during the sweep"
+    ACLS_TOO_MANY = "ACLS_TOO_MANY", "The ACLs on transactional ids have too many rules to check"
+    TIME_IS_UP = "TIME_IS_UP", "The time limit of the sweep, or of this broker in the sweep, is over"
+    NOT_ASKED = "NOT_ASKED", "No request was sent, because of a limit of txnscan or an earlier failure"
     FILE_UNREADABLE = "FILE_UNREADABLE", "A file cannot be read"
-    COPY_INCOMPLETE = "COPY_INCOMPLETE", "The copied files may lack something, or are of different moments"
+    COPY_INCOMPLETE = "COPY_INCOMPLETE", "The copied files may be incomplete, or from different times"
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def _field(name: str, said: str) -> str:
 def _stands(one: Mapping[str, Any]) -> str:
     where = f"{one['topic']}-{one['partition']}"
     if one["high_watermark"] is None:
-        return f"{where}  its leader does not say where it stands"
+        return f"{where}  its leader does not report its offsets"
     return f"{where}  last stable offset {one['last_stable_offset']}, high watermark {one['high_watermark']}"
 
 
@@ -207,7 +207,7 @@ def producers_lines(rows: Iterable[Row]) -> Iterator[str]:
 def _owner(row: Row) -> str:
     producer_id = row["producer_id"]
     if row["transactional_id"] is None:
-        return f"no id in a transaction has producer id {producer_id}; `txnscan find-hanging` tells whether it hangs"
+        return f"no id in a transaction has producer id {producer_id}; `txnscan find-hanging` checks whether it hangs"
     endless = row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS
     timeout = "none (two-phase commit)" if endless else duration(row["timeout_ms"])
     without = "" if row["has_partition"] else ", without this partition"
@@ -221,8 +221,8 @@ def _owner(row: Row) -> str:
 def no_proof(broker_id: int) -> str:
     """What to know of an answer of a broker that does not lead."""
     return (
-        f"broker {broker_id} answers for partitions that it does not lead too; a follower may show open what has "
-        "ended, so that nothing is proven by it"
+        f"broker {broker_id} also answers for partitions that it does not lead; a follower may list a transaction that "
+        "has ended, so its answer is no proof"
     )
 
 

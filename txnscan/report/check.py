@@ -19,8 +19,8 @@ _LINE_MAX = 4_000
 _CONCLUSIONS = {
     Level.OK: "A sweep can observe everything.",
     Level.NOTE: "A sweep can observe everything; the notes are about other things.",
-    Level.INCOMPLETE: "A sweep would not observe everything, and call indeterminate what it could not.",
-    Level.FAILED: "A sweep is not possible like this.",
+    Level.INCOMPLETE: "A sweep would not observe everything, and its verdict on the rest would be indeterminate.",
+    Level.FAILED: "A sweep is not possible until the failures are fixed.",
 }
 
 

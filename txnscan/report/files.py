@@ -23,9 +23,9 @@ def read_text(path: Path, option: str, bytes_max: int = SETTINGS_BYTES_MAX) -> s
 def check_writable(path: Path, option: str) -> None:
     """Checks, before any work is done for it, that a file can be written there. Raises ConfigError."""
     if path.exists() and not path.is_file():
-        raise ConfigError(option, f"{printable(str(path))} is no regular file; name one")
+        raise ConfigError(option, f"{printable(str(path))} is not a regular file; name a regular file")
     if not path.parent.is_dir() or not os.access(path.resolve().parent, os.W_OK):
-        raise ConfigError(option, f"{printable(str(path))} cannot be written; name a file in a folder that is there")
+        raise ConfigError(option, f"{printable(str(path))} cannot be written; name a file in an existing folder")
 
 
 def write_whole(path: Path, text: str, option: str) -> None:

@@ -95,7 +95,7 @@ def print_maintained(console: Console, kept: Kept, done: Sequence[Maintained]) -
         if one.rows_deleted:
             said.append(f"{one.rows_deleted:,} rows deleted")
         if one.files_compacted:
-            said.append(f"{one.files_compacted:,} files made {one.files_made:,}")
+            said.append(f"{one.files_compacted:,} files merged into {one.files_made:,}")
         if one.files_vacuumed:
             said.append(f"{one.files_vacuumed:,} files removed")
         console.print(Text(f"  {one.table}: {', '.join(said) or 'nothing to do'}"))

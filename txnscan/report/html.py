@@ -31,11 +31,11 @@ _TOLD = (Verdict.HANGING, Verdict.INDETERMINATE, Verdict.LATE_ONGOING, Verdict.P
 STORIES_MAX = 100
 ERRORS_MAX = 50
 _OUTCOMES = {
-    "committed": "It committed: a COMMIT marker completes it, an abort would delete its data.",
-    "not_committed": "It did not commit: an ABORT marker deletes nothing that was committed.",
+    "committed": "It committed: a COMMIT marker completes it, and an abort would delete its data.",
+    "not_committed": "It did not commit: an ABORT marker deletes no committed data.",
     "maybe_committed": "It may have committed: no marker may be written.",
     "mixed": "Some of its data was committed and some was not: no marker is right.",
-    "unknown": "Nobody knows whether it committed.",
+    "unknown": "It is not known whether it committed.",
 }
 
 
@@ -139,12 +139,13 @@ def _events(row: Row, incident: Row | None) -> list[tuple[str, str]]:
     """What happened when, as far as is known, in order of time; each by the clock that it names."""
     found: list[tuple[datetime, str]] = []
     if row["transaction_start_ms"] is not None and row["transaction_start_ms"] > 0:
-        found.append((timestamp(row["transaction_start_ms"]), "its id's current transaction began, by its coordinator"))
+        began = "the current transaction of its id began, by the coordinator's clock"
+        found.append((timestamp(row["transaction_start_ms"]), began))
     if _is_time(row["last_timestamp_ms"]):
-        found.append((timestamp(row["last_timestamp_ms"]), "its last record was written, by the producer's own clock"))
+        found.append((timestamp(row["last_timestamp_ms"]), "its last record was written, by the producer's clock"))
     found.append((row["first_seen_at"], "txnscan first saw it open"))
     if incident is not None:
-        found.append((incident["last_seen_at"], f"seen hanging last, in {plural(incident['sweeps'], 'sweep')} so far"))
+        found.append((incident["last_seen_at"], f"last seen hanging, in {plural(incident['sweeps'], 'sweep')} so far"))
     return [(utc(at), what) for at, what in sorted(found, key=lambda one: one[0])]
 
 

@@ -40,7 +40,7 @@ def impact_sentences(row: Row) -> list[str]:
         return []
     said = []
     if row["holds_lso"] is False:
-        said.append("Another open transaction stands before it, and has to end first.")
+        said.append("Another open transaction starts before it, and must end first.")
     elif row["lso_unmoved_ms"] is not None and row["lso_unmoved_ms"] >= _UNMOVED_MIN_MS:
         said.append(f"The last stable offset has not moved for at least {duration(row['lso_unmoved_ms'])}.")
     said += _groups(row)
@@ -48,7 +48,9 @@ def impact_sentences(row: Row) -> list[str]:
         said.append("Compaction does not pass the last stable offset.")
     retention_ms = row["retention_ms"]
     if retention_ms is not None and 0 <= retention_ms * _RETENTION_NEAR < row["age_ms"]:
-        said.append(f"Retention does not wait: records older than {duration(retention_ms)} are deleted, read or not.")
+        said.append(
+            f"Retention does not wait: records older than {duration(retention_ms)} are deleted even if not read."
+        )
     return said
 
 
@@ -61,11 +63,11 @@ def _groups(row: Row) -> list[str]:
         if of:
             said.append(f"{plural(len(of), 'group')} {what[len(of) > 1]}: {_named(of)}.")
     if any(group["reason"] == BlockReason.AT_LSO for group in groups):
-        said.append("Isolation levels are not visible, so that not all of these need be waiting.")
+        said.append("Isolation levels are not visible, so some of these may not be waiting.")
     if count is not None and count > len(groups):
-        said.append(f"{plural(count - len(groups), 'more group')} wait there, which are not named.")
+        said.append(f"{plural(count - len(groups), 'more group')} wait there, not named here.")
     if count == 0 and row["groups_asked"] and row["groups_error"] is None:
-        said.append(f"No group of {row['groups_asked']} waits there, as far as their committed offsets tell.")
+        said.append(f"No group of {row['groups_asked']} waits there, by their committed offsets.")
     if row["groups_error"] is not None:
         said.append(f"Groups may be missing: {printable(row['groups_error'])}.")
     return said
@@ -79,8 +81,8 @@ _BLOCK_REASONS: Mapping[str, tuple[str, str]] = {
     ),
     BlockReason.MAYBE_UNSTABLE: ("may not get its committed offsets", "may not get their committed offsets"),
     BlockReason.AT_LSO: (
-        "has nothing to read before the last stable offset, with this lag up to the high watermark",
-        "have nothing to read before the last stable offset, with this lag up to the high watermark",
+        "has no record to read before the last stable offset, with this lag up to the high watermark",
+        "have no record to read before the last stable offset, with this lag up to the high watermark",
     ),
 }
 

@@ -50,7 +50,7 @@ def not_observed(scan: Scan) -> str:
         return f"not everything is observed: {first}" + (
             f" (and {len(scan.errors) - 1} more)" if len(scan.errors) > 1 else ""
         )
-    return "not everything is observed: what is open could not all be judged"
+    return "not everything is observed: some open transactions could not be judged"
 
 
 def sentence(news: News) -> str:
@@ -59,7 +59,7 @@ def sentence(news: News) -> str:
     whose = f"producer id {news.where.producer_id}, from offset {news.where.start_offset}"
     lasted = duration(max(news.at_ms - news.first_seen_ms, 0))
     if news.kind is Kind.CLOSED:
-        how = {"topic_recreated": "the topic was created anew", "topic_deleted": "the topic was deleted"}.get(
+        how = {"topic_recreated": "the topic was created again", "topic_deleted": "the topic was deleted"}.get(
             news.how or "", "the transaction is over"
         )
         return printable(f"closed: {where} of {cluster}, {how}; {whose}, first seen {lasted} before")
@@ -119,7 +119,7 @@ def event_sentence(event: EventNews) -> str:
     """One line on what happened to an event, for a message. An event of one incident is told as that incident."""
     if event.merged_into is not None:
         into = f"event {event.merged_into[:_ID_SHOWN]}"
-        return f"closed: event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)} turned out to be part of {into}"
+        return f"closed: event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)} is part of {into}"
     changed = (*event.opened, *event.closed)
     if len(changed) == 1 and event.open_incidents == len(event.opened):
         return sentence(changed[0])
@@ -136,7 +136,7 @@ def event_sentence(event: EventNews) -> str:
     if event.open_incidents != len(event.opened):
         parts.append(f"{plural(event.open_incidents, 'transaction')} in all")
     elif not event.open_incidents:
-        parts.append("none is open")
+        parts.append("no transaction is open")
     causes = sorted({d.cause for one in event.opened if (d := one.details) is not None and d.cause is not None})
     if causes:
         parts.append(f"cause: {' and '.join(causes)}")

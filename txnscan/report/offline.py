@@ -97,7 +97,8 @@ def _warnings(read: Read) -> tuple[str, ...]:
             said.append(f"{replica.name}: {replica.start_unknown}")
     if read.found.going:
         said.append(
-            f"{len(read.found.going)} on the way out or in (-delete, .deleted, ...) not read: {read.found.going[0]}"
+            f"{len(read.found.going)} files or folders of a deletion or a move (-delete, .deleted, ...) were not read: "
+            f"{read.found.going[0]}"
         )
     return tuple(said)
 
@@ -261,7 +262,7 @@ def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any]
 def _print_outcomes(console: Console, read: Read) -> None:
     if read.outcomes:
         print_text(console, Text())
-        print_text(console, Text("What was decided of it, by this log alone, if it is open there:", style="bold"))
+        print_text(console, Text("Outcome where the transaction is still open, by this log alone:", style="bold"))
     for (topic, index), known in read.outcomes:
         said = f"{topic}-{index}  {known.outcome.value.replace('_', ' ')}: {known.why}"
         print_text(console, Text(printable(said)), indent=2)
@@ -295,7 +296,7 @@ def print_timeline(console: Console, steps: Iterable[LoggedTransaction], impossi
             print_text(console, Text(_step(step, named=False)), indent=2)
             if (name, step.offset) in wrong:
                 before = wrong[name, step.offset].before
-                said = f"impossible: no coordinator writes this behind {before.state} at epoch {before.producer_epoch}"
+                said = f"impossible: no coordinator writes this after {before.state} at epoch {before.producer_epoch}"
                 print_text(console, Text(said, style="bold red"), indent=4)
 
 
@@ -314,7 +315,7 @@ def print_overdue(console: Console, prepared: Sequence[LoggedTransaction], now_m
     if not prepared:
         return
     print_text(console, Text())
-    print_text(console, Text("Decided long ago, and not complete:", style="yellow"))
+    print_text(console, Text("Decided long ago, but not complete:", style="yellow"))
     for last in prepared[:_ERRORS_SHOWN]:
         since = duration(now_ms - last.updated_ms)
         print_text(console, Text(f"{_step(last)}; for {since}"), indent=2)
@@ -371,11 +372,11 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
         if t["commands"]:
             proven, *unproven = t["commands"]
             lines += [
-                "To end it: txnscan sweep, plan and apply; or this, which proves first that it hangs:",
+                "To end it, run txnscan sweep, plan and apply, or this command, which first proves that it hangs:",
                 f"  {proven}",
             ]
             if unproven:
-                lines += ["By these files it was not committed. For brokers before Kafka 2.8, which cannot prove it:"]
+                lines += ["By these files it was not committed. For brokers before Kafka 2.8, without that proof:"]
                 lines += [f"  {command}" for command in unproven]
         elif t["verdict"] == "indeterminate":
             lines.append("These files do not prove that it hangs. To prove it: txnscan sweep.")
@@ -395,7 +396,7 @@ def _print_replicas(console: Console, replicas: Sequence[Replica], lines: Sequen
     for line in lines:
         print_text(console, Text(printable(line)), indent=2)
     for r in replicas:
-        unknown = r.unproven and f"Nothing is known from offset {r.log_end_offset} on: {r.unproven}"
+        unknown = r.unproven and f"Not known from offset {r.log_end_offset} on: {r.unproven}"
         for said in (r.start_unknown, unknown):
             if said:
                 print_text(console, Text(printable(said), style="yellow"), indent=2)
@@ -415,20 +416,20 @@ def _replica_lines(r: Replica) -> list[str]:
         held = (
             f", {plural(begun.batches, 'batch').replace('batchs', 'batches')} with {plural(begun.records, 'record')}"
             if begun is not None and begun.batches
-            else ", begun before what is here"
+            else ", begun before the first record here"
         )
         lines.append(
             f"open: producer id {one.producer_id}, epoch {one.producer_epoch}, coordinator epoch "
             f"{one.coordinator_epoch}, from offset {one.start_offset}{held}"
         )
     if r.compaction_stuck:
-        lines.append(f"compaction has come to offset {r.cleaned_until} and cannot pass {r.last_stable_offset}")
+        lines.append(f"compaction reached offset {r.cleaned_until} and cannot pass {r.last_stable_offset}")
     if r.moved_until >= 0:
         lines.append(
             f"offsets {r.log_start_offset} to {r.moved_until - 1} are not on this disk: in tiered storage, or lost"
         )
     if r.figures.legacy:
-        lines.append(f"{r.figures.legacy} batches are of formats that know no producers")
+        lines.append(f"{r.figures.legacy} batches have formats without producer ids")
     if r.figures.gaps:
         lines.append(f"{plural(r.figures.gaps, 'gap')} between its batches, the last before offset {r.gap_until}")
     return lines + [f"odd: {what}, {plural(count, 'time')}" for what, count in sorted(r.figures.odd.items())]
@@ -464,7 +465,7 @@ def _print_errors(console: Console, found: Mapping[str, Any]) -> None:
     errors = found["errors"]
     if errors:
         print_text(console, Text())
-        print_text(console, Text("Not shown by these files:", style="yellow"))
+        print_text(console, Text("Not observed:", style="yellow"))
         for error in errors[:_ERRORS_SHOWN]:
             print_text(console, Text(printable(error["error"])), indent=2)
         if len(errors) > _ERRORS_SHOWN:

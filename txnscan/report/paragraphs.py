@@ -28,9 +28,9 @@ SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 # the reason says what the coordinator shows, the outcome what its log proves.
 _OUTCOMES: Mapping[str, tuple[str, str]] = {
     "committed": ("committed, proven", "A COMMIT marker completes it; an abort would delete data."),
-    "not_committed": ("not committed, proven", "An ABORT marker deletes nothing committed."),
+    "not_committed": ("not committed, proven", "An ABORT marker deletes no committed data."),
     "maybe_committed": ("may be committed", "No marker is written."),
-    "mixed": ("mixed, proven", "A COMMIT marker shows what was aborted, an abort deletes what was committed."),
+    "mixed": ("mixed, proven", "A COMMIT marker shows aborted data, and an abort deletes committed data."),
     "unknown": ("unknown", "An ABORT marker would end it, and needs --accept-unknown-outcome."),
 }
 # A sweep may first see a transaction some time after it began: a difference as small as these is no age.

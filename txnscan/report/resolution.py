@@ -38,8 +38,8 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
         console, Text(f"Plan {plan.digest[:12]} of {of}, cluster {printable(plan.cluster_id)} (the sweep {swept}):")
     )
     if not plan.actions:
-        rest = " in this scope; all else was not looked at" if narrow else ""
-        print_text(console, Text(f"nothing is to be done{rest}."), indent=2)
+        rest = " in this scope; the sweep did not read the rest" if narrow else ""
+        print_text(console, Text(f"no marker to send{rest}."), indent=2)
     for action in plan.actions:
         _print_action(console, action)
     if plan.refused:
@@ -55,7 +55,7 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
         print_text(console, Text(f"warning of the sweep: {printable(warning)}", style="yellow"))
     print_text(console, Text())
     print_text(
-        console, Text(f"Written to {printable(path)}; `txnscan apply` rehearses it, and with --execute does it.")
+        console, Text(f"Written to {printable(path)}; `txnscan apply` rehearses it, and --execute sends the markers.")
     )
 
 
@@ -97,7 +97,7 @@ def print_fenced(console: Console, result: Result) -> None:
 def print_count(console: Console, applied: Applied) -> None:
     """How much of a plan is done."""
     done = sum(result.status in DONE for result in applied.results)
-    verb = "done" if applied.executed else "would be done; nothing was sent (--execute sends)"
+    verb = "done" if applied.executed else "would be done; no marker was sent (--execute sends them)"
     print_text(console, Text(f"{done} of {len(applied.results)} {verb}."))
 
 
@@ -130,11 +130,11 @@ def result_object(result: Result) -> dict[str, Any]:
 
 # What is being done at a step, for the one line of progress.
 _STEPS = {
-    "intend": "Noting the intent for {}",
+    "intend": "Storing the intent for {}",
     "prove": "Proving {} again",
-    "look": "Looking at {} once more",
+    "look": "Checking {} once more",
     "send": "Sending the {marker} marker to {}",
-    "conclude": "Noting what came of {}",
+    "conclude": "Storing the result of {}",
 }
 
 
@@ -178,24 +178,24 @@ class LiveReport:
         """What was done up to now, in one sentence."""
         done = sum(result.status in DONE for result in self.results)
         left = self._actions - len(self.results)
-        said = f"{len(self.results)} of {plural(self._actions, 'marker')} gone through, {done} done"
+        said = f"{len(self.results)} of {plural(self._actions, 'marker')} processed, {done} done"
         if not executed:
-            return f"{said}; nothing was sent"
+            return f"{said}; no marker was sent"
         if self._under_way is None:
-            return f"{said}; {left} not begun"
+            return f"{said}; {left} not started"
         step, action = self._under_way
         where = f"{action.marker} {printable(action.topic_partition)}"
         if step == "conclude":
             return (
-                f"{said}; what came of {where} may not be in the journal, and the next apply --execute looks at it; "
-                f"{left} not begun"
+                f"{said}; the result of {where} may not be in the journal, and the next apply --execute checks it; "
+                f"{left} not started"
             )
         state = (
-            "its marker may have been sent, and the next apply --execute looks at it first"
+            "its marker may have been sent, and the next apply --execute checks it first"
             if step == "send"
             else "its marker was not sent"
         )
-        return f"{said}; {where} was under way: {state}; {left - 1} not begun"
+        return f"{said}; {where} was under way: {state}; {left - 1} not started"
 
     def _print(self, result: Result, prefix: str) -> None:
         if self._console is not None:

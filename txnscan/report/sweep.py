@@ -71,7 +71,7 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
         Text(
             f"{plural(open_count, 'open transaction')}"
             + (f": {', '.join(said)}." if said else ".")
-            + (f" {ended} more ended while the sweep was looking." if ended else "")
+            + (f" {ended} more ended during the sweep." if ended else "")
         ),
     ]
     hanging = sweep["counts"]["hanging"]
@@ -79,11 +79,11 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
         late = sweep["candidates"]
         lines.append(Text(f"{hanging} hanging, of which {late} late (KIP-664 candidates).", style="bold red"))
     elif sweep["complete"] and narrow:
-        lines.append(Text("Nothing hangs in this scope; all else was not looked at.", style="green"))
+        lines.append(Text("No transaction hangs in this scope; the sweep did not read the rest.", style="green"))
     elif sweep["complete"]:
-        lines.append(Text("Nothing hangs.", style="green"))
+        lines.append(Text("No transaction hangs.", style="green"))
     else:
-        lines.append(Text("Nothing that was seen hangs, but not everything was seen.", style="yellow"))
+        lines.append(Text("No observed transaction hangs, but not everything was observed.", style="yellow"))
     return lines
 
 

@@ -109,7 +109,7 @@ def target_in(target: Target, found: Scan) -> Judged:
     meant = (
         f"starts at offset {target.start_offset}"
         if target.start_offset is not None
-        else f"is of producer id {target.producer_id}"
+        else f"has producer id {target.producer_id}"
     )
     raise NothingOpen("abort", f"no open transaction on {printable(target.where)} {meant}; {_open_there(still_open)}")
 
@@ -121,13 +121,13 @@ def _check_epochs(target: Target, o: Observation) -> None:
     ):
         if given != shown:
             raise AbortRefused(
-                what, f"{given} is not what the partition shows, which is {shown}; another could fence a live producer"
+                what, f"{given} is not the epoch of the partition, {shown}; another epoch could fence a live producer"
             )
 
 
 def _open_there(judged: Sequence[Judged]) -> str:
     if not judged:
-        return "nothing is open there"
+        return "no transaction is open there"
     shown = (f"offset {j.observation.start_offset} (producer id {j.observation.producer_id})" for j in judged)
     return f"open there: {', '.join(shown)}"
 
@@ -149,17 +149,17 @@ def _not_to_be_ended(judged: Judged) -> str | None:
     if now.reason is Reason.LIVE_EPOCH or owners:
         return (
             f"its owner is still at epoch {o.producer_epoch} and can write here; fence it first with txnscan "
-            f"force-terminate --transactional-id {_owner(judged)}, and look again"
+            f"force-terminate --transactional-id {_owner(judged)}, and try again"
         )
     if not now.late:
-        return f"it is not late yet: it is open for {duration(now.age_ms)} as far as is known; look again later"
+        return f"it is not late yet: its known age is {duration(now.age_ms)}; try again later"
     return None
 
 
 def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
     known = judged.known
     if known is None or known.log_failure is not None:
-        why = known.log_failure if known is not None else "it was not looked for"
+        why = known.log_failure if known is not None else "the sweep did not read it"
         return f"it could not be checked against the transaction log: {why}"
     if known.outcome is Outcome.COMMITTED:
         return (
@@ -169,15 +169,15 @@ def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
     if known.outcome is Outcome.MIXED:
         o = judged.observation
         return (
-            "some of its data was committed and some was not, so that no marker is right; read "
+            "some of its data was committed and some was not, so no marker is right; read "
             f"{o.topic}-{o.partition} with read_uncommitted from offset {o.start_offset} on and decide ({FORCE} REASON "
-            f"deletes also what was committed): {known.why}"
+            f"also deletes the committed data): {known.why}"
         )
     owner_committed = judged.judgement.reason is Reason.MAYBE_COMMITTED
     if known.outcome is Outcome.MAYBE_COMMITTED or (owner_committed and known.outcome is Outcome.UNKNOWN):
         return f"its data may be committed, and an abort would delete it: {known.why}"
     if known.outcome is Outcome.UNKNOWN and not accept_unknown:
-        return f"nobody knows whether it committed: {known.why}; give {ACCEPT_UNKNOWN} to abort it all the same"
+        return f"it is not known whether it committed: {known.why}; give {ACCEPT_UNKNOWN} to abort it anyway"
     return None
 
 
@@ -267,7 +267,7 @@ def cannot_be_asked(found: Scan) -> str | None:
 def unread_needs(error: str) -> str:
     """The options that the user has to give if brokers cannot list open transactions."""
     return (
-        f"{error}, so that nothing can be proven here; find the transaction in the log of the partition, and give "
+        f"{error}, so no proof is possible here; find the transaction in the log of the partition, and give "
         "--producer-id, --producer-epoch, --coordinator-epoch and --force REASON"
     )
 
@@ -310,11 +310,11 @@ class Unread(LiveBrokers):
         moved = self._before is not None and last_stable > self._before
         if not moved:
             return PartitionState(
-                error="these brokers do not say what is open, and the last stable offset has not moved"
+                error="these brokers do not list open transactions, and the last stable offset has not moved"
             )
         if not self._stood_there:
-            why = "the last stable offset moved, but was not seen to stand at this transaction"
-            return PartitionState(error=f"these brokers do not say what is open, and {why}")
+            why = "the last stable offset moved, but no read showed it at this transaction before"
+            return PartitionState(error=f"these brokers do not list open transactions, and {why}")
         return PartitionState(is_open=False, last_stable_offset=last_stable, high_watermark=high_watermark)
 
     def _begins_at(self, partition: Partition, offset: int, action: Action) -> bool:
@@ -370,7 +370,7 @@ def unread_action(target: Target, cluster_id: str) -> Action:
         start_offset=-1,
         reason=UNREAD,
         outcome=Outcome.UNKNOWN.value,
-        why="These brokers cannot be asked what is open.",
+        why="These brokers do not list open transactions.",
     )
 
 

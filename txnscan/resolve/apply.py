@@ -74,8 +74,8 @@ class Status(StrEnum):
 # The reason of an attempt without a marker: a transactional id was fenced (`terminate.py`).
 FORCE_TERMINATE = "force_terminate"
 _FENCE_INTERRUPTED = (
-    "a force-terminate was interrupted after it had noted its intent, so that nobody knows whether the id was fenced: "
-    "describe it, and sweep again"
+    "a force-terminate was interrupted after it had stored its intent, so it is not known whether the id was fenced: "
+    "describe the id, and sweep again"
 )
 # After these the action needs no further work.
 DONE = (Status.WOULD_SEND, Status.RESOLVED, Status.GONE)
@@ -239,13 +239,13 @@ def _interrupted(action: Action, look: PartitionState) -> Result:
         return Result(
             action,
             Status.GONE,
-            "an earlier apply was interrupted after it had noted its intent; the transaction is gone, and nobody knows "
-            "whether by its marker",
+            "an earlier apply was interrupted after it had stored its intent; the transaction is gone, and it is not "
+            "known whether the marker of that apply ended it",
         )
     return Result(
         action,
         Status.NOT_RESOLVED,
-        "an earlier apply was interrupted after it had noted its intent, so that nobody knows whether it sent its "
+        "an earlier apply was interrupted after it had stored its intent, so it is not known whether it sent its "
         "marker; the transaction is still open: sweep and plan again",
     )
 
@@ -286,7 +286,7 @@ def apply_plan(
         result = run.execute(action) if execute else run.rehearse(action)
         results.append(result)
         if result.forbidden:
-            stopped = "not tried, because the one before it was refused for want of an ACL"
+            stopped = "not tried, because the marker before it was refused for a missing ACL"
     return results
 
 
@@ -313,7 +313,7 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
             continue
         if attempt.status is None:
             return Result(
-                action, Status.REFUSED, "an earlier apply was interrupted here, and nothing is known of it yet"
+                action, Status.REFUSED, "an earlier apply was interrupted here, and its result is not known yet"
             )
         # Clocks may differ, so an attempt of this very plan counts, whatever its time.
         since = attempt.plan_digest == plan.digest or attempt.intent_at_ms >= plan.planned_at_ms
@@ -330,7 +330,7 @@ def _not_to_try(plan: Plan, action: Action, options: Collection[str], attempts: 
         why = attempt.detail or "sweep and plan again"
         return Result(action, Status.REFUSED, f"an earlier apply has tried it ({said}): {why}")
     if found_gone:
-        return Result(action, Status.GONE, "an earlier apply has found it gone")
+        return Result(action, Status.GONE, "an earlier apply reported it as gone")
     if action.needs is not None and action.needs not in options:
         outcome = action.outcome.replace("_", " ")
         why = f"its outcome is {outcome}: give {action.needs} to write this {action.marker} marker"
@@ -354,7 +354,7 @@ class _Run:
         """Runs every step before the sending."""
         self.on_step("prove", action)
         proven = self._prove(action)
-        would = f"proven again; with --execute its {action.marker} marker is sent"
+        would = f"proven again; --execute sends its {action.marker} marker"
         result = proven if isinstance(proven, Result) else Result(action, Status.WOULD_SEND, would)
         self.on_result(result)
         return result
@@ -402,7 +402,7 @@ class _Run:
         try:
             seen = self.brokers.commit_seen(known.siblings, action.producer_id)
         except RequestFailed as failed:
-            why = f"whether its transaction committed on its other partitions is not known: {failed.error}"
+            why = f"its other partitions could not be searched for a COMMIT marker: {failed.error}"
             return Result(action, Status.REFUSED, why)
         return Result(action, Status.REFUSED, str(seen), seen) if seen is not None else None
 
@@ -446,9 +446,9 @@ class _Run:
                 return judged
             owner = f"'{busy[0].transactional_id}'"
         why = (
-            f"{owner} was in the middle of a transaction at each of {LOOKS_MAX} looks, and a marker could make it fail"
+            f"{owner} was in a transaction at each of {LOOKS_MAX} checks, and a marker could make that transaction fail"
         )
-        return Result(action, Status.REFUSED, f"{why}: apply again when it is at rest")
+        return Result(action, Status.REFUSED, f"{why}: apply again when the id is not in a transaction")
 
 
 def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged | Result:
@@ -458,7 +458,7 @@ def _found(action: Action, prove: Callable[[Action], Judged | None]) -> Judged |
     except RequestFailed as failed:
         return Result(action, Status.REFUSED, f"it could not be proven again: {failed.error}")
     if judged is None or judged.judgement.verdict is Verdict.GONE:
-        return Result(action, Status.GONE, "the transaction is not open any more")
+        return Result(action, Status.GONE, "the transaction is no longer open")
     return judged
 
 
@@ -486,12 +486,12 @@ def changed(action: Action, judged: Judged) -> str | None:
     why = moved_on(action, judged)
     if why is not None:
         return why
-    unread = judged.known.log_failure if judged.known is not None else "it was not looked for"
+    unread = judged.known.log_failure if judged.known is not None else "the sweep did not read it"
     if unread is not None:
         return f"it could not be checked against the transaction log: {unread}"
     now = judged.judgement.outcome
     if action.outcome != now:
-        return f"it was planned as outcome {action.outcome} and is {now} now: sweep and plan again"
+        return f"its outcome was {action.outcome} in the plan and is {now} now: sweep and plan again"
     return None
 
 
@@ -503,10 +503,10 @@ def moved_on(action: Action, judged: Judged) -> str | None:
     if not _is_same(action, judged):
         return _ANOTHER
     if action.reason != now.reason:
-        return f"it was planned as hanging {action.reason} and is {now.reason} now: sweep and plan again"
+        return f"its reason was {action.reason} in the plan and is {now.reason} now: sweep and plan again"
     owners = [view.producer_epoch for view in judged.evidence.coordinators]
     if owners and max(owners) <= o.producer_epoch:
-        return "the id that owned it is still at its epoch and can write there: fence it first"
+        return "its owner is still at its epoch and can write there: fence the owner first"
     return None
 
 
@@ -532,7 +532,9 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
         return _after(action, judged, brokers.look(action), f"the broker answered {name}", otherwise)
     if code in _RACED:
         return Result(
-            action, Status.RACED, f"the broker answered {name}: somebody else moved first. Sweep and plan again"
+            action,
+            Status.RACED,
+            f"the broker answered {name}, because another producer or coordinator was faster: sweep and plan again",
         )
     needs = explained(needing(answered(code), _ALTER_CLUSTER), brokers.principal)
     forbidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -544,9 +546,9 @@ def _after(action: Action, judged: Judged, look: PartitionState, what: str, othe
     if look.error is not None:
         return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {look.error}")
     if look.is_open:
-        return Result(action, otherwise, f"{what}, yet the transaction is still open: sweep and plan again")
+        return Result(action, otherwise, f"{what}, but the transaction is still open: sweep and plan again")
     before = judged.observation.second.last_stable_offset
     moved = f"the last stable offset went from {before} to {look.last_stable_offset}"
-    held = f", held by another transaction below the high watermark {look.high_watermark}"
+    held = f", and another transaction keeps it below the high watermark {look.high_watermark}"
     free = look.last_stable_offset == look.high_watermark
     return Result(action, Status.RESOLVED, f"{what} and the transaction is gone: {moved}{'' if free else held}")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.units import duration
+from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionRef
 from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
@@ -121,7 +121,9 @@ def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed |
             allowed += 1
             if allowed > limits.actions_max:
                 answer = Refused(
-                    "too_many", f"{limits.actions_max} are planned already; raise --limit, or plan again after this"
+                    "too_many",
+                    f"the plan already has {plural(limits.actions_max, 'marker')}; raise --limit, or plan again after "
+                    "apply",
                 )
         decided.append(answer)
     return decided
@@ -142,9 +144,9 @@ def _without_contradictions(decided: Sequence[tuple[Stored, Allowed | Refused]])
 
 def _contradictory(one: Stored, other: Stored) -> str:
     return (
-        f"{other.topic_partition} of the same producer id {one.producer_id} and epoch {one.producer_epoch} would get "
-        "the opposite marker, and if both are of one transaction, one of the markers is wrong: sweep and plan again, "
-        f"and if that changes nothing, read {one.topic_partition} and {other.topic_partition} with read_uncommitted "
+        f"{other.topic_partition}, with the same producer id {one.producer_id} and epoch {one.producer_epoch}, would "
+        "get the opposite marker, and one of the two is wrong if both belong to one transaction: sweep and plan again, "
+        f"and if this refusal remains, read {one.topic_partition} and {other.topic_partition} with read_uncommitted "
         "and decide"
     )
 
@@ -215,53 +217,53 @@ GUARDS: tuple[Guard, ...] = (
             "call initTransactions, or use txnscan force-terminate), then sweep again"
         ),
     ),
-    Guard("unknown_reason", _unknown_reason, lambda s, _: f"nothing is known of what to do about '{s.reason}'"),
+    Guard("unknown_reason", _unknown_reason, lambda s, _: f"this version sends no marker for the reason '{s.reason}'"),
     Guard(
         "low_threshold",
         _low_threshold,
         lambda s, _: (
-            f"it was swept with --late-after of {duration(s.late_after_ms)}, below the brokers' "
-            f"transaction.max.timeout.ms of {duration(s.max_timeout_ms)}: sweep with a longer one"
+            f"the sweep had a --late-after of {duration(s.late_after_ms)}, below the brokers' "
+            f"transaction.max.timeout.ms of {duration(s.max_timeout_ms)}: sweep again with a longer --late-after"
         ),
     ),
     Guard(
         "too_young",
         _too_young,
         lambda s, _: (
-            f"this scanner has seen it open for {duration(s.watched_ms)}, and {duration(s.late_after_ms)} are needed "
-            "(record times do not count here): sweep again later"
+            f"this scanner has observed it for {duration(s.watched_ms)}, and {duration(s.late_after_ms)} are needed "
+            "(record times do not count): sweep again later"
         ),
     ),
     Guard(
         "seen_too_rarely",
         _seen_too_rarely,
         lambda s, limits: (
-            f"it was seen hanging in {s.sweeps} sweep{'s' if s.sweeps != 1 else ''}, and "
+            f"it was hanging in {plural(s.sweeps, 'sweep')}, and "
             f"{max(limits.sweeps_min, SWEEPS_MIN)} are needed: sweep again"
         ),
     ),
     Guard(
         "consumer_offsets",
         _consumer_offsets,
-        lambda s, _: f"it holds offsets of consumer groups; plan with --include-consumer-offsets to include {s.topic}",
+        lambda s, _: f"it has offsets of consumer groups; plan with --include-consumer-offsets to include {s.topic}",
     ),
     Guard("topic_not_listed", _not_listed, lambda s, _: "no --topic of the plan matches its topic"),
     Guard(
         "log_unread",
         _log_unread,
         lambda s, _: (
-            "the transaction log could not be read, so that what its coordinators say could not be checked against it: "
+            "the transaction log could not be read, so the coordinators could not be checked against it: "
             f"{s.log_failure}: sweep again"
         ),
     ),
-    Guard("outcome_not_told", _outcome_unfamiliar, lambda s, _: "its sweep did not look for its outcome: sweep again"),
+    Guard("outcome_not_told", _outcome_unfamiliar, lambda s, _: "its sweep did not determine its outcome: sweep again"),
     Guard(
         "mixed",
         _mixed,
         lambda s, _: (
-            "some of its data was committed and some was not, so that no marker is right; read "
+            "some of its data was committed and some was not, so no marker is right; read "
             f"{s.topic_partition} with read_uncommitted from offset {s.start_offset} on and decide (txnscan abort "
-            f"--force REASON deletes also what was committed): {s.outcome_reason}"
+            f"--force REASON also deletes the committed data): {s.outcome_reason}"
         ),
     ),
     Guard(

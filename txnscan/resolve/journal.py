@@ -77,7 +77,7 @@ class TablesJournal:
         except JournalLost:
             raise
         except Exception as error:
-            raise JournalLost(self._lost("this apply's turn cannot be renewed", error)) from error
+            raise JournalLost(self._lost("the lock of this apply cannot be renewed", error)) from error
 
     def planned(self, plan: Plan) -> None:
         """Stores that this plan was made from these tables."""
@@ -88,7 +88,7 @@ class TablesJournal:
         """Checks that this very plan was made from these tables. Raises PlanRefused."""
         of = (Is("plan_digest", plan.digest), Is("step", "planned"))
         if plan.actions and not self._tables.rows(RESOLUTIONS, *of, limit=1):
-            raise PlanRefused("it was not made from the tables at --tables; plan again from these")
+            raise PlanRefused("it was not made from the tables at --tables; plan again from these tables")
 
     def attempts(self, cluster_id: str) -> Sequence[Attempt]:
         """See Journal."""
@@ -131,7 +131,7 @@ class TablesJournal:
             raise JournalLost(self._lost(said, error)) from error
 
     def _lost(self, said: str, error: Exception) -> str:
-        return f"--tables: {said}: {self._tables.why_failed(error)}; nothing more is sent"
+        return f"--tables: {said}: {self._tables.why_failed(error)}; no more markers are sent"
 
     def _entry(
         self,

@@ -166,7 +166,7 @@ class Lock:
         if other is None and self._monotonic_s() - self._renewed_s >= self._lease_ms / 2_000:
             other = self._write(over=(self._me, self._renewals))
         if other is not None:
-            raise JournalLost(f"this apply was too slow and lost its turn: {other}")
+            raise JournalLost(f"this apply was too slow and lost the lock: {other}")
 
     def _dead(self) -> tuple[str, int] | None:
         """The dead holder, with its renewals, if there is a holder. Raises ApplyRunning if the holder may be alive."""
@@ -203,7 +203,7 @@ class Lock:
         return None
 
     def _running(self, row: dict[str, Any] | None) -> str:
-        return f"{_under_way(row)}: wait for it, or, where it is dead, {self._lease_ms // 1_000} s"
+        return f"{_under_way(row)}: wait until it ends, or, if it is dead, for {self._lease_ms // 1_000} s"
 
     def _row(self) -> dict[str, Any] | None:
         rows = self._tables.rows(APPLY_LOCKS, Is("cluster_id", self._cluster_id))
@@ -273,7 +273,8 @@ def _file_lock(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise ApplyRunning("--tables", f"{_under_way({'actor': file.read() or 'unknown'})}: wait for it") from None
+            who = {"actor": file.read() or "unknown"}
+            raise ApplyRunning("--tables", f"{_under_way(who)}: wait until it ends") from None
         except OSError as error:
             raise ConfigError("--tables", f"{path} cannot be locked: {error.strerror}") from None
         file.truncate(0)
@@ -284,4 +285,4 @@ def _file_lock(path: Path) -> Iterator[None]:
 
 def _under_way(row: dict[str, Any] | None) -> str:
     who = row["actor"] if row is not None else "unknown"
-    return f"another apply is under way on this cluster ({who})"
+    return f"another apply is running on this cluster ({who})"

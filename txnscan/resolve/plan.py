@@ -169,7 +169,7 @@ class PlanRefused(ConfigError):
 def from_json(text: str) -> Plan:
     """The plan in this file. Raises PlanRefused unless the file is a complete, unedited plan of this format."""
     if len(text) > _PLAN_BYTES_MAX:
-        raise PlanRefused("the file is too large to be one")
+        raise PlanRefused("the file is too large for a plan")
     try:
         found = json.loads(text)
         digest = _digest({name: value for name, value in found.items() if name != "digest"})
@@ -182,7 +182,7 @@ def from_json(text: str) -> Plan:
     if type(found["txnscan_plan"]) is not int or found["txnscan_plan"] != FORMAT:
         raise PlanRefused(f"its format is {found['txnscan_plan']!r} and this version reads {FORMAT}; plan again")
     if found.pop("digest", None) != digest:
-        raise PlanRefused("it was edited since it was made, or cut short; plan again")
+        raise PlanRefused("it was edited or truncated after it was made; plan again")
     plan = _whole(found)
     _check(plan)
     return plan
@@ -193,12 +193,12 @@ def _whole(found: Mapping[str, Any]) -> Plan:
     head = {name: value for name, value in found.items() if name != "txnscan_plan"}
     if "warnings" in head:
         if not isinstance(head["warnings"], list) or not all(isinstance(one, str) for one in head["warnings"]):
-            raise PlanRefused("it holds no list of warnings; plan again")
+            raise PlanRefused("it has no list of warnings; plan again")
         head["warnings"] = tuple(head["warnings"])
     rows = {"actions": Action, "refused": Refusal}
     for name, row_type in rows.items():
         if not isinstance(head.get(name), list):
-            raise PlanRefused(f"it holds no list of {name}; plan again")
+            raise PlanRefused(f"it has no list of {name}; plan again")
         head[name] = tuple(_typed(row_type, row, name) for row in head[name])
     plan: Plan = _typed(Plan, head, "plan")
     return plan
@@ -218,10 +218,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 def _typed(row_type: Any, row: Any, what: str) -> Any:
     wanted = {f.name: _TYPES[str(f.type)] for f in fields(row_type)}
     if not isinstance(row, dict) or row.keys() != wanted.keys():
-        raise PlanRefused(f"an entry of {what} does not have the fields that it should; plan again")
+        raise PlanRefused(f"an entry of {what} has missing or unknown fields; plan again")
     for name, types in wanted.items():
         if not isinstance(row[name], types) or isinstance(row[name], bool):
-            raise PlanRefused(f"{name} in {what} is {type(row[name]).__name__}; plan again")
+            raise PlanRefused(f"{name} in {what} has the type {type(row[name]).__name__}; plan again")
     return row_type(**row)
 
 
@@ -235,7 +235,7 @@ def _check(plan: Plan) -> None:
             raise PlanRefused(f"{name} of {action.topic!r}: {why}")
         identities = {action.incident_id, (action.topic, action.partition, action.producer_id)}
         if identities & seen:
-            raise PlanRefused(f"{action.topic_partition} stands in it twice for producer id {action.producer_id}")
+            raise PlanRefused(f"it has {action.topic_partition} twice for producer id {action.producer_id}")
         seen |= identities
         first = alike.setdefault((action.producer_id, action.producer_epoch), action)
         if first.commit is not action.commit:
@@ -264,20 +264,20 @@ def _impossible(a: Action) -> list[tuple[str, str]]:
         Outcome.UNKNOWN: ("ABORT", ACCEPT_UNKNOWN),
     }
     if _TOPIC.fullmatch(a.topic) is None:
-        wrong.append(("topic", "it is no legal name of a topic"))
+        wrong.append(("topic", "it is not a legal topic name"))
     if a.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED):
-        wrong.append(("reason", f"{a.reason!r} is not one that is acted on"))
+        wrong.append(("reason", f"no marker is sent for {a.reason!r}"))
     elif a.outcome not in needs or needs[Outcome(a.outcome)] != (a.marker, a.needs):
         wrong.append(("marker", f"{a.marker!r} does not follow from outcome {a.outcome!r}"))
     elif a.reason == Reason.MAYBE_COMMITTED and a.outcome == Outcome.UNKNOWN:
-        wrong.append(("marker", "what may be committed is never aborted"))
+        wrong.append(("marker", "data that may be committed is never aborted"))
     return wrong
 
 
 def check_plan(plan: Plan, *, cluster_id: str, now_ms: int, max_age_ms: int) -> None:
     """Checks that the plan is for this cluster, and fresh. Raises PlanRefused."""
     if plan.cluster_id != cluster_id:
-        raise PlanRefused(f"it is of cluster {plan.cluster_id}, and the brokers are of {cluster_id}")
+        raise PlanRefused(f"it is for cluster {plan.cluster_id}, and the brokers are in cluster {cluster_id}")
     age_ms = now_ms - plan.planned_at_ms
     if age_ms > max_age_ms:
         raise PlanRefused(

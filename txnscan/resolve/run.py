@@ -113,7 +113,7 @@ def apply_to(
     from txnscan.resolve.lock import check_exclusive
 
     if config.tables is None:
-        raise ConfigError("--tables", "is needed: the journal is kept there")
+        raise ConfigError("--tables", "is needed: apply writes its journal there")
     tables = open_tables(config.tables, spark)
     if execute:
         check_exclusive(tables, config.tables)

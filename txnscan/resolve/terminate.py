@@ -88,8 +88,8 @@ def refusal(one: Transaction) -> str | None:
     """Why fencing this id needs --force with a reason, if it does. Pure."""
     if one.two_phase_commit:
         return (
-            "it takes part in two-phase commit (it has no timeout): what it has prepared may be committed by another "
-            "system, and would be aborted here; give --force REASON where that is known not to be so"
+            "it takes part in two-phase commit (it has no timeout): another system may commit its transaction, and a "
+            "fence would abort it; give --force REASON if you know that no other system will commit it"
         )
     return None
 
@@ -97,15 +97,17 @@ def refusal(one: Transaction) -> str | None:
 def warnings(one: Transaction) -> list[str]:
     """The consequences of fencing this id, one sentence each. Pure."""
     said = [
-        "this fences the producer that has the id, alive or not: its next request fails, and its application has to "
-        "begin anew with initTransactions"
+        "this fences the producer that has the id, alive or not: its next request fails, and its application must call "
+        "initTransactions again"
     ]
     if one.partitions and one.state == State.ONGOING:
         where = plural(len(one.partitions), "partition")
-        said.append(f"it ends the whole transaction of the id, on {where}, with an abort")
+        said.append(f"it aborts the whole transaction of the id, on {where}")
     if one.state in PREPARED:
-        said.append(f"its end is decided already ({one.state}): that stands, and the fence waits for its markers")
-    said.append("what hangs is not ended by it, as no coordinator has it: sweep again afterwards")
+        said.append(f"its transaction is already decided ({one.state}): it stands, and the fence waits for its markers")
+    said.append(
+        "it does not end a hanging transaction, because no coordinator has that transaction: sweep again afterwards"
+    )
     return said
 
 
@@ -206,7 +208,9 @@ def _terminated(
             needs = explained(needing(answered(code), needed), coordinators.principal)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {needs}"), before, None)
     waited = duration(round(TRIES_MAX * _WAIT_S * 1_000))
-    late = f"its coordinator still answers {error_name(code)} after {waited}; describe it, and see which marker is owed"
+    late = (
+        f"its coordinator still answers {error_name(code)} after {waited}; describe the id to see which marker it owes"
+    )
     return Terminated(Result(action, Status.UNKNOWN, late), before, _described(name, coordinators))
 
 
@@ -225,7 +229,7 @@ def _after(action: Action, before: Transaction, fenced: Fenced, coordinators: Co
     now = f"epoch {fenced.producer_epoch}" + (
         f" of producer id {fenced.producer_id}" if fenced.producer_id != before.producer_id else ""
     )
-    detail = f"{what}whoever produces at {epochs} is fenced: it is at {now} now. Sweep again"
+    detail = f"{what}the producer at {epochs} is fenced: the id is at {now} now. Sweep again"
     return Terminated(
         Result(action, Status.RESOLVED, detail), before, _described(before.transactional_id, coordinators)
     )
@@ -236,13 +240,14 @@ def _unanswered(action: Action, before: Transaction, coordinators: Coordinators,
     after = _described(before.transactional_id, coordinators)
     said = f"no answer came ({error})"
     if after is None:
-        return Terminated(Result(action, Status.UNKNOWN, f"{said}, and it cannot be described"), before, None)
+        return Terminated(Result(action, Status.UNKNOWN, f"{said}, and the id cannot be described"), before, None)
     moved = (after.producer_id, after.producer_epoch) != (before.producer_id, before.producer_epoch)
     if moved:
-        epochs = f"epoch {before.producer_epoch} to {after.producer_epoch}"
-        detail = f"{said}, and its epoch went from {epochs}: it was fenced, or its application began anew. Sweep again"
+        epochs = f"{before.producer_epoch} to {after.producer_epoch}"
+        how = "it was fenced, or its application called initTransactions"
+        detail = f"{said}, and its epoch went from {epochs}: {how}. Sweep again"
         return Terminated(Result(action, Status.UNKNOWN, detail), before, after)
-    return Terminated(Result(action, Status.NOT_RESOLVED, f"{said}, and its epoch is as before"), before, after)
+    return Terminated(Result(action, Status.NOT_RESOLVED, f"{said}, and its epoch has not changed"), before, after)
 
 
 def _described(name: str, coordinators: Coordinators) -> Transaction | None:

@@ -49,8 +49,8 @@ def stuck_marker_warning(
     more = len(clauses) - _IDS_NAMED_MAX
     named = "; ".join(clauses[:_IDS_NAMED_MAX]) + (f"; and {more} more like it" if more > 0 else "")
     return (
-        f"{named}. If it stays so, see why the partition takes no writes. Where it takes writes, the coordinator has "
-        f"given up sending, because a partition refused a marker of this decision. {SENDS_AGAIN}",
+        f"{named}. If this persists, check why the partition accepts no writes. If it accepts writes, the coordinator "
+        f"has stopped sending, because a partition refused a marker of this decision. {SENDS_AGAIN}",
     )
 
 

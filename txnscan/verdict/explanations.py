@@ -12,8 +12,8 @@ from txnscan.verdict.evidence import Evidence
 # more markers of that decision and stays in Prepare* (`TransactionMarkerRequestCompletionHandler`). Kafka 4.3 skips a
 # partition that has no leader when markers are sent (`TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue`).
 SENDS_AGAIN = (
-    "It sends again only when it loads its log anew: once every partition of the id has a leader, move the leader of "
-    f"the id's {TRANSACTION_STATE_TOPIC} partition, or restart that broker"
+    "It sends markers again only when it reloads its log: once every partition of the id has a leader, move the leader "
+    f"of the id's {TRANSACTION_STATE_TOPIC} partition, or restart that broker"
 )
 
 
@@ -36,25 +36,26 @@ def pending(e: Evidence) -> str:
 
 
 def decided(e: Evidence) -> str:
-    return f"{pending(e)}. As a rule it ends by itself as soon as the partition can take it."
+    return f"{pending(e)}. Normally the transaction ends by itself, as soon as the partition accepts the marker."
 
 
 def stuck(e: Evidence) -> str:
     return (
-        f"{pending(e)}. It is overdue: see why the partition takes no writes. Where it takes writes, its "
-        "coordinator has given up sending, because a partition refused a marker of this decision. "
-        f"{SENDS_AGAIN}. Do not abort it."
+        f"{pending(e)}. The marker is overdue: check why the partition accepts no writes. If it accepts writes, the "
+        "coordinator has stopped sending, because a partition refused a marker of this decision. "
+        f"{SENDS_AGAIN}. Do not abort the transaction."
     )
 
 
 def owned(e: Evidence) -> str:
-    return f"Transactional id '{predicates.owners(e)[0].transactional_id}' has this transaction open and will end it."
+    name = predicates.owners(e)[0].transactional_id
+    return f"Transactional id '{name}' has this transaction open, and its coordinator will end it."
 
 
 def late_owned(e: Evidence) -> str:
     view, *_ = predicates.owners(e)
     return (
-        f"Transactional id '{view.transactional_id}' has this transaction open for longer than its own timeout of "
+        f"Transactional id '{view.transactional_id}' has had this transaction open for longer than its timeout of "
         f"{duration(view.timeout_ms)}; its coordinator, broker {view.broker_id}, should have aborted it and still can."
     )
 
@@ -63,22 +64,22 @@ def two_phase(e: Evidence) -> str:
     name = predicates.owners(e)[0].transactional_id
     return (
         f"Transactional id '{name}' takes part in a two-phase commit: it has no timeout, and "
-        "only its outside coordinator may end it."
+        "only its external coordinator may end it."
     )
 
 
 def behind(e: Evidence) -> str:
     view, *_ = predicates.behind(e)
     return (
-        f"Broker {view.broker_id} knows '{view.transactional_id}' at epoch {view.producer_epoch}, before the "
-        f"partition's {e.observation.producer_epoch}: it may have lost state, so what it says proves nothing."
+        f"Broker {view.broker_id} reports '{view.transactional_id}' at epoch {view.producer_epoch}, before the "
+        f"partition's epoch {e.observation.producer_epoch}: it may have lost state, so its answer is no proof."
     )
 
 
 def ongoing_nowhere(e: Evidence) -> str:
     view, *_ = predicates.ongoing_nowhere(e)
     return (
-        f"Transactional id '{view.transactional_id}' is Ongoing but shows no partitions, so some are hidden from this "
+        f"Transactional id '{view.transactional_id}' is Ongoing but lists no partitions, so some are hidden from this "
         "principal."
     )
 
@@ -86,7 +87,7 @@ def ongoing_nowhere(e: Evidence) -> str:
 def split(e: Evidence) -> str:
     if len(e.coordinators) > 1:
         claims = ", ".join(f"'{v.transactional_id}' on broker {v.broker_id}" for v in e.coordinators)
-        return f"More than one claim stands on producer id {e.observation.producer_id} ({claims}), so neither is proof."
+        return f"Producer id {e.observation.producer_id} has more than one claim ({claims}), so no claim is proof."
     why = the_view(e).split_failure if e.coordinators else e.context.split_failure
     return f"Brokers disagree about {TRANSACTION_STATE_TOPIC}: {why}."
 
@@ -101,22 +102,23 @@ def undescribed(e: Evidence) -> str:
 
 def uncovered(e: Evidence) -> str:
     why = the_view(e).coverage_failure if e.coordinators else e.context.coverage_failure
-    return f"A coordinator that could own this transaction was not seen: {why}."
+    return f"A coordinator that may own this transaction was not observed: {why}."
 
 
 def may_send_again(e: Evidence) -> str:
     view = the_view(e)
     return (
-        f"{the_id(e)} is in {view.state} and owes this partition nothing at present, yet sends it the marker again "
-        "should a coordinator load its log before it completes. If it stays so, see which of its other partitions "
-        f"takes no writes. Where all take writes, its coordinator has given up sending. {SENDS_AGAIN}."
+        f"{the_id(e)} is in {view.state} and owes this partition no marker now, but a coordinator that loads its log "
+        f"before it completes sends the marker here again. If it stays in {view.state}, check which of its other "
+        "partitions accepts no writes. If all accept writes, the coordinator has stopped sending. "
+        f"{SENDS_AGAIN}."
     )
 
 
 def committed(e: Evidence) -> str:
     return (
-        f"{the_id(e)} committed, yet this partition never got the marker and nobody will send it: the data "
-        "is probably committed, and aborting would delete it."
+        f"{the_id(e)} committed, but this partition never got the marker, and no coordinator will send it: the data "
+        "is probably committed, and an abort would delete it."
     )
 
 
@@ -124,7 +126,7 @@ def stale(e: Evidence) -> str:
     view = the_view(e)
     return (
         f"Transactional id '{view.transactional_id}' went on to epoch {view.producer_epoch} ({view.state}) and does "
-        f"not hold this partition: nobody will end what epoch {e.observation.producer_epoch} left open."
+        f"not list this partition: no coordinator will end the transaction of epoch {e.observation.producer_epoch}."
     )
 
 
@@ -132,33 +134,34 @@ def live(e: Evidence) -> str:
     view = the_view(e)
     return (
         f"Transactional id '{view.transactional_id}' is still at epoch {view.producer_epoch} ({view.state}) and does "
-        "not hold this partition: nobody will end this, but its producer can still write here and must be fenced first."
+        "not list this partition: no coordinator will end this transaction, but its producer can still write here and "
+        "must be fenced first."
     )
 
 
 def ended(e: Evidence) -> str:
-    return "The transaction ended while the sweep was looking."
+    return "The transaction ended during the sweep."
 
 
 def partition(e: Evidence) -> str:
-    return f"The partition could not be proven: {predicates.partition_doubt(e)}."
+    return f"The partition could not be read with proof: {predicates.partition_doubt(e)}."
 
 
 def hidden(e: Evidence) -> str:
     why = "; ".join(map(str, e.context.visibility_failures))
-    return f"A transactional id that this principal cannot see could own it: {why}."
+    return f"A transactional id that is hidden from this principal may own this transaction: {why}."
 
 
 def contradicted(e: Evidence) -> str:
     return (
-        f"The log {TRANSACTION_STATE_TOPIC} does not bear out what the coordinators said: {e.log_contradiction}. "
-        "A coordinator that loads it anew may own this transaction."
+        f"The log {TRANSACTION_STATE_TOPIC} contradicts the coordinators: {e.log_contradiction}. "
+        "A coordinator that reloads it may own this transaction."
     )
 
 
 def orphan(e: Evidence) -> str:
-    return f"No transactional id has producer id {e.observation.producer_id}: nobody will ever end this transaction."
+    return f"No transactional id has producer id {e.observation.producer_id}: no coordinator will end this transaction."
 
 
 def otherwise(e: Evidence) -> str:
-    return f"{the_id(e)} is in state '{the_view(e).state}', which contradicts what the partition shows."
+    return f"{the_id(e)} is in state '{the_view(e).state}', which contradicts the partition."

@@ -163,7 +163,7 @@ def _of_unknown_epochs(evidence: OutcomeEvidence, each: Sequence[_Found]) -> _Fo
     if evidence.first_epoch is None:
         doubt = f"the first record of the transaction could not be read: {evidence.batch_failure}"
     else:
-        doubt = f"records of epochs {evidence.first_epoch} to {last} stand in the open transaction"
+        doubt = f"the open transaction has records of epochs {evidence.first_epoch} to {last}"
     commit = next((found for found in each if found.outcome in (_C, _M)), None)
     return _Found(last, _U, doubt) if commit is None else _Found(last, _M, f"{commit.why}, and {doubt}")
 
@@ -174,7 +174,7 @@ def _together(each: Sequence[_Found]) -> _Found:
     outcomes = {found.outcome for found in each}
     if len(outcomes) == 1:
         return last
-    several = f"records of epochs {first.epoch} to {last.epoch} stand in the open transaction"
+    several = f"the open transaction has records of epochs {first.epoch} to {last.epoch}"
     commit = next((found for found in each if found.outcome is _C), None)
     other = next(found for found in each if found.outcome is not _C)
     if {first.outcome, last.outcome} == {_C, _N}:
@@ -198,7 +198,7 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
         but = doubt or _not_of_this_data(commit, ends, evidence, o) or _contrary(evidence, o)
         if but is None:
             why = f"'{name}' committed its transaction of epoch {commit.epoch} with this partition"
-            return _Found(epoch, _C, f"{why}, which has no marker of it")
+            return _Found(epoch, _C, f"{why}, which lacks its marker")
         return _Found(epoch, _M, f"'{name}' committed at epoch {commit.epoch} with this partition, but {but}")
     veto = _not_added(ends, logged, o, doubt) or _veto(
         evidence, _aborted(logged, o) if doubt is None else None, o, doubt
@@ -206,7 +206,7 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
     if veto is not None:
         return _Found(epoch, _M, veto)
     if doubt is None and evidence.owner_epoch == epoch:
-        doubt = f"'{names[0]}' is still at epoch {epoch}, and may yet commit"
+        doubt = f"'{names[0]}' is still at epoch {epoch}, and may still commit"
     if doubt is None and not is_over(logged, o):
         doubt = f"the transaction log of '{names[0]}' does not show that epoch {epoch} is over"
     if doubt is not None:
@@ -221,9 +221,9 @@ def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> s
     if evidence.contradiction is not None:
         return f"the transaction log is contradicted: {evidence.contradiction}"
     if not names:
-        return f"the transaction log holds nothing of producer id {o.producer_id}"
+        return f"the transaction log has no records of producer id {o.producer_id}"
     if len(names) > 1:
-        return f"the transaction log gives producer id {o.producer_id} to {len(names)} ids"
+        return f"{len(names)} ids in the transaction log have producer id {o.producer_id}"
     chain = chain_of(evidence.logged, o)
     if not chain:
         return f"the transaction log of '{names[0]}' does not reach back to before epoch {o.producer_epoch}"
@@ -297,17 +297,20 @@ def _not_of_this_data(
         # It is the only transaction of its epoch. If the partition had its marker, it would have refused this data.
         return None if len(ends) == 1 else "the log has another decision about that epoch"
     if any(decision.names(o) for decision in ends if decision is not commit):
-        return "under transactions v1 that need not be this data: another transaction of that epoch has the partition"
+        return (
+            "under transactions v1 the commit may be of other data: another transaction of that epoch has the partition"
+        )
     if any(is_v2(decision.record) for decision in ends):
         return (
-            "a transaction of v2 at that epoch may have written to the partition, which no leader adds while it is open"
+            "a v2 transaction of that epoch may have written to the partition without listing it, because leaders do "
+            "not add a partition with an open transaction"
         )
     if not is_over(evidence.logged, o):
-        return "under transactions v1 another transaction may still have that epoch and the partition"
+        return "under transactions v1 another transaction of that epoch may still have the partition"
     # A partition forgets an idle producer and its markers. But the next data after that does not begin at sequence 0.
     starts = (evidence.first_epoch, evidence.first_sequence) == (o.producer_epoch, 0)
     if o.coordinator_epoch != _NO_MARKER_YET or not starts:
-        return "under transactions v1 that need not be this data"
+        return "under transactions v1 the commit may be of other data"
     return None
 
 
@@ -318,9 +321,11 @@ def _by_date(commit: Decision, o: Observation, last: Observation) -> str | None:
     if o.producer_epoch == last.producer_epoch:
         slack_ms = CLOCK_SLACK_MS if commit.raised else 0
         later = last.last_timestamp_ms > commit.record.updated_ms + slack_ms
-        return "the partition has a record that is dated after it" if later else None
+        return "the partition has a record with a later date than the commit" if later else None
     # Under v2 no other transaction has that epoch.
-    return None if commit.raised else "under transactions v1 more may have been written after it at that epoch"
+    return (
+        None if commit.raised else "under transactions v1 records of that epoch may have been written after the commit"
+    )
 
 
 def _contrary(evidence: OutcomeEvidence, o: Observation) -> str | None:
@@ -340,7 +345,7 @@ def _nothing_committed(name: str, ends: Sequence[Decision], o: Observation) -> s
         return f"'{name}' aborted its transaction of epoch {o.producer_epoch} on this partition"
     if any(decision.committed for decision in ends):
         return f"'{name}' committed at epoch {o.producer_epoch}, but never with this partition"
-    return f"'{name}' never committed anything at epoch {o.producer_epoch}"
+    return f"'{name}' never committed at epoch {o.producer_epoch}"
 
 
 # --- vetoes -----------------------------------------------------------------------------------------------------------
@@ -360,7 +365,7 @@ def _not_added(
     if commit is None or (doubt is None and not v1):
         return None
     why = f"'{commit.transactional_id}' committed at epoch {o.producer_epoch}, perhaps with this partition"
-    return f"{why}: where a transaction of v1 is open, none of v2 adds it"
+    return f"{why}: a v2 transaction does not add a partition with an open v1 transaction"
 
 
 def _veto(
@@ -371,11 +376,11 @@ def _veto(
     completed = _commit_without_partitions(logged, o)
     if completed is not None:
         why = f"'{completed.transactional_id}' completed a commit that may be of epoch {o.producer_epoch}"
-        return f"{why}, and the transaction log lacks which partitions it had"
+        return f"{why}, and the transaction log lacks its partitions"
     for record in evidence.vetoes:
         if _may_commit(record, o, logged) and not _is_lifted(record, aborted):
             why = f"'{record.transactional_id}' committed at epoch {record.producer_epoch}"
-            return f"{why}, as an earlier read of the transaction log shows at offset {record.offset}"
+            return f"{why}, by an earlier read of the transaction log, at offset {record.offset}"
     for marker in evidence.seen.markers:
         other = (marker.topic, marker.partition) != (o.topic, o.partition)
         if other and o.producer_epoch in _may_be_of(marker):
@@ -383,7 +388,7 @@ def _veto(
     later = _later_commit((*logged, *evidence.vetoes), o) if doubt is not None else None
     if later is not None:
         why = f"'{later.transactional_id}' committed at the later epoch {later.producer_epoch}"
-        return f"{why}, which may be of this data, since {doubt}"
+        return f"{why}, and this data may be part of it, because {doubt}"
     return None
 
 
@@ -516,7 +521,7 @@ def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
     if not stored:
         return ""
     sweeps = " and ".join(sorted(set(stored)))
-    return f", by {plural(len(stored), 'record')} that {sweeps} stored and the log does not have any more"
+    return f", by {plural(len(stored), 'record')} that {sweeps} stored and the log no longer has"
 
 
 def with_outcome(judged: Judged, known: KnownOutcome) -> Judged:
