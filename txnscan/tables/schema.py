@@ -182,11 +182,11 @@ TRANSACTION = (
     ),
     Column("partition", "INT", "Partition number", _observed("partition"), True),
     Column("producer_id", "BIGINT", "Producer id of the open transaction", _observed("producer_id"), True),
-    Column("producer_epoch", "INT", "Producer epoch that the partition knows", _observed("producer_epoch"), True),
+    Column("producer_epoch", "INT", "Producer epoch on the partition", _observed("producer_epoch"), True),
     Column(
         "coordinator_epoch",
         "INT",
-        "Coordinator epoch of the last marker from this producer id on the partition, -1 before the first",
+        "Coordinator epoch of the last marker of this producer id on the partition, -1 before the first",
         _observed("coordinator_epoch"),
         True,
     ),
@@ -211,11 +211,11 @@ TRANSACTION = (
         lambda s, j: str(j.judgement.verdict),
         True,
     ),
-    Column("reason", "STRING", "Why, within the verdict", lambda s, j: str(j.judgement.reason), True),
+    Column("reason", "STRING", "Reason of the verdict", lambda s, j: str(j.judgement.reason), True),
     Column(
         "late",
         "BOOLEAN",
-        "Older than any transaction that a working coordinator lets live",
+        "Older than any transaction can get under a working coordinator",
         _judgement("late"),
         True,
     ),
@@ -226,21 +226,19 @@ TRANSACTION = (
         lambda s, j: j.candidate,
         True,
     ),
-    Column("age_ms", "BIGINT", "How long it is known to be open", _judgement("age_ms"), True),
+    Column("age_ms", "BIGINT", "Time for which it is known to be open", _judgement("age_ms"), True),
     Column(
         "outcome",
         "STRING",
-        "What was decided about this data: committed, not_committed, mixed, or where it hangs and that is not known "
-        "maybe_committed or unknown; null where nothing is decided yet or nothing is known to hang",
+        "Decision about this data: committed, not_committed, mixed, or, if it hangs and the decision is not proven, "
+        "maybe_committed or unknown. Null for transactions that are undecided or not hanging",
         _judgement("outcome"),
     ),
-    Column(
-        "outcome_reason", "STRING", "How the outcome of what hangs is known, or why not", _judgement("outcome_reason")
-    ),
+    Column("outcome_reason", "STRING", "Reason of the outcome of a hanging transaction", _judgement("outcome_reason")),
     Column(
         "log_failure",
         Failure,
-        "Why __transaction_state could not be read for what hangs: nothing is done about it then",
+        "Why __transaction_state could not be read for a hanging transaction; plan then refuses it",
         _known("log_failure"),
     ),
     Column(
@@ -254,7 +252,7 @@ TRANSACTION = (
     Column(
         "coordinator_producer_epoch",
         "INT",
-        "Producer epoch that the coordinator knows",
+        "Producer epoch at the coordinator",
         _of_owner("producer_epoch"),
     ),
     Column("transaction_timeout_ms", "BIGINT", "Timeout of the transactional id", _of_owner("timeout_ms")),
@@ -281,7 +279,7 @@ TRANSACTION = (
     Column(
         "blocked_records",
         "BIGINT",
-        "Offsets from the last stable offset to the high watermark: what read_committed consumers do not get",
+        "Offsets from the last stable offset to the high watermark, which read_committed consumers do not get",
         lambda s, j: j.blocked_records,
     ),
     Column(
@@ -299,34 +297,34 @@ IMPACT = (
     Column(
         "holds_lso",
         "BOOLEAN",
-        "Whether this transaction holds the last stable offset; if not, another one starts before it and has to end "
-        "first",
+        "Whether the last stable offset is at this transaction; if not, another transaction starts before it and must "
+        "end first",
         lambda s, j: j.holds_lso if s.impact(j) is not None else None,
     ),
     Column(
         "lso_unmoved_ms",
         "BIGINT",
-        "For how long at least the last stable offset has not moved, by earlier sweeps of this incident; null where "
-        "there are none",
+        "Minimum time for which the last stable offset has not moved, by earlier sweeps of this incident; null without "
+        "earlier sweeps",
         _lso_unmoved_ms,
     ),
     Column(
         "blocked_groups",
         tuple[BlockedGroup, ...],
-        "Groups that it blocks or may block, those with the greatest lag first, at most 100. reason is unstable "
-        "where the transaction holds offsets of the group, maybe_unstable where that could not be seen, and at_lso "
-        "where a read_committed consumer has nothing to read from the group's committed offset up to the last stable "
-        "offset, whatever the group's isolation level, which is not visible. lag is up to the high watermark",
+        "Groups that it blocks or may block, largest lag first, at most 100. reason is unstable if the transaction has "
+        "offsets of the group, maybe_unstable if that could not be read, and at_lso if a read_committed consumer gets "
+        "no record between the group's committed offset and the last stable offset. The isolation level of a group is "
+        "not visible. lag is up to the high watermark",
         _impact("groups"),
     ),
     Column(
         "groups_blocked",
         "BIGINT",
-        "How many groups it blocks or may block; null where not all could be asked about, groups_error has why",
+        "Number of groups that it blocks or may block; null if a group may be missing, groups_error has the reason",
         _impact("groups_blocked"),
     ),
-    Column("groups_asked", "BIGINT", "How many groups were asked about", _impact("groups_asked")),
-    Column("groups_error", "STRING", "Why groups may be missing, null where none are", _impact("groups_error")),
+    Column("groups_asked", "BIGINT", "Number of groups that were asked about", _impact("groups_asked")),
+    Column("groups_error", "STRING", "Why groups may be missing; null if no group is missing", _impact("groups_error")),
     Column("cleanup_policy", "STRING", "cleanup.policy of the topic", _impact("cleanup_policy")),
     Column(
         "compaction_blocked",
@@ -337,30 +335,30 @@ IMPACT = (
     Column(
         "retention_ms",
         "BIGINT",
-        "retention.ms of the topic where it deletes by age and is not tiered, -1 for none: that does not wait for the "
-        "last stable offset, so that what is blocked may be deleted unread",
+        "retention.ms of a topic that deletes by age and is not tiered, -1 for none. Retention does not wait for the "
+        "last stable offset, so blocked records may be deleted unread",
         _impact("retention_ms"),
     ),
     Column(
         "cause",
         "STRING",
-        "How it came to hang, as far as evidence tells: marker_missing, late_write, never_added, fenced or unknown",
+        "Cause of a hanging transaction, by evidence: marker_missing, late_write, never_added, fenced or unknown",
         _impact("cause"),
     ),
-    Column("cause_reason", "STRING", "What shows the cause, or why it is not known", _impact("cause_reason")),
+    Column("cause_reason", "STRING", "Evidence of the cause, or why it is not known", _impact("cause_reason")),
     Column(
         "owner_id",
         "STRING",
-        "Transactional id that has its producer id, or the last one in __transaction_state that had it",
+        "Transactional id that has its producer id, or the last id in __transaction_state that had it",
         _impact("owner.transactional_id"),
     ),
-    Column("framework", "STRING", "Framework that the shape of that id suggests", _impact("owner.framework")),
-    Column("advice", "STRING", "Whom to ask, and what to check before it is ended", _impact("owner.advice")),
+    Column("framework", "STRING", "Framework that the format of owner_id suggests", _impact("owner.framework")),
+    Column("advice", "STRING", "Owner to ask, and checks before the transaction is ended", _impact("owner.advice")),
     Column(
         "event_id",
         "STRING",
-        "The event that it belongs to: hanging transactions that share producer id, owner or cause, and time. The id "
-        "is that of the earliest incident of the event",
+        "Its event: hanging transactions that share producer id, owner or cause, and time. The id is that of the "
+        "earliest incident of the event",
         _impact("event_id"),
     ),
 )
@@ -369,35 +367,35 @@ _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
 
 OPEN_TRANSACTIONS = Table(
     "open_transactions",
-    "The open transactions that a sweep judged, with the evidence; the healthy ones are counted in sweeps instead, "
-    "unless they were asked for",
+    "The open transactions that a sweep judged, with the evidence. Healthy transactions are only counted in sweeps, "
+    "unless --store-all was given",
     (
         *SWEEP,
         *TRANSACTION,
         Column(
             "evidence",
             Evidence,
-            "All that the verdict rests on, as it was observed",
+            "The evidence of the verdict, as observed",
             lambda s, j: j.evidence,
         ),
         *IMPACT,
         Column(
             "first_epoch",
             "INT",
-            "Producer epoch of the first batch of what hangs; null where it could not be read",
+            "Producer epoch of the first batch of a hanging transaction; null if it could not be read",
             _decided("first_epoch"),
         ),
         Column(
             "first_sequence",
             "INT",
-            "Base sequence of the first batch of what hangs; null where it could not be read",
+            "Base sequence of the first batch of a hanging transaction; null if it could not be read",
             _decided("first_sequence"),
         ),
         Column("first_batch_failure", Failure, "Why that batch could not be read", _decided("batch_failure")),
         Column(
             "incident_id",
             "STRING",
-            "The incident that this belongs to, if it hangs or comes to hang",
+            "Its incident, if it hangs now or later",
             lambda s, j: incident_id(s.cluster_id, j),
             True,
         ),
@@ -419,13 +417,13 @@ OPEN_TRANSACTIONS = Table(
 
 CANDIDATES = Table(
     "candidates",
-    "The open transactions that hang and are late",
+    "Hanging and late transactions",
     (
         *SWEEP,
         Column(
             "incident_id",
             "STRING",
-            "The incident that this belongs to",
+            "Its incident",
             lambda s, j: incident_id(s.cluster_id, j),
             True,
         ),
@@ -442,25 +440,25 @@ def _error(name: str) -> Callable[[Scan, Unobserved], Any]:
 
 SCAN_ERRORS = Table(
     "scan_errors",
-    "What a sweep could not observe",
+    "Failed observations of sweeps",
     (
         *SWEEP,
         Column("stage", "STRING", "Step of the sweep", _error("stage"), True),
         Column("broker", "INT", "Broker that was asked", _error("broker")),
-        Column("topic", "STRING", "Topic, where the error is about one", _error("topic")),
-        Column("partition", "INT", "Partition, where the error is about one", _error("partition")),
+        Column("topic", "STRING", "Topic, if the error is about a topic", _error("topic")),
+        Column("partition", "INT", "Partition, if the error is about a partition", _error("partition")),
         Column(
             "code",
             "STRING",
-            "What went wrong: the name of an error of Kafka's protocol, or one of txnscan's codes",
+            "Code of the failure: the name of an error of Kafka's protocol, or a code of txnscan",
             lambda s, error: error.failure.code,
             True,
         ),
-        Column("error", "STRING", "The same in words", lambda s, error: str(error.failure), True),
+        Column("error", "STRING", "The failure in words", lambda s, error: str(error.failure), True),
         Column(
             "needs",
             Permission,
-            "The permission that the sweep's principal lacks, where that is why",
+            "The missing permission of the sweep's principal, if that is the reason",
             lambda s, error: error.failure.needs,
         ),
     ),
@@ -468,7 +466,7 @@ SCAN_ERRORS = Table(
 
 INCIDENTS = Table(
     "incidents",
-    "One row per hanging transaction over time",
+    "One row per hanging transaction, over all sweeps",
     (
         Column(
             "incident_id",
@@ -519,38 +517,38 @@ INCIDENTS = Table(
         Column(
             "last_seen_at",
             "TIMESTAMP",
-            "When the last sweep that saw it hanging was finished",
+            "End of the last sweep that saw it hanging",
             lambda s, _: timestamp(s.finished_at_ms),
             True,
         ),
         Column("last_sweep_id", "STRING", "The last sweep that saw it hanging", lambda s, _: s.sweep_id, True),
-        Column("sweeps", "BIGINT", "At least so many sweeps saw it hanging", lambda s, _: 1, True),
-        Column("is_open", "BOOLEAN", "Whether no sweep has proved that it is over", lambda s, _: True, True),
+        Column("sweeps", "BIGINT", "Minimum number of sweeps that saw it hanging", lambda s, _: 1, True),
+        Column("is_open", "BOOLEAN", "Whether no sweep has proven its end", lambda s, _: True, True),
         Column(
             "resolved_at",
             "TIMESTAMP",
-            "When the sweep that proved it is no longer open was finished",
+            "End of the sweep that proved its end",
             lambda s, _: None,
         ),
         Column(
             "resolved_how",
             "STRING",
-            "ended (by itself or by somebody), topic_deleted, topic_recreated, or abort_marker or commit_marker where "
-            "apply wrote it",
+            "ended (by itself or by another tool), topic_deleted, topic_recreated, or abort_marker or commit_marker if "
+            "apply wrote the marker",
             lambda s, _: None,
         ),
         Column(
             "outcome",
             "STRING",
-            "What was decided about this data, by all that was known when it was seen last: committed, "
-            "maybe_committed, mixed, not_committed or unknown",
+            "Decision about this data, by all facts of the last sweep that saw it: committed, maybe_committed, mixed, "
+            "not_committed or unknown",
             _known("outcome"),
         ),
-        Column("outcome_reason", "STRING", "How that is known, or why not", _known("why")),
+        Column("outcome_reason", "STRING", "Reason of the outcome", _known("why")),
         Column(
             "outcome_evidence",
             "ARRAY<STRING>",
-            "The records of __transaction_state that the outcome rests on",
+            "The records of __transaction_state that are evidence of the outcome",
             _known("evidence"),
         ),
         Column(
@@ -563,15 +561,15 @@ INCIDENTS = Table(
         Column(
             "leader_epoch",
             "INT",
-            "Leader epoch of the partition when it was seen last. Of two sweeps the one with the higher epoch is later",
+            "Leader epoch of the partition when it was seen last. The sweep with the higher epoch is later",
             _observed("leader_epoch"),
             True,
         ),
         Column(
             "high_watermark",
             "BIGINT",
-            "High watermark of the partition when it was seen last. At one leader epoch the sweep with the higher one "
-            "is later",
+            "High watermark of the partition when it was seen last. At the same leader epoch, the sweep with the "
+            "higher high watermark is later",
             _observed("second.high_watermark"),
         ),
         Column(
@@ -583,7 +581,7 @@ INCIDENTS = Table(
         Column(
             "lso_since",
             "TIMESTAMP",
-            "When a sweep first saw the last stable offset where it was seen last; it may have stood there before",
+            "When a sweep first saw last_stable_offset at this value; it may have had this value before",
             _lso_since,
         ),
         *(
@@ -611,37 +609,43 @@ FACT = (
 
 LOG_READS = Table(
     "log_reads",
-    "Facts: what sweeps read in __transaction_state about each id that ever had the producer id of a hanging "
-    "transaction. A sweep adds a row only for what no earlier row shows. Outcomes are computed from all rows, and a "
-    "missing row proves nothing",
+    "Facts: the records that sweeps read in __transaction_state for each id that ever had the producer id of a hanging "
+    "transaction. A sweep adds a row only for new facts. Outcomes are computed from all rows, and a missing row is no "
+    "proof",
     (
         *FACT,
         Column("swept_at_ms", "BIGINT", "When the sweep started (epoch ms)", lambda s, _: s.started_at_ms, True),
-        Column("producer_id", "BIGINT", "The producer id that hangs", lambda s, item: item[0], True),
-        Column("transactional_id", "STRING", "An id that ever had it", _of_read("transactional_id"), True),
+        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", lambda s, item: item[0], True),
+        Column(
+            "transactional_id",
+            "STRING",
+            "An id that ever had this producer id",
+            _of_read("transactional_id"),
+            True,
+        ),
         Column("topic_id", "STRING", "Topic id of __transaction_state", _of_read("topic_id"), True),
         Column("partition", "INT", "Partition of __transaction_state", _of_read("partition"), True),
-        Column("leader_epoch", "INT", "Leader epoch at which it was read", _of_read("leader_epoch"), True),
-        Column("end_offset", "BIGINT", "High watermark that the read reached", _of_read("end_offset"), True),
+        Column("leader_epoch", "INT", "Leader epoch of the read", _of_read("leader_epoch"), True),
+        Column("end_offset", "BIGINT", "High watermark up to which it was read", _of_read("end_offset"), True),
         Column(
             "records",
             tuple[RawRecord, ...],
-            "The records of the id, as they stand in the log. leader_epoch: of the record's batch. "
-            "contiguous_from: from there to the record this read missed no offset. value: null for a tombstone",
+            "The records of the id, as in the log. leader_epoch: of the record's batch. contiguous_from: this read "
+            "missed no offset from there to the record. value: null for a tombstone",
             _of_read("records"),
             True,
         ),
         Column(
             "epoch_ends",
             tuple[EpochEnd, ...],
-            "Where leader epochs of earlier reads end in the log, by the batches that are left in it",
+            "End offsets of the leader epochs of earlier reads, by the remaining batches of the log",
             _of_read("epoch_ends"),
             True,
         ),
         Column(
             "answered_ends",
             tuple[EpochEnd, ...],
-            "Where leader epochs of earlier reads end in the log, by its leader's answer",
+            "End offsets of the leader epochs of earlier reads, by the answer of the log's leader",
             _of_read("answered_ends"),
             True,
         ),
@@ -650,7 +654,7 @@ LOG_READS = Table(
 
 SWEEPS = Table(
     "sweeps",
-    "One row per finished sweep, written last: what has no row here is not finished",
+    "One row per finished sweep, written last. A sweep without a row here is not finished",
     (
         *SWEEP,
         Column(
@@ -660,11 +664,11 @@ SWEEPS = Table(
             lambda s, _: timestamp(s.finished_at_ms),
             True,
         ),
-        Column("scope", "STRING", "What was asked for: all, or the limits set", lambda s, _: s.scope, True),
+        Column("scope", "STRING", "Scope of the sweep: all, or its limits", lambda s, _: s.scope, True),
         Column(
             "complete",
             "BOOLEAN",
-            "Everything in scope was observed and nothing is indeterminate",
+            "Whether everything in scope was observed and no transaction is indeterminate",
             lambda s, _: s.complete,
             True,
         ),
@@ -677,7 +681,7 @@ SWEEPS = Table(
             lambda s, _: s.partitions_planned - s.partitions_failed,
             True,
         ),
-        Column("partitions_failed", "BIGINT", "Partitions that did not", lambda s, _: s.partitions_failed, True),
+        Column("partitions_failed", "BIGINT", "Partitions that did not answer", lambda s, _: s.partitions_failed, True),
         Column(
             "coordinators_planned",
             "INT",
@@ -688,18 +692,18 @@ SWEEPS = Table(
         Column(
             "coordinators_proven",
             "INT",
-            "Those whose coordinator was proven to be covered",
+            "Partitions of __transaction_state whose coordinator is proven to be covered",
             lambda s, _: s.coordinators_proven,
             True,
         ),
         Column(
             "visibility_failures",
             tuple[Failure, ...],
-            "Why transactional ids or topics may be hidden from the principal, empty when none are known to be",
+            "Why transactional ids or topics may be hidden from the principal; empty without a known reason",
             lambda s, _: s.visibility_failures,
         ),
         Column("principal", "STRING", "Kafka principal that swept, null without SASL", lambda s, _: s.named_principal),
-        Column("producers", "BIGINT", "Producers that the partitions know", lambda s, _: s.producers, True),
+        Column("producers", "BIGINT", "Producers in the state of the partitions", lambda s, _: s.producers, True),
         Column(
             "transactional_ids",
             "BIGINT",
@@ -711,7 +715,7 @@ SWEEPS = Table(
             Column(verdict.value, "BIGINT", f"Open transactions judged {verdict.value}", _count(verdict), True)
             for verdict in Verdict
         ),
-        Column("candidates", "BIGINT", "Hanging and late", lambda s, _: len(s.candidates), True),
+        Column("candidates", "BIGINT", "Hanging and late transactions", lambda s, _: len(s.candidates), True),
         Column("errors", "BIGINT", "Rows in scan_errors", lambda s, _: len(s.errors), True),
         Column(
             "late_after_ms",
@@ -734,7 +738,7 @@ SWEEPS = Table(
             lambda s, _: s.settings,
             True,
         ),
-        Column("txnscan_version", "STRING", "Version of txnscan that swept", lambda s, _: s.version, True),
+        Column("txnscan_version", "STRING", "Version of txnscan of the sweep", lambda s, _: s.version, True),
         Column("schema_version", "INT", "Version of these tables", lambda s, _: SCHEMA_VERSION, True),
         Column(
             "healthy",
@@ -743,29 +747,29 @@ SWEEPS = Table(
             "and gone",
             lambda s, _: s.healthy,
         ),
-        Column("warnings", "ARRAY<STRING>", "What the sweep warned of", lambda s, _: list(s.warnings)),
+        Column("warnings", "ARRAY<STRING>", "Warnings of the sweep", lambda s, _: list(s.warnings)),
         Column(
             "read_bytes",
             "BIGINT",
-            "Bytes of producers' states and of __transaction_state that were read, which is nearly all that is read",
+            "Bytes of producer states and __transaction_state that the sweep read, nearly all of its reads",
             lambda s, _: s.read_bytes,
         ),
         Column(
             "boot_id",
             "STRING",
-            "The boot of the machine that swept; null where the system does not tell it",
+            "Boot id of the machine that swept; null if the system does not report it",
             lambda s, _: s.boot.boot_id if s.boot is not None else None,
         ),
         Column(
             "since_boot_ms",
             "BIGINT",
-            "How long that machine had run when the verdicts were ready, by a clock that nobody can set",
+            "Time since the boot of this machine when the verdicts were ready, by a clock that cannot be set",
             lambda s, _: s.boot.since_boot_ms if s.boot is not None else None,
         ),
         Column(
             "stages",
             tuple[StageTime, ...],
-            "The stages of the sweep in their order, and how long each took. Writing these tables comes after them",
+            "The stages of the sweep in order, with the duration of each. The writing of these tables comes after them",
             lambda s, _: s.stages,
         ),
     ),
@@ -787,7 +791,8 @@ def scope_key(scope: str) -> str:
 
 FIRST_SEEN = Table(
     "first_seen",
-    "Since when each transaction is open that the last sweep of its scope saw; each sweep replaces those of its scope",
+    "First observation of each transaction that was open in the last sweep of a scope. Each sweep replaces the rows of "
+    "its scope",
     (
         Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
         Column("scope_key", "STRING", "Digest of the sweep's scope", lambda s, _: scope_key(s.scope), True),
@@ -810,16 +815,16 @@ def _of_marker(name: str) -> Callable[[Any, tuple[str, int, SeenMarker]], Any]:
 
 LOG_SCANS = Table(
     "log_scans",
-    "Facts: how far sweeps read __transaction_state for a producer id that hangs. A later sweep looks through what was "
-    "appended since, as long as the leader epoch is the same",
+    "Facts: how far sweeps read __transaction_state for the producer id of a hanging transaction. A later sweep reads "
+    "only newer records, as long as the leader epoch is the same",
     (
         *FACT,
-        Column("producer_id", "BIGINT", "The producer id that hangs", lambda s, item: item[0], True),
+        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", lambda s, item: item[0], True),
         Column("topic_id", "STRING", "Topic id of __transaction_state", lambda s, item: item[1].topic_id, True),
         Column(
             "logs",
             tuple[ScannedLog, ...],
-            "Partitions of __transaction_state, each with the leader epoch at which it was read, and up to where",
+            "Partitions of __transaction_state, each with the leader epoch of the read and its end offset",
             lambda s, item: item[1].logs,
             True,
         ),
@@ -848,8 +853,8 @@ def _of_commit(name: str) -> Callable[[Scan, SeenCommit], Any]:
 
 COMMITS = Table(
     "commits",
-    "Facts: ids that a coordinator described as CompleteCommit while something of their producer id hung; each forbids "
-    "an ABORT of what may be of that commit, where nothing proves its outcome",
+    "Facts: ids that a coordinator described as CompleteCommit while a transaction of their producer id was hanging. "
+    "Each forbids an ABORT of data that may be part of that commit and has no proven outcome",
     (
         *FACT,
         Column("transactional_id", "STRING", "The id", _of_commit("transactional_id"), True),
@@ -870,7 +875,7 @@ def _at(name: str) -> Callable[[Any, Any], Any]:
 
 RESOLUTIONS = Table(
     "resolutions",
-    "The journal of apply: what was planned, each intent before its marker was sent, and each outcome after",
+    "The journal of apply: each planned marker, each intent before its marker was sent, and each outcome after it",
     (
         Column(
             "attempt_id",
@@ -881,17 +886,17 @@ RESOLUTIONS = Table(
         ),
         Column("cluster_id", "STRING", "The cluster's id", _of("plan.cluster_id"), True),
         Column("sweep_date", "DATE", "UTC date of the step", lambda _, item: timestamp(item.at_ms).date(), True),
-        Column("at", "TIMESTAMP", "When the step was written down", _at("at_ms"), True),
+        Column("at", "TIMESTAMP", "When the step was stored", _at("at_ms"), True),
         Column("step", "STRING", "planned, intent or outcome", _of("step"), True),
         Column(
             "status",
             "STRING",
-            "Of an outcome: resolved, gone, refused, raced, failed, not_resolved or unknown",
+            "Result of an outcome: resolved, gone, refused, raced, failed, not_resolved or unknown",
             _of("status"),
         ),
-        Column("plan_digest", "STRING", "The plan that this belongs to", _of("plan.digest"), True),
-        Column("sweep_id", "STRING", "The sweep that the plan was made of", _of("plan.sweep_id"), True),
-        Column("incident_id", "STRING", "The incident that this is about", _of("action.incident_id"), True),
+        Column("plan_digest", "STRING", "Digest of the plan", _of("plan.digest"), True),
+        Column("sweep_id", "STRING", "The sweep of the plan", _of("plan.sweep_id"), True),
+        Column("incident_id", "STRING", "The incident of the marker", _of("action.incident_id"), True),
         *(
             Column(c.name, c.type, c.meaning, _of(f"action.{c.name}"), True)
             for c in TRANSACTION
@@ -907,16 +912,16 @@ RESOLUTIONS = Table(
                 "reason",
             )
         ),
-        Column("outcome", "STRING", "What the plan knew of the decision about the data", _of("action.outcome"), True),
+        Column("outcome", "STRING", "Outcome of the data, by the plan", _of("action.outcome"), True),
         Column("marker", "STRING", "COMMIT or ABORT", _of("action.marker"), True),
-        Column("detail", "STRING", "What came of it, in one sentence", _of("detail")),
-        Column("actor", "STRING", "Process that did it: host, and process id", _of("actor"), True),
-        Column("txnscan_version", "STRING", "Version of txnscan that did it", _of("version"), True),
-        Column("os_user", "STRING", "The user of the operating system that did it", _of("os_user")),
+        Column("detail", "STRING", "The result in one sentence", _of("detail")),
+        Column("actor", "STRING", "Process of the step: host, and process id", _of("actor"), True),
+        Column("txnscan_version", "STRING", "Version of txnscan of the step", _of("version"), True),
+        Column("os_user", "STRING", "User of the operating system", _of("os_user")),
         Column(
             "principal",
             "STRING",
-            "Kafka principal that did it, from SASL; null without SASL, and for a plan, which asks no broker",
+            "Kafka principal of the step, from SASL; null without SASL, and for a plan, which asks no broker",
             _of("principal"),
         ),
     ),
@@ -925,7 +930,7 @@ RESOLUTIONS = Table(
 
 APPLY_LOCKS = Table(
     "apply_locks",
-    "Which apply is under way on a cluster: one at a time",
+    "The running apply of each cluster, at most one",
     (
         Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
         Column(
@@ -935,11 +940,11 @@ APPLY_LOCKS = Table(
             lambda _, item: timestamp(item.taken_ms).date(),
             True,
         ),
-        Column("holder", "STRING", "The apply that is under way, null when none is", _of("holder")),
+        Column("holder", "STRING", "The running apply; null without one", _of("holder")),
         Column("actor", "STRING", "Its process: host, and process id", _of("actor")),
         Column("held_since", "TIMESTAMP", "When it took the lock, by its clock", _at("taken_ms")),
-        Column("expires_at", "TIMESTAMP", "Until when no other apply tries, by its clock", _at("expires_ms")),
-        Column("renewals", "BIGINT", "How often this row was written by it", _of("renewals")),
+        Column("expires_at", "TIMESTAMP", "End of the lease, by its clock", _at("expires_ms")),
+        Column("renewals", "BIGINT", "Number of times it wrote this row", _of("renewals")),
     ),
 )
 
