@@ -563,8 +563,9 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
         (
             {"blocked_groups": tuple(at_lso(name, 6) for name in "abcdefg"), "groups_blocked": 9},
             [
-                "7 groups have no record to read before the last stable offset, with this lag up to the high watermark: 'a' "
-                "6, 'b' 6, 'c' 6, 'd' 6, 'e' 6 and 2 more.",
+                "7 groups have no record to read before the last stable offset, with this lag up to the high "
+                "watermark: "
+                "'a' 6, 'b' 6, 'c' 6, 'd' 6, 'e' 6 and 2 more.",
                 "Isolation levels are not visible, so some of these may not be waiting.",
                 "2 more groups wait there, not named here.",
             ],
