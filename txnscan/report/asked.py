@@ -1,6 +1,6 @@
-"""What `list`, `describe`, `describe-producers` and `coordinator` show: rows for programs, tables and lines for people.
+"""The output of `list`, `describe`, `describe-producers` and `coordinator`: rows for programs, and text for people.
 
-The names of the rows' fields are a contract, as those of the sweep's JSON object.
+The names of the fields of rows are a contract, like the names in the JSON object of a sweep.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _owner(row: Row) -> str:
 
 
 def no_proof(broker_id: int) -> str:
-    """What to know of an answer of a broker that does not lead."""
+    """A warning about the answer of a broker that does not lead the partitions."""
     return (
         f"broker {broker_id} also answers for partitions that it does not lead; a follower may list a transaction that "
         "has ended, so its answer is no proof"
@@ -260,7 +260,7 @@ STEPS_TABLE = (
 
 
 def step_lines(row: Row) -> Iterator[str]:
-    """A record for people, with its partitions and what is to be said of it below."""
+    """A record for people, with its partitions and its note below."""
     yield table_line(STEPS_TABLE, row)
     if row["partitions"]:
         version = f" (transactions v{row['transactions_version']})" if row["transactions_version"] else ""
@@ -273,7 +273,7 @@ def step_lines(row: Row) -> Iterator[str]:
 
 
 def coordinator_row(one: Coordinator, error: str | None) -> dict[str, Any]:
-    """Who serves a name. error: its failure, in words."""
+    """The coordinator of a name. error: the failure in words."""
     return {
         "kind": one.kind,
         "name": one.name,
@@ -289,7 +289,7 @@ def coordinator_row(one: Coordinator, error: str | None) -> dict[str, Any]:
 
 
 def coordinator_lines(row: Row) -> Iterator[str]:
-    """Who serves a name, for people."""
+    """The coordinator of a name, for people."""
     kind = row["kind"].replace("_", " ")
     yield f"{kind} '{printable(row['name'])}'"
     if row["partition"] is not None:

@@ -13,7 +13,7 @@ from vl_convert import vegalite_to_svg
 
 from txnscan.config import printable
 
-# Colours that can be told apart on white and on black, and by who sees red and green alike.
+# Colours with contrast on white and on black, also for readers with red-green blindness.
 _SERIES = {"hanging": "#d1495b", "of which late": "#a06cd5", "indeterminate": "#c98b0b"}
 _GREY = "#808080"
 BARS_MAX = 20
@@ -21,7 +21,7 @@ _NAME_MAX = 20
 
 
 def sweeps_chart(sweeps: Sequence[Mapping[str, Any]]) -> str:
-    """What each sweep found, over time, oldest first, as an `<svg>` element that takes the width it is given."""
+    """The results of sweeps over time, oldest first, as an `<svg>` element of any width."""
     values = [
         {"at": sweep["started_at"].isoformat(), "what": what, "transactions": sweep[column]}
         for sweep in sweeps

@@ -1,4 +1,4 @@
-"""What `txnscan check` found, on one page and as JSON."""
+"""The findings of `txnscan check`, on one page and as JSON."""
 
 from __future__ import annotations
 

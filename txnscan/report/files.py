@@ -29,7 +29,7 @@ def check_writable(path: Path, option: str) -> None:
 
 
 def write_whole(path: Path, text: str, option: str) -> None:
-    """Writes the file, in place of one that is there: whole, or not at all. Raises ConfigError."""
+    """Writes or replaces the file: whole, or not at all. Raises ConfigError."""
     target = path.resolve()
     written = target.with_name(f".{target.name}-{os.getpid()}")
     try:

@@ -19,7 +19,7 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 def examples(*lines: str) -> str:
     """The end of a help text. Lines stay as they are."""
-    # What stands behind a \\b is not wrapped.
+    # Text after a \\b is not wrapped.
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -68,7 +68,7 @@ class OneCommand(TyperCommand):
 
 
 class OneGroup(TyperGroup):
-    """The commands, each with its whole summary; and what is wrong with a command line in one line."""
+    """The commands, each with its whole summary; and errors of the command line in one line."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The first sentence of each command's help, whole."""

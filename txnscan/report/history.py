@@ -1,4 +1,4 @@
-"""What the tables remember, for a terminal. As JSON it is the rows themselves."""
+"""The history in the tables, for a terminal. As JSON it is the rows themselves."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _step(row: Row) -> str:
 
 
 def print_maintained(console: Console, kept: Kept, done: Sequence[Maintained]) -> None:
-    """What was kept, and what was done to each table."""
+    """The kept sweeps, and the changes of each table."""
     console.print(Text(f"Sweeps are kept since {kept.since:%Y-%m-%d}."))
     for cluster in kept.clusters:
         why = f"incident {cluster.incident_id} has been open since then"

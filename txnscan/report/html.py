@@ -41,7 +41,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the page is made of: the rows of the tables. sweeps, incidents, journal: newest first."""
+    """The content of the page: rows of the tables. sweeps, incidents, journal: newest first."""
 
     sweep: Row
     notes: Sequence[str]
@@ -136,7 +136,7 @@ def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:
 
 
 def _events(row: Row, incident: Row | None) -> list[tuple[str, str]]:
-    """What happened when, as far as is known, in order of time; each by the clock that it names."""
+    """The known events in order of time, each by the clock that it names."""
     found: list[tuple[datetime, str]] = []
     if row["transaction_start_ms"] is not None and row["transaction_start_ms"] > 0:
         began = "the current transaction of its id began, by the coordinator's clock"
@@ -150,7 +150,7 @@ def _events(row: Row, incident: Row | None) -> list[tuple[str, str]]:
 
 
 def _is_time(at_ms: int | None) -> bool:
-    """Whether a client's timestamp is one that a page can show."""
+    """Whether a page can show this timestamp of a client."""
     return at_ms is not None and 0 < at_ms < 4_102_444_800_000
 
 

@@ -1,4 +1,4 @@
-"""What a hanging transaction blocks, how it came about and whose it is, in sentences, from a row of the tables."""
+"""The impact, cause and owner of a hanging transaction in sentences, from a row of the tables."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from txnscan.kafka.units import duration, plural
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5
 _PARTITIONS_SHOWN = 3
-# A shorter time says nothing: as much lies between two sweeps.
+# A shorter time is no information: two sweeps may be this far apart.
 _UNMOVED_MIN_MS = 60_000
-# Retention is mentioned once the age of what is blocked has come so near to it.
+# Retention is mentioned once the age of the blocked records has reached this share of it.
 _RETENTION_NEAR = 0.5
 
 
 def cause_sentence(row: Row) -> str | None:
-    """How it came to hang, and what shows it; None where nobody looked."""
+    """The cause and its evidence. None if the cause was not examined."""
     if row.get("cause") is None:
         return None
     return f"Cause: {'not known: ' if row['cause'] == Cause.UNKNOWN else ''}{row['cause_reason']}."
 
 
 def owner_sentence(row: Row) -> str | None:
-    """Whose it is, and what to ask or see first; None where nobody looked."""
+    """The owner, and the first checks. None if the owner was not examined."""
     if row.get("advice") is None:
         return None
     name = f"'{row['owner_id']}'. " if row["owner_id"] is not None else "not known. "
@@ -35,7 +35,7 @@ def owner_sentence(row: Row) -> str | None:
 
 
 def impact_sentences(row: Row) -> list[str]:
-    """What it blocks on its partition, a sentence each; none where nobody looked."""
+    """The effects on its partition, a sentence each. Empty if they were not examined."""
     if row.get("cause") is None:
         return []
     said = []

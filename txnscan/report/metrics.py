@@ -1,6 +1,6 @@
-"""Sweeps as Prometheus metrics: pure functions from what is known of a cluster to families, and a collector of them.
+"""Sweeps as Prometheus metrics: pure functions from the state of a cluster to families, and a collector of them.
 
-A scrape shows the last finished sweep. `NAMES` is the one list of metrics, which docs/monitoring/README.md repeats. No
+A scrape shows the last finished sweep. `NAMES` lists all metrics, which docs/monitoring/README.md repeats. No
 producer id and no transactional id is a label: they come and go without end. Topics are labels, the worst `TOPICS_MAX`
 of them; the others are together as `OTHERS`, which is no legal name of a topic.
 """
@@ -111,11 +111,11 @@ Sample = tuple[str, list[str], float]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known of a cluster when it is asked for.
+    """The state of a cluster at a scrape.
 
-    name: what it is called in labels. scan: the last sweep that came to its end, None before the first. up: whether
-    the very last one did. last_complete_ms: when the last one that observed everything was finished, None before the
-    first. stuck: None where no earlier sweep is known. sweeps, writes: how many ended how, "done" or "failed".
+    name: what it is called in labels. scan: the last finished sweep, None before the first. up: whether the very
+    last sweep finished. last_complete_ms: the end of the last complete sweep, None before the first. stuck: None
+    without an earlier sweep. sweeps, writes: the number of each result, "done" or "failed".
     samples: of the sweep and its transactions, made once, which takes 0.1 s with 10,000 transactions. They hold no age
     by the clock of the scrape.
     """
@@ -138,7 +138,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """What became of a target's notifications: how many ended how ("sent", "failed", "dropped"), how many wait."""
+    """The notifications of a target: the number of each result ("sent", "failed", "dropped"), and of those waiting."""
 
     target: str
     ended: Mapping[str, int]
@@ -195,8 +195,8 @@ def metrics_text(clusters: Iterable[Watched]) -> str:
 def stuck_since(scan: Scan, before: Stuck) -> Stuck:
     """Since when each last stable offset that blocks records has been seen where it is.
 
-    A partition that this sweep has an error about, or whose offsets it does not know, keeps what was known of it:
-    nothing shows that it moved.
+    A partition that this sweep has an error about, or whose offsets it does not know, keeps its earlier value:
+    no evidence shows that it moved.
     """
     not_seen = {(error.topic, error.partition) for error in scan.errors}
     not_seen |= {_key(judged) for judged in scan.transactions if not judged.healthy and judged.blocked_records is None}
@@ -291,13 +291,13 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
 
 
 def _blocking(scan: Scan) -> dict[Key, Judged]:
-    """Of each partition where records are blocked by what is not healthy, one transaction that shows how many."""
+    """For each partition with records that an unhealthy transaction blocks: a transaction that has their number."""
     return {_key(j): j for j in scan.transactions if not j.healthy and j.blocked_records}
 
 
 def _topic_labels(still_open: Iterable[Judged], others: Iterable[str]) -> Callable[[str], str]:
-    """The label of a topic. Where there are too many topics, those with candidates come first, then those with other
-    transactions that are not healthy, then those with the oldest; those with nothing open now come last.
+    """The label of a topic. If there are too many topics, topics with candidates come first, then topics with other
+    unhealthy transactions, then topics with the oldest transactions. Topics without open transactions come last.
     """
     worst = dict.fromkeys(others, (False, False, -1))
     for judged in still_open:

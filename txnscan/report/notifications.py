@@ -29,7 +29,7 @@ _INCIDENTS_MAX = 100
 _ID_SHOWN = 8
 # PagerDuty's own limit.
 _SUMMARY_MAX = 1_024
-# Alertmanager ends an alert by itself unless the alert has an end: an opening gets one that far ahead.
+# Alertmanager ends an alert by itself unless the alert has an end. An opening gets an end this far ahead.
 _ALERT_LASTS = timedelta(days=365)
 
 
@@ -77,7 +77,7 @@ def _text(value: str | None) -> str | None:
 
 
 def _blocks(details: Details | None) -> str:
-    """What waits for it, as far as that is known."""
+    """The known number of records and groups that wait for it."""
     if details is None:
         return ""
     counts = ((details.blocked_records, "record"), (details.groups_blocked, "group"))
@@ -87,7 +87,7 @@ def _blocks(details: Details | None) -> str:
 
 
 def fields(news: News) -> dict[str, Any]:
-    """An incident as plain data: what the generic body has, and templates see. Names are those of the tables."""
+    """An incident as plain data: what the generic body has, and templates see. The tables have the same names."""
     details = news.details
     return {
         "event": news.kind.value,
@@ -116,7 +116,7 @@ def fields(news: News) -> dict[str, Any]:
 
 
 def event_sentence(event: EventNews) -> str:
-    """One line on what happened to an event, for a message. An event of one incident is told as that incident."""
+    """One line about a change of an event, for a message. An event of one incident has its incident's sentence."""
     if event.merged_into is not None:
         into = f"event {event.merged_into[:_ID_SHOWN]}"
         return f"closed: event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)} is part of {into}"
@@ -187,8 +187,8 @@ def _slack_text(text: str) -> str:
 
 
 def _pagerduty(batch: Sequence[EventNews], routing_key: str | None) -> list[Any]:
-    """An event of PagerDuty (Events API v2) for each: the key is that of our event, so that an update and the closing
-    find the opening.
+    """An event of PagerDuty (Events API v2) for each: its key is the event id, so that an update and the closing
+    match the opening.
     """
     return [
         {
@@ -212,7 +212,7 @@ def _pagerduty(batch: Sequence[EventNews], routing_key: str | None) -> list[Any]
 
 
 def _component(event: EventNews) -> str | None:
-    """The partition, if it is one, else the topic; None for several topics."""
+    """The partition if there is only one partition, else the topic. None for several topics."""
     names = {(one.where.topic, one.where.partition) for one in (*event.opened, *event.closed)}
     topics = {topic for topic, _ in names}
     if len(topics) != 1:
@@ -251,7 +251,7 @@ def _json(batch: Sequence[EventNews], _: str | None) -> list[Any]:
     return [{"version": 1, "events": [event_fields(one) for one in batch]}]
 
 
-# What --notify-as takes.
+# The values of --notify-as.
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {"json": _json, "slack": _slack, "pagerduty": _pagerduty, "alertmanager": _alertmanager}
 )

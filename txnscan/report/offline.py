@@ -1,7 +1,7 @@
-"""What the files of a broker's disk say: one JSON object, and the same for a terminal.
+"""The content of files from a broker's disk: as a JSON object, and for a terminal.
 
-The object is that of a sweep, its transactions with `open_as_of_offset` besides, and with what there is in files alone:
-partitions with their figures, and the transactional ids of `__transaction_state`.
+The object has the fields of a sweep, and transactions also have `open_as_of_offset`. It adds facts that only files
+have: figures of partitions, and the transactional ids of `__transaction_state`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STAGE = "read files"
 _ERRORS_SHOWN = 20
 _IDS_SHOWN = 50
 _BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
-# The reasons of what has an owner, or a decision that an abort may contradict.
+# Reasons of transactions with an owner, or with a decision that an abort may contradict.
 _NOT_BY_HAND = ("maybe_committed", "live_epoch", "decided")
 
 
@@ -77,8 +77,8 @@ def offline_scan(read: Read, sweep_id: str) -> Scan:
 
 
 def _errors(read: Read) -> Iterator[Unobserved]:
-    """What could not be read; and files that may be of different moments, where that matters: for verdicts, and for
-    files that change.
+    """Unreadable files, and files that may be from different times, if that matters: for verdicts, and for files that
+    change.
     """
     for error in read.errors:
         yield Unobserved(_STAGE, Failure(f"{error.path}: {error.error}", FailureCode.FILE_UNREADABLE))
@@ -104,7 +104,7 @@ def _warnings(read: Read) -> tuple[str, ...]:
 
 
 def offline_object(read: Read, sweep_id: str) -> dict[str, Any]:
-    """What both commands print as JSON."""
+    """The JSON output that both commands share."""
     found = scan_object(offline_scan(read, sweep_id))
     for row, one in zip(found["transactions"], read.transactions, strict=True):
         row["open_as_of_offset"] = one.as_of
@@ -147,7 +147,7 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
 
 
 def commands(row: Mapping[str, Any]) -> list[str]:
-    """The commands that abort a hanging transaction of which no commit is known and whose owner is gone; else none.
+    """The commands that abort a hanging transaction, if no commit of it is known and its owner is gone; else empty.
 
     `txnscan abort` comes first: it proves again, on the brokers, that the transaction hangs. Brokers before Kafka 2.8
     cannot be asked for that proof. For them Kafka's own tool follows, if the files prove that no commit was decided.
@@ -219,7 +219,7 @@ def _id_row(k: int, record: LoggedTransaction) -> dict[str, Any]:
 
 
 def print_segments(console: Console, read: Read, found: Mapping[str, Any], *, every: bool) -> None:
-    """What the partitions' files say; with `every` also those in which nothing is open."""
+    """The partitions, by their files; with `every` also partitions without open transactions."""
     _print_headline(console, read, found)
     _print_transactions(console, found, every)
     shown = [r for r in read.replicas if every or r.open or r.unproven is not None or len(read.replicas) <= 3]
@@ -237,7 +237,7 @@ def print_segments(console: Console, read: Read, found: Mapping[str, Any], *, ev
 
 
 def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any], *, every: bool) -> None:
-    """What `__transaction_state` says; with `every` also the ids at rest."""
+    """The content of `__transaction_state`; with `every` also the ids at rest."""
     from txnscan.offline.judging import overdue
 
     _print_headline(console, read, found)
@@ -337,7 +337,7 @@ def _step(record: LoggedTransaction, named: bool = True) -> str:
 
 
 def _at(at_ms: int) -> str | None:
-    """A time out of a file, where it is one that can be shown."""
+    """A time from a file, if it is in the range that can be shown."""
     return utc(timestamp(at_ms)) if 0 <= at_ms < 2**47 else None
 
 
@@ -388,7 +388,7 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
 
 
 def _print_replicas(console: Console, replicas: Sequence[Replica], lines: Sequence[str]) -> None:
-    """Replicas of one partition that say the same."""
+    """Replicas of a partition with the same lines."""
     brokers = [str(r.broker_id) for r in replicas if r.broker_id is not None]
     whose = f", broker {' and '.join(brokers)}" if brokers else ""
     where = f"  {printable(replicas[0].directory)}" if len(replicas) == 1 else ""

@@ -1,7 +1,7 @@
-"""stdout, as a command writes to it. Whatever happens to it, no stack trace is printed.
+"""stdout, as a command writes to it. No error of stdout prints a stack trace.
 
-A reader that goes away (`| head -1`) is no failure: what is left is not written, and the command goes on to its own
-exit status. A full disk is a failure: nobody may take half an answer for a whole one.
+A reader that closes the pipe (`| head -1`) is no failure: the rest is not written, and the command goes on to its own
+exit status. A full disk is a failure: a part of an answer must not look like a whole answer.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class OutputFailed(TxnscanError):
-    """stdout cannot be written; the message is one sentence that says why."""
+    """stdout cannot be written; the message gives the reason in one sentence."""
 
 
 class _Stdout:
-    """sys.stdout, as it is when it is written to. Raises OutputFailed, and is silent where nobody reads on."""
+    """sys.stdout, as it is when it is written to. Raises OutputFailed, and ignores a closed pipe."""
 
     def write(self, text: str) -> int:
         return cast(int, self._do("write", text) or len(text))
@@ -46,7 +46,7 @@ class _Stdout:
 
 
 def stdout_console() -> Console:
-    """What is printed for people."""
+    """The console for output to people."""
     # Not every command needs it, and loading it takes as long as many a command takes to answer.
     from rich.console import Console
 
@@ -61,7 +61,7 @@ def write_line(text: str, end: str = "\n") -> None:
 
 
 def discard_stdout() -> None:
-    """What is written from now on, and what Python still has in its buffers, goes nowhere."""
+    """Discards later output, and the output in Python's buffers."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

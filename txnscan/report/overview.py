@@ -61,7 +61,7 @@ def print_overview(console: Console, transactions: Iterable[Row]) -> None:
 
 
 def grouped(transactions: Iterable[Row]) -> list[list[Row]]:
-    """The transactions of each event, and those of each other verdict, reason and explanation, in the given order."""
+    """Transactions by event; others by verdict, reason and explanation. Keeps the given order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for t in transactions:
         event = t.get("event_id")

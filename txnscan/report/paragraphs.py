@@ -24,8 +24,8 @@ STYLES = {
 }
 # Verdicts worth a reader's time, most urgent first; the rest is counted.
 SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
-# What each outcome means for whoever would act on it. "May be committed" is worded unlike the reason maybe_committed:
-# the reason says what the coordinator shows, the outcome what its log proves.
+# The meaning of each outcome for markers. "May be committed" is worded unlike the reason maybe_committed: the reason is
+# by the coordinator's answer, and the outcome is by its log.
 _OUTCOMES: Mapping[str, tuple[str, str]] = {
     "committed": ("committed, proven", "A COMMIT marker completes it; an abort would delete data."),
     "not_committed": ("not committed, proven", "An ABORT marker deletes no committed data."),
@@ -39,7 +39,7 @@ _PARTITIONS_SHOWN = 8
 
 
 def print_one(console: Console, found: Mapping[str, Any]) -> None:
-    """The transactions of a sweep, without anything about the rest of it."""
+    """The transactions of a sweep alone."""
     for group in _grouped(found["transactions"]):
         _print_transaction(console, group, found["sweep"]["started_at"])
 
@@ -105,7 +105,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     )
     print_text(console, title)
     print_text(console, Text(printable(first["explanation"])), indent=2)
-    # Whom to ask comes before anything about markers.
+    # The owner comes before the markers.
     for sentence in (cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
@@ -120,7 +120,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
 
 
 def outcome_sentence(t: Mapping[str, Any]) -> str | None:
-    """What was decided about its data, and which marker that allows; None if that was not looked for."""
+    """The outcome of its data, and the marker that it allows. None without an outcome."""
     if t["outcome_reason"] is None:
         return None
     known, marker = _OUTCOMES.get(t["outcome"], (printable(t["outcome"]), ""))
@@ -128,13 +128,13 @@ def outcome_sentence(t: Mapping[str, Any]) -> str | None:
 
 
 def marker_sentence(outcome: str) -> str | None:
-    """Which marker an outcome allows; None for an outcome of another version of txnscan."""
+    """The marker that an outcome allows. None for an outcome of another version of txnscan."""
     known, marker = _OUTCOMES.get(outcome, (outcome, None))
     return marker and f"Outcome {known}: {marker}"
 
 
 def where(t: Mapping[str, Any], started_at: Any) -> Text:
-    """One partition of a transaction: since when, from where, and what it blocks. started_at: of the sweep."""
+    """One partition of a transaction: its age, start offset and blocked records. started_at: of the sweep."""
     late = (", late" if t["late"] else ", not late yet") if t["verdict"] == "hanging" else ""
     line = Text.assemble(
         (f"{printable(t['topic'])}-{t['partition']}", "bold"),
@@ -149,7 +149,7 @@ def where(t: Mapping[str, Any], started_at: Any) -> Text:
 
 
 def _since(t: Mapping[str, Any], started_at: Any) -> str:
-    """For how long it is open, and how that is known: an age that was not watched says by whose time it is."""
+    """Its age and the source of the age. An age that was not watched names its clock."""
     watched_ms = int((time_of(started_at) - time_of(t["first_seen_at"])).total_seconds() * 1_000)
     first_seen = "first seen now" if watched_ms < _AT_ONCE_MS else f"first seen {duration(watched_ms)} ago"
     if t["age_ms"] > watched_ms + _SWEEP_MS_MAX:

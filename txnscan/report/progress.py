@@ -1,4 +1,4 @@
-"""Progress on stderr while a command runs: one line that says what is being done. Only where stderr is a terminal."""
+"""Progress on stderr while a command runs: one line with the present step. Only if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from txnscan.kafka.units import duration
 
-# By the name of a stage: what to say while it runs, and what to say between it and the next one.
+# For each stage: the text while it runs, and the text between it and the next stage.
 _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "start Spark": ("Starting Spark", "Starting Spark"),
@@ -63,7 +63,7 @@ class TerminalProgress:
         if stage != self._stage:
             self._stage = stage
             self._progress.reset(self._task, start=True, visible=True)
-        # Once a stage is complete, what takes time is what comes between it and the next one.
+        # Once a stage is complete, the work before the next stage takes the time.
         complete = total > 0 and done >= total
         self._progress.update(
             self._task,

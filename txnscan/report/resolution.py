@@ -1,4 +1,4 @@
-"""Plans, and what came of them, for a terminal and as JSON."""
+"""Plans and their results, for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {
 
 
 def print_plan(console: Console, plan: Plan, path: str) -> None:
-    """What would be done, and what is refused and why."""
+    """The planned markers, and the refusals with their reasons."""
     narrow = plan.scope != "all"
     of = f"sweep {printable(plan.sweep_id)}" + (f" of {printable(plan.scope)} alone" if narrow else "")
     swept = (
@@ -76,7 +76,7 @@ def _print_action(console: Console, action: Action) -> None:
 
 
 def print_applied(console: Console, applied: Applied) -> None:
-    """What came of each action."""
+    """The result of each action."""
     for result in applied.settled:
         print_result(console, result, "before: ")
     for result in applied.results:
@@ -85,7 +85,7 @@ def print_applied(console: Console, applied: Applied) -> None:
 
 
 def print_fenced(console: Console, result: Result) -> None:
-    """What came of fencing an id."""
+    """The result of fencing an id."""
     status = "fenced" if result.status is Status.RESOLVED else result.status.replace("_", " ")
     title = Text.assemble(
         (status, _STYLES.get(result.status, "bold red")), f"  '{printable(str(result.action.transactional_id))}'"
@@ -102,7 +102,7 @@ def print_count(console: Console, applied: Applied) -> None:
 
 
 def print_result(console: Console, result: Result, prefix: str = "") -> None:
-    """What came of one action."""
+    """The result of an action."""
     status = result.status.replace("_", " ")
     title = Text.assemble(
         prefix,
@@ -115,7 +115,7 @@ def print_result(console: Console, result: Result, prefix: str = "") -> None:
 
 
 def applied_object(applied: Applied) -> dict[str, Any]:
-    """What came of a plan as one JSON object."""
+    """The results of a plan as one JSON object."""
     return {
         "executed": applied.executed,
         "results": [result_object(result) for result in applied.results],
@@ -128,7 +128,7 @@ def result_object(result: Result) -> dict[str, Any]:
     return {**asdict(result.action), "status": result.status.value, "detail": result.detail}
 
 
-# What is being done at a step, for the one line of progress.
+# The text of each step, for the line of progress.
 _STEPS = {
     "intend": "Storing the intent for {}",
     "prove": "Proving {} again",
@@ -139,10 +139,10 @@ _STEPS = {
 
 
 class LiveReport:
-    """Reports an apply while it runs: the step under way as progress, each result as it is known, and what was done so
-    far where it ends early.
+    """Reports an apply while it runs: the present step as progress, each result as soon as it is known, and a summary
+    if the apply ends early.
 
-    progress: of the terminal. console: where results are printed; None where they are written as a whole, at the end.
+    progress: of the terminal. console: for the results; None if they are written at the end.
     """
 
     def __init__(self, actions: int, progress: TerminalProgress, console: Console | None) -> None:
@@ -175,7 +175,7 @@ class LiveReport:
         return bool(self._under_way or self.results or self.settled)
 
     def so_far(self, *, executed: bool) -> str:
-        """What was done up to now, in one sentence."""
+        """The progress up to now, in one sentence."""
         done = sum(result.status in DONE for result in self.results)
         left = self._actions - len(self.results)
         said = f"{len(self.results)} of {plural(self._actions, 'marker')} processed, {done} done"

@@ -1,9 +1,8 @@
 """Rows on stdout as they come: a table for people, JSON or CSV for programs. Memory does not grow with their number.
 
-In a table the widths of columns are given beforehand, a longer value pushes its row to the right, and the last column
-is for what may be of any length: nothing is cut, and nothing is wrapped in the middle of an id. What is not printable
-is escaped in each format. In CSV all cells are quoted, and an apostrophe stands before a text that a spreadsheet would
-take for a formula.
+In a table the widths of columns are fixed, a longer value pushes its row to the right, and the last column is for
+values of any length: no value is cut or wrapped. Unprintable characters are escaped in each format. In CSV all cells
+are quoted, and an apostrophe stands before a text that a spreadsheet would take for a formula.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Column:
 
 
 class Rows(Protocol):
-    """Where rows go."""
+    """A destination of rows."""
 
     def write(self, rows: Sequence[Row]) -> None:
         """Some rows. Raises OutputFailed."""
@@ -68,7 +67,7 @@ class TableRows:
 
 
 class LineRows:
-    """Some lines for each row. first: a line before them all, or None."""
+    """Some lines for each row. first: an optional line before all others."""
 
     def __init__(self, lines: Callable[[Row], Iterable[str]], first: str | None = None) -> None:
         self._lines = lines

@@ -1,4 +1,4 @@
-"""A sweep for a terminal: what was observed, what hangs and what it blocks, and what could not be observed.
+"""A sweep for a terminal: its coverage, the hanging transactions and their impact, and failed observations.
 
 Takes the JSON object (`report.json`), so that a sweep looks the same fresh and from the tables.
 """
@@ -50,7 +50,7 @@ def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> Non
 
 
 def headline(sweep: Mapping[str, Any]) -> list[Text]:
-    """What was seen, and whether anything hangs."""
+    """The coverage of the sweep, and the number of hanging transactions."""
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
     ended = sweep["counts"]["gone"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# What the file systems that Spark writes to say, whatever language the error comes from.
+# Messages of the file systems that Spark writes to, in any language of the error.
 _CAUSES = (
     (
         r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT|File too large|QuotaExceeded",
@@ -34,7 +34,7 @@ _COMMIT = re.compile(r"\d{20}\.json")
 
 
 def cause(said: str) -> str | None:
-    """What an error of storage means, and what to do, in a clause; None where it says nothing that is known."""
+    """The meaning of a storage error and the remedy, in a clause. None for an unknown error."""
     for pattern, meaning in _CAUSES:
         if re.search(pattern, said):
             return meaning
@@ -50,8 +50,8 @@ def _plain(file: str) -> str:
 
 
 def damaged_commit(table: Path) -> Path | None:
-    """The first commit of a table on this machine that Delta could not read, of those since its last checkpoint; None
-    where all are whole. A sweep appends to such a table without noticing, and nobody can read it again.
+    """The first unreadable commit since the last checkpoint of a table on this machine. None if all are whole. A sweep
+    appends to such a table without an error, but the table cannot be read again.
     """
     return next((path for path in _commits(table / "_delta_log") if not _is_whole(path)), None)
 
@@ -71,7 +71,7 @@ def _is_whole(commit: Path) -> bool:
         lines = commit.read_text("utf-8").splitlines()
         return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines if line.strip())
     except FileNotFoundError:
-        # Taken away by Delta's clean-up meanwhile.
+        # Removed by Delta's clean-up in the meantime.
         return True
     except (OSError, ValueError):
         return False

@@ -1,8 +1,8 @@
 """The operations of Delta that the tables need, done by Spark (`spark.py`) or by delta-rs (`delta_rs.py`). The same
 tests run against both.
 
-Names of columns and tables, and the expressions of a merge, are the program's own. What comes from outside is only ever
-a value, in a condition or in rows.
+Names of columns and tables, and the expressions of a merge, are the program's own. Input from outside is
+only used as a value, in a condition or in rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Of a merge: what to set where a row `t` of the table has a row `s` of the source, expressions by column."""
+    """Part of a merge: expressions by column, for each row `t` of the table that matches a row `s` of the source."""
 
     condition: str
     to: Mapping[str, str]
@@ -59,7 +59,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class NotMatched:
-    """Of a merge: the source rows `s` to insert where the table has none, with these columns."""
+    """Part of a merge: inserts source rows `s` without a match in the table, with these columns."""
 
     condition: str
     columns: Sequence[str]
@@ -67,7 +67,7 @@ class NotMatched:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many files were replaced, and by how many."""
+    """The number of replaced files, and of new files."""
 
     removed: int
     added: int
@@ -86,7 +86,7 @@ class Delta(Protocol):
         ...
 
     def columns(self, table: Table) -> frozenset[str] | None:
-        """The columns that the table has; None where there is no table."""
+        """The columns of the table, if it exists."""
         ...
 
     def properties(self, table: Table) -> dict[str, str]:
@@ -94,7 +94,7 @@ class Delta(Protocol):
         ...
 
     def create(self, table: Table) -> None:
-        """Makes the table where it is not there, with its comments, constraints and properties."""
+        """Makes the table if it does not exist, with its comments, constraints and properties."""
         ...
 
     def read(
@@ -105,7 +105,7 @@ class Delta(Protocol):
         order: Sequence[By] = (),
         limit: int | None = None,
     ) -> list[Row]:
-        """The rows to which all conditions apply, timestamps in UTC. columns: all, where it is None."""
+        """The rows to which all conditions apply, timestamps in UTC. columns: None for all."""
         ...
 
     def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
@@ -113,7 +113,7 @@ class Delta(Protocol):
         ...
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
-        """Adds the rows. What is appended twice with the same `once`, by whatever process, is appended once."""
+        """Adds the rows. A second append with the same `once`, by any process, has no effect."""
         ...
 
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
@@ -121,7 +121,7 @@ class Delta(Protocol):
         ...
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
-        """Merges the rows `s` into the table `t`. Of the clauses that fit a row, the first counts."""
+        """Merges the rows `s` into the table `t`. The first clause that fits a row counts."""
         ...
 
     def delete(self, table: Table, *where: Condition) -> int:
@@ -134,17 +134,17 @@ class Delta(Protocol):
 
     def vacuum(self, table: Table, older_than_hours: int) -> int | None:
         """Removes files that no version of the table since then has, and commits that are older than the log is kept.
-        Returns how many files, where that is known.
+        Returns the number of files, if it is known.
         """
         ...
 
     def files(self, table: Table) -> str | None:
-        """Where the table's files are, with the scheme; None where there is no table."""
+        """The location of the table's files, with the scheme, if it exists."""
         ...
 
     def why_shared(self, scheme: str) -> str | None:
-        """Why two processes could both make the same commit at a location of this scheme, in a sentence; None where one
-        of them fails.
+        """Why two processes could both make the same commit at a location of this scheme, in a sentence. None if one
+        of the two commits fails.
         """
         ...
 
@@ -153,7 +153,7 @@ class Delta(Protocol):
         ...
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Whether an error says that somebody else wrote at the same time."""
+        """Whether the error reports a conflicting write."""
         ...
 
     def said(self, error: BaseException) -> str:
@@ -173,12 +173,12 @@ def properties(table: Table) -> dict[str, str]:
 
 
 def tried_again(delta: Delta, write: Callable[[], Answer]) -> Answer:
-    """Writes, and again where somebody else wrote at the same time. Raises what the last try raised."""
+    """Writes, and tries again after a conflicting write. Raises the error of the last try."""
     return stamina.retry(on=delta.is_conflict, attempts=CONFLICT_TRIES, timeout=None)(write)()
 
 
 def arrow_rows(columns: Iterable[Column], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """The rows in Arrow; what a row lacks is null."""
+    """The rows in Arrow. Missing values become null."""
     schema = pa.schema([pa.field(column.name, arrow_of(column)) for column in columns])
     plain_rows = [{name: plain(value) for name, value in row.items()} for row in rows]
     return pa.Table.from_pylist(plain_rows, schema=schema)
@@ -190,7 +190,7 @@ def arrow_of(column: Column) -> pa.DataType:
 
 
 def from_arrow(rows: pa.Table, columns: Sequence[str] | None = None) -> list[Row]:
-    """The rows of an Arrow table, timestamps in UTC; of these columns, those that the table does not have are null."""
+    """The rows of an Arrow table, timestamps in UTC. Columns that the table lacks are null."""
     missing = dict.fromkeys(columns or ())
     return [{**missing, **{name: _in_utc(value) for name, value in row.items()}} for row in rows.to_pylist()]
 

@@ -1,7 +1,7 @@
-"""The Delta tables through delta-rs: no JVM, at paths and in object stores. What Spark writes it reads, and vice versa.
+"""The Delta tables through delta-rs: no JVM, at paths and in object stores. Reads tables of Spark, and vice versa.
 
-A table is loaded anew before each step. Commits are exclusive: delta-rs puts a commit only where there is none, on
-disks by a hard link, in object stores by a conditional put.
+A table is loaded again before each step. Commits are exclusive: delta-rs never replaces a commit. On disks it uses a
+hard link, in object stores a conditional put.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
 # With less room on the disk no rows are written.
 _ROOM_BYTES = 1024 * 1024
-# What stands between an error and its cause, in red.
+# The separator between an error and its cause, in red.
 _ARROW = re.compile(r" *(?:->|\x1b\[\d+m\u21b3\x1b\[0m) *")
 # Set where S3 is another server than Amazon's.
 _OTHER_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-# Keeps the log short by itself: a checkpoint every so often, and what is older than the log's retention goes with it.
+# Keeps the log short by itself: a checkpoint now and then, which removes commits older than the log's retention.
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
 
 class DeltaRs:
-    """See `delta.Delta`. storage_options: for object stores, as delta-rs names them; those in the environment count
+    """See `delta.Delta`. storage_options: for object stores, as delta-rs names them. Options in the environment count
     too.
 
     Raises ConfigError for an invalid location, and for a catalog, which only Spark can open.
@@ -61,7 +61,7 @@ class DeltaRs:
         self._options = dict(storage_options or {})
 
     def name(self, table: Table) -> str:
-        """Where the table is."""
+        """The location of the table."""
         return f"{self.location.rstrip('/')}/{table.name}"
 
     def columns(self, table: Table) -> frozenset[str] | None:
@@ -226,7 +226,7 @@ class DeltaRs:
 
     def said(self, error: BaseException) -> str:
         """See Delta."""
-        # What follows a blank line shows data.
+        # Text after a blank line shows data.
         said = " ".join(_ARROW.sub(": ", str(error)).partition("\n\n")[0].partition("\nPreview of")[0].split())
         said = said.removeprefix("Generic DeltaTable error: ").removeprefix("External error: ")
         return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."

@@ -1,9 +1,9 @@
-"""Where Delta lets one of two concurrent commits fail. Pure.
+"""Locations at which Delta lets one of two concurrent commits fail. Pure.
 
 The lock of apply and its journal rest on that. Delta commits through a log store, which it chooses for each scheme of
 a location, and not all of them exclude a second driver:
 
-- HDFS, Azure and Google's storage create a file, or rename to it, only where there is none (`HDFSLogStore`,
+- HDFS, Azure and Google's storage create a file, or rename to it, only if it does not exist (`HDFSLogStore`,
   `AzureLogStore`, `GCSLogStore`, Delta's defaults there).
 - For S3 the default is `S3SingleDriverLogStore`: it looks, then writes, and knows only the writers of its own process.
 - On a local path `HDFSLogStore` looks, then renames. Two processes may both succeed (seen: one commit of 30,000 that
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# The value of a setting of the Spark application, by its name, or None where it is not set.
+# The value of a setting of the Spark application, by its name, if it is set.
 Setting = Callable[[str], str | None]
 
 _LOCAL = ("", "file")
@@ -25,7 +25,7 @@ _EXCLUSIVE = ("hdfs", "viewfs", "abfs", "abfss", "adl", "wasb", "wasbs", "gs")
 _S3 = ("s3", "s3a", "s3n")
 _CHOSEN_BY_SCHEME = "DelegatingLogStore"
 _FOR_ONE_DRIVER = "S3SingleDriverLogStore"
-# Delta's own for other storage. None of them makes S3 refuse a second writer.
+# Delta's own for other storage. They do not make S3 refuse a second writer.
 _NOT_FOR_S3 = (_FOR_ONE_DRIVER, "HDFSLogStore", "AzureLogStore", "GCSLogStore", "LocalLogStore")
 _HOMES = ("io.delta.storage", "org.apache.spark.sql.delta.storage")
 _FOR_S3 = "io.delta.storage.S3DynamoDBLogStore"
@@ -33,7 +33,7 @@ _ON_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
 
 
 def scheme_of(location: str) -> str:
-    """The scheme of a location such as `s3a://bucket/path` or `file:/path`, "" where it has none."""
+    """The scheme of a location such as `s3a://bucket/path` or `file:/path`, "" without a scheme."""
     scheme, colon, _ = location.partition(":")
     return scheme.lower() if colon and "/" not in scheme else ""
 
@@ -45,7 +45,7 @@ def is_local(scheme: str) -> bool:
 
 def why_not_exclusive(scheme: str, setting: Setting) -> str | None:
     """Why two applies could both make the same commit at a location of this scheme, and the setting that prevents it,
-    in one sentence; None where one of them fails.
+    in one sentence. None if one of the commits fails.
     """
     if is_local(scheme) or setting(_ON_DATABRICKS) is not None:
         return None
@@ -58,7 +58,7 @@ def why_not_exclusive(scheme: str, setting: Setting) -> str | None:
 
 
 def _log_store(scheme: str, setting: Setting) -> str | None:
-    """The log store that is set, None where Delta chooses one itself. The setting for all schemes comes first."""
+    """The configured log store. None if Delta chooses the store itself. The setting for all schemes comes first."""
     for name in ("spark.delta.logStore.class", f"spark.delta.logStore.{scheme}.impl"):
         # Delta takes either name.
         store = setting(name) or setting(name.removeprefix("spark."))

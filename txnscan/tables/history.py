@@ -1,4 +1,4 @@
-"""What the tables remember: sweeps, incidents, one incident's life, and the journal of apply."""
+"""The history in the tables: sweeps, incidents, one incident's life, and the journal of apply."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Life:
 
 
 def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered:
-    """At most `limit` of each, of a cluster or of all. Raises ConfigError where there are no tables."""
+    """At most `limit` of each, of a cluster or of all. Raises ConfigError without tables."""
     of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
     open_first = (
         *(By("is_open", descending=True), By("last_seen_at", descending=True)),

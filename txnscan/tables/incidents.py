@@ -1,9 +1,9 @@
-"""An incident is folded from what sweeps saw of a hanging transaction. Pure, and the same for every store.
+"""An incident is folded from the observations of sweeps. Pure, and the same for every store.
 
-Sweeps may be folded in any order, and any of them may be missing. Which of two saw the partition later shows in the
-partition itself: leader epochs only rise, and its high watermark only rises within one. Clocks decide nothing. Where
-both saw the same, an end counts: no transaction hangs again at a leader epoch that has seen its end. If the topic was
-deleted or made anew, its transactions are over for ever, whatever the leader epochs: no two topics have the same id.
+Sweeps may be folded in any order, and any of them may be missing. The partition itself shows which of
+two observations is later: leader epochs only rise, and the high watermark only rises within a leader epoch. Clocks are
+not used. If both are equal, an end counts: no transaction hangs again at the leader epoch of its end. If the topic was
+deleted or created again, its transactions are over for ever at any leader epoch: no two topics have the same id.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _WITH_TOPIC = (TOPIC_DELETED, TOPIC_RECREATED)
 
 
 def folded(before: Row | None, seen: Row) -> Row | None:
-    """An incident's row after one more sweep; None where there is no incident.
+    """An incident's row after one more sweep. None without an incident.
 
-    before: its row, None where there is none. seen: the row of a sweep that saw the transaction hanging, or of one that
-    proved that it is over: `resolved_how`, `resolved_at`, `leader_epoch` and `high_watermark`. An end without an
-    incident is forgotten. A sweep that was folded last changes nothing when it is folded again.
+    before: its row, if it has a row. seen: the row of a sweep that saw the transaction hanging, or of a sweep that
+    proved its end: `resolved_how`, `resolved_at`, `leader_epoch` and `high_watermark`. An end without an incident is
+    ignored. To fold the last sweep again has no effect.
     """
     over = seen.get("resolved_how") is not None
     if before is None:
@@ -39,7 +39,7 @@ def folded(before: Row | None, seen: Row) -> Row | None:
         "sweep_date": min(before["sweep_date"], seen["sweep_date"]),
         "first_seen_at": min(before["first_seen_at"], seen["first_seen_at"]),
         "last_seen_at": max(before["last_seen_at"], seen["last_seen_at"]),
-        # `apply` needs several. The row does not have the ids of all, so one that comes late is not counted.
+        # `apply` needs several. The row does not have the ids of all sweeps, so a late sweep is not counted.
         "sweeps": before["sweeps"] + later,
     }
 

@@ -1,4 +1,4 @@
-"""Keeping the tables small: old sweeps go, many small files become few, and files that nobody reads any more go too.
+"""Keeps the tables small: deletes old sweeps, merges small files, and removes unused files.
 
 A sweep every five minutes makes 105,000 commits a year. Some rows are never deleted: the facts, the incidents and the
 journal of apply, which are small, and may forbid an ABORT for ever; the last sweep of each cluster and scope; and every
@@ -28,14 +28,14 @@ from txnscan.tables.tables import Tables
 
 # The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168
-# What goes with its sweep. `log_reads` and `commits` have the date of a sweep, too, but outlive it.
+# Tables whose rows go with their sweep. `log_reads` and `commits` have the date of a sweep, too, but outlive it.
 _OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS)
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done to a table: rows deleted, files that were replaced, and by how many, and files
-    removed for good, None where that is not known.
+    """The changes of a table: rows deleted, files replaced, files made, and files removed for good (None if that number
+    is not known).
     """
 
     table: str
@@ -63,7 +63,7 @@ class Kept:
 
 
 def kept(tables: Tables, keep_ms: int, now_ms: int) -> Kept:
-    """What is kept. Raises ConfigError where there are no tables."""
+    """The sweeps to keep. Raises ConfigError without tables."""
     # Only whole days are deleted.
     since = (timestamp(now_ms) - timedelta(milliseconds=keep_ms)).date()
     columns = ("cluster_id", "incident_id", "first_seen_at")
@@ -84,7 +84,7 @@ def maintain(
 ) -> list[Maintained]:
     """Deletes sweeps that are not kept, and tidies all tables. on_table: called with how many are done, of how many.
 
-    Raises ConfigError where there are no tables.
+    Raises ConfigError without tables.
     """
     last = NoneOf("sweep_id", frozenset(row["sweep_id"] for row in tables.last_sweeps()))
     longer = NoneOf("cluster_id", frozenset(one.cluster_id for one in keep.clusters))

@@ -17,7 +17,7 @@ from txnscan.sweeps.result import Scan
 _TRAINING_S_MAX = 600
 
 
-# A sweep like most: nothing hangs.
+# A sweep like most, without hanging transactions.
 _NOTHING = Scan(
     sweep_id="prepare",
     cluster_id="none",

@@ -1,7 +1,7 @@
-"""Every stored column once: its name, its Spark SQL type, what it means, and where its value comes from.
+"""Every stored column once: its name, its Spark SQL type, its meaning, and the source of its value.
 
-Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises when anything here changes, and txnscan
-refuses tables of any other version.
+Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises with each change here, and txnscan refuses
+tables of any other version.
 
 Times are UTC timestamps, except where a name ends in `_ms`: then it is a number of milliseconds, or a record's own
 timestamp as the client wrote it, which need not be a possible date.
@@ -47,8 +47,8 @@ class Table:
 
     Many clusters are written to one table at once, and each write names its cluster.
 
-    made_anew: it is created again where it is missing, as only ages are lost with it, which begin anew. change_feed:
-    Delta keeps what each commit changed (its change data feed).
+    made_anew: the table is created again if it is missing: only ages are lost, and start again. change_feed: Delta
+    keeps the changes of each commit (its change data feed).
     """
 
     name: str
@@ -60,7 +60,7 @@ class Table:
     change_feed: bool = False
 
     def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
-        """The rows of these items. scan: their sweep, where they are of one."""
+        """The rows of these items. scan: their sweep, if they are of a sweep."""
         return [{column.name: column.value(scan, item) for column in self.columns} for item in items]
 
 
@@ -108,12 +108,12 @@ def _of_read(name: str) -> Callable[[Scan, tuple[int, LogRead]], Any]:
 
 
 def _known(name: str) -> Callable[[Scan, Judged], Any]:
-    """What is known of the outcome of what hangs, null for all else."""
+    """A field of the outcome of a hanging transaction; null for others."""
     return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
 
 
 def _decided(name: str) -> Callable[[Scan, Judged], Any]:
-    """What was read of what hangs to learn its outcome, null for all else."""
+    """A field of the evidence for that outcome; null for transactions that do not hang."""
 
     def found(scan: Scan, judged: Judged) -> Any:
         evidence = scan.evidence_of_outcome(judged)
@@ -123,7 +123,7 @@ def _decided(name: str) -> Callable[[Scan, Judged], Any]:
 
 
 def _impact(path: str) -> Callable[[Scan, Judged], Any]:
-    """What is known of the impact of what hangs, null for all else."""
+    """A field of the impact of a hanging transaction; null for others."""
     value = attrgetter(path)
 
     def found(scan: Scan, judged: Judged) -> Any:
@@ -600,7 +600,7 @@ INCIDENTS = Table(
     change_feed=True,
 )
 
-# What every fact has that a sweep saw.
+# The columns of every fact from a sweep.
 FACT = (
     Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
     Column("sweep_id", "STRING", "The sweep that saw it", lambda s, _: s.sweep_id, True),
@@ -780,7 +780,7 @@ SWEEPS = Table(
 )
 
 
-# More than a cluster has open at once, nearly always. What is left out starts its age anew.
+# Nearly always more than a cluster has open at once. The age of the others starts again.
 FIRST_SEEN_MAX = 100_000
 
 

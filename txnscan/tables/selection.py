@@ -1,6 +1,6 @@
 """Which stored sweep counts: the last one of everything, of one cluster, unless another is named; and how old it is.
 
-A sweep of some topics shows nothing about the rest, so it is never silently taken for the state of the cluster.
+A sweep of some topics does not show the state of the rest, so it never silently stands for the whole cluster.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Stale(TxnscanError):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A stored sweep, and what to know about the choice, in sentences."""
+    """A stored sweep, and notes about the choice, in sentences."""
 
     sweep: Sweep
     notes: tuple[str, ...] = ()
 
 
 def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | None = None) -> Chosen:
-    """The finished sweep of this id, else the one that counts. Raises ConfigError where there is none."""
+    """The finished sweep of this id, or the sweep that counts. Raises ConfigError without such a sweep."""
     if sweep_id is None:
         return choose(tables.last_sweeps(cluster_id), cluster_id)
-    # Where there are no tables at all, this raises another error than where only this sweep is missing.
+    # Without any tables, this raises another error than with only this sweep missing.
     found = tables.sweep(sweep_id)
     if found is None:
         raise ConfigError("--sweep-id", f"no finished sweep '{printable(sweep_id)}' is in the tables")
@@ -50,8 +50,8 @@ def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | No
 
 
 def choose(sweeps: Sequence[Sweep], cluster_id: str | None = None) -> Chosen:
-    """Of these sweeps the last one of everything, of the cluster that was swept last; where none is of everything, the
-    last one. Pure. Raises ConfigError where there is none.
+    """The last full sweep of the cluster that was swept last. Without full sweeps, the last sweep. Pure. Raises
+    ConfigError without sweeps.
     """
     if not sweeps:
         of = "" if cluster_id is None else f" of cluster {printable(cluster_id)}"
@@ -78,7 +78,7 @@ def choose(sweeps: Sequence[Sweep], cluster_id: str | None = None) -> Chosen:
 
 
 def is_full(sweep: Sweep) -> bool:
-    """Whether everything was asked for."""
+    """Whether the scope was everything."""
     return bool(sweep["scope"] == "all")
 
 
@@ -88,7 +88,7 @@ def began_ms(sweep: Sweep) -> int:
 
 
 def stale(sweep: Sweep, max_age_ms: int | None, now_ms: int) -> str | None:
-    """Why the sweep is too old, in one sentence, or None."""
+    """Why the sweep is too old, in one sentence, if it is."""
     age_ms = now_ms - began_ms(sweep)
     if max_age_ms is None or age_ms <= max_age_ms:
         return None

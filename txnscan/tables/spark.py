@@ -22,10 +22,10 @@ from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row
 from txnscan.tables.exclusive import Setting, why_not_exclusive
 from txnscan.tables.schema import Column, Table
 
-# How Delta names that somebody else has committed: rows, or a change of the table itself.
+# Delta's errors for a conflicting commit of rows, or of a change of the table itself.
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 _CONFLICTS_BY_NAME = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-# What Spark and Delta say where there is no table.
+# Errors of Spark and Delta for a missing table.
 _ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
 
@@ -165,9 +165,9 @@ def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[
 
 
 def application_setting(spark: SparkSession) -> Setting:
-    """The settings that Delta uses: those of the application, whatever a session has set since.
+    """The settings that Delta uses: those of the application, not later changes of the session.
 
-    Spark Connect shows only those of the session, and not all of them.
+    Spark Connect shows only some settings, those of the session.
     """
 
     def of_session(name: str) -> str | None:

@@ -1,7 +1,7 @@
 """The Delta tables: create, append, fold, read. Their columns are in `schema.py`, the operations in `delta.py`.
 
-A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. What was read of
-the transaction log counts at once: it is a fact, whatever became of its sweep. Two sweeps may write at the same time:
+A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Records
+of the transaction log count at once: they are facts, even if their sweep fails. Two sweeps may write at the same time:
 appends do not conflict, and the fold of incidents is tried again.
 """
 
@@ -53,11 +53,11 @@ Answer = TypeVar("Answer")
 Fact = TypeVar("Fact", LogRead, SeenMarker, SeenCommit, LogScan)
 
 _BEGUN_MAX = 100
-# What counts at once, whatever becomes of its sweep.
+# Tables whose rows count at once, even if their sweep fails.
 FACTS = (LOG_READS, LOG_SCANS, COMMITS)
-# What a sweep needs to know of an incident's impact.
+# The columns of an incident's impact that a sweep reads.
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id", "event_id")
-# Last the one that makes a sweep visible.
+# The last table makes a sweep visible.
 OF_SWEEPS = (LOG_READS, LOG_SCANS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
 
 
@@ -73,11 +73,11 @@ class Tables:
         self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
 
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Creates what is missing, before anything is asked of the cluster.
+        """Creates missing tables, before any request to the cluster.
 
-        say: called with a sentence where a table is made anew. Raises ConfigError when the location cannot be written,
-        when a table is damaged or not of this schema, and when one is gone while the others are in use: if it were
-        silently created again, it would be empty where there were rows.
+        say: called with a sentence if a table is made again. Raises ConfigError if the location cannot be written, if
+        a table is damaged or not of this schema, and if a table is gone while the others are in use: a new table would
+        silently lack the earlier rows.
         """
         self._check_commits()
         try:
@@ -97,7 +97,7 @@ class Tables:
             raise ConfigError("--tables", f"{self._shown} cannot be written: {self.why_failed(error)}") from None
 
     def _absent(self, table: Table) -> Table | None:
-        """The table if it does not exist, else None. Raises ConfigError where it is not of this version."""
+        """The table if it does not exist, else None. Raises ConfigError if it is not of this version."""
         columns = self._columns(table)
         if columns is None:
             return table
@@ -111,7 +111,7 @@ class Tables:
         return None
 
     def _columns(self, table: Table) -> frozenset[str] | None:
-        """Its columns, None where it is not there. Raises ConfigError where it is damaged."""
+        """Its columns. None if it does not exist. Raises ConfigError if it is damaged."""
         try:
             return self.delta.columns(table)
         except Exception as error:
@@ -160,7 +160,7 @@ class Tables:
         return printable(self.delta.location)
 
     def why_failed(self, error: BaseException) -> str:
-        """Why tables cannot be written or read, in one line that says what to do where that is known."""
+        """Why tables cannot be written or read, in one line, with the remedy if it is known."""
         return cause(str(error)) or self.delta.said(error)
 
     @contextmanager
@@ -253,8 +253,8 @@ class Tables:
         self._append(scan, sweeps)
 
     def _hand_on(self, scan: Scan) -> None:
-        """Stores since when everything that this sweep saw has been open, in the place of what the last sweep of its
-        scope stored. Where two sweeps do so at the same time, either result is right.
+        """Stores the first observation of each transaction of this sweep, and replaces those of the last sweep of its
+        scope. If two sweeps do so at the same time, either result is right.
         """
         still_open = [judged for judged in scan.transactions if judged.judgement.verdict is not Verdict.GONE]
         if not still_open:
@@ -266,8 +266,8 @@ class Tables:
         tried_again(self.delta, lambda: self.delta.replace(FIRST_SEEN, rows, *part))
 
     def _fold_incidents(self, scan: Scan) -> None:
-        """Folds what this sweep saw into the incidents. Where two sweeps do so at the same time, one may take the place
-        of the other, as if that one had not seen the incident.
+        """Folds the observations of this sweep into the incidents. If two sweeps do so at once, the fold of one may be
+        lost, as if that sweep had not seen the incident.
         """
         hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
         seen = [*INCIDENTS.rows(scan, hanging), *self._over(scan)]
@@ -276,7 +276,7 @@ class Tables:
         tried_again(self.delta, partial(self._fold, scan.cluster_id, {row["incident_id"]: row for row in seen}))
 
     def _fold(self, cluster_id: str, seen: Mapping[str, Row]) -> None:
-        """Folds these rows, by incident, into those that are stored now."""
+        """Folds these rows, by incident, into the stored rows."""
         of, is_open = Is("cluster_id", cluster_id), Is("is_open", True)
         still_open = {row["incident_id"]: row for row in self.delta.read(INCIDENTS, of, is_open)}
         closed: dict[str, Row] = {}
@@ -302,17 +302,15 @@ class Tables:
             tried_again(self.delta, lambda: self.delta.append(table, rows))
 
     def append(self, table: Table, items: Sequence[Any], *, once: str) -> None:
-        """Appends a row for each item. What is appended twice with the same `once`, by whatever process, is appended
-        once.
-        """
+        """Appends a row for each item. A second append with the same `once`, by any process, has no effect."""
         rows = arrow_rows(table.columns, table.rows(None, items))
         tried_again(self.delta, lambda: self.delta.append(table, rows, once=once))
 
     def _over(self, scan: Scan) -> list[Row]:
-        """What this sweep proved to be over, of the open incidents of this cluster: see `incidents.folded`."""
+        """The open incidents of this cluster whose end this sweep proved: see `incidents.folded`."""
         if not scan.proven and not scan.topics_gone:
             return []
-        # The incidents as this sweep read them at its start, if it did: it proves nothing about later ones.
+        # The incidents as this sweep read them at its start, if it did. It is no proof about later incidents.
         rows = self._unresolved.pop(scan.cluster_id, None)
         if rows is None:
             rows = self._read_unresolved(scan.cluster_id)
@@ -335,7 +333,7 @@ class Tables:
 
     def _at_once(self, calls: Iterable[Callable[[], Answer]]) -> list[Answer]:
         """Makes all the calls, each in a thread of its own: a small table is written in steps that wait for one
-        another, and tables do not wait for other tables. Raises what one of them raised, after all have ended.
+        another, and tables do not wait for other tables. Raises an error of one of them, after all have ended.
         """
         waiting = tuple(map(self.delta.for_thread, calls))
         with ThreadPoolExecutor(len(waiting), thread_name_prefix="txnscan-tables") as pool:
@@ -352,8 +350,8 @@ class Tables:
         order: Sequence[By] = (),
         limit: int | None = None,
     ) -> list[Row]:
-        """Rows of a table, as `Delta.read`. Raises ConfigError when there are no tables at the location, when this one
-        is gone, and when it is damaged.
+        """Rows of a table, as `Delta.read`. Raises ConfigError without tables at the location, and if this
+        table is gone or damaged.
         """
         return self._read(table, lambda: self.delta.read(table, *where, columns=columns, order=order, limit=limit))
 
@@ -368,29 +366,29 @@ class Tables:
         raise ConfigError("--tables", f"there are no tables of txnscan at {self._shown}")
 
     def read(self, table: Table, sweep_id: str, columns: Sequence[str] | None = None) -> list[Row]:
-        """The rows of one finished sweep; none when it is not finished."""
+        """The rows of a finished sweep; empty if it is not finished."""
         finished = self.rows(SWEEPS, Is("sweep_id", sweep_id), columns=("sweep_id",), limit=1)
         return self.rows(table, Is("sweep_id", sweep_id), columns=columns) if finished else []
 
     def of_finished_sweeps(self, rows: Sequence[Row]) -> list[Row]:
-        """Those of the rows that are of a finished sweep."""
+        """The rows of finished sweeps among these."""
         finished = self.sweeps({row["sweep_id"] for row in rows}, ())
         return [row for row in rows if row["sweep_id"] in finished]
 
     def sweeps(self, sweep_ids: Collection[str], columns: Sequence[str]) -> Mapping[str, Row]:
-        """By sweep id, these columns of those of these sweeps that are finished."""
+        """These columns of the finished sweeps among these, by sweep id."""
         these = OneOf("sweep_id", frozenset(sweep_ids))
         found = self.rows(SWEEPS, these, columns=("sweep_id", *columns)) if sweep_ids else []
         return {row["sweep_id"]: row for row in found}
 
     def sweep(self, sweep_id: str) -> Row | None:
-        """The row of a finished sweep; None where there is none of this id."""
+        """The row of a finished sweep. None without a sweep of this id."""
         rows = self.rows(SWEEPS, Is("sweep_id", sweep_id), limit=1)
         return rows[0] if rows else None
 
     def last_sweeps(self, cluster_id: str | None = None) -> list[Row]:
-        """Of each cluster, or this one, the row of the last finished sweep of everything, and of the last one of a part
-        of it. Raises ConfigError when there are no tables at the location, or they are damaged.
+        """The rows of the last finished sweep of everything, and of a part, for each cluster or for this cluster.
+        Raises ConfigError when there are no tables at the location, or they are damaged.
         """
         self._check_commits()
         of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
@@ -398,7 +396,7 @@ class Tables:
         return self._read(SWEEPS, lambda: self.delta.newest(SWEEPS, by, "started_at", *of))
 
     def last_sweep(self, cluster_id: str | None = None) -> Row | None:
-        """The row of the last finished sweep, whatever its scope; None where there is none. Raises as `last_sweeps`."""
+        """The row of the last finished sweep, of any scope. None without sweeps. Raises as `last_sweeps`."""
         return max(self.last_sweeps(cluster_id), key=lambda row: row["started_at"], default=None)
 
 
@@ -410,7 +408,7 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
         CANDIDATES.name: scan.candidates,
         SCAN_ERRORS.name: scan.errors,
         SWEEPS.name: [scan],
-        # Two transactions of one producer id share what was seen of it.
+        # Two transactions of a producer id share its facts.
         LOG_READS.name: list(
             dict.fromkeys((one.observation.producer_id, read) for one in decided for read in one.news.reads)
         ),
@@ -427,7 +425,7 @@ def _fact(kind: type[Fact], row: Row) -> Fact:
 
 
 def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, str]) -> Row:
-    """The row of a sweep that proved that it is over. written: the markers that apply has written, by incident."""
+    """The row of a sweep that proved its end. written: the markers that apply has written, by incident."""
     incident = which.incident_id(scan.cluster_id)
     leader_epoch, high_watermark = scan.ends.get((which.topic, which.partition), (-1, None))
     return {
@@ -440,7 +438,7 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
 
 
 def _known_impact(row: Row) -> KnownImpact | None:
-    """The impact in an incident's row; None where no sweep has looked for it."""
+    """The impact in an incident's row; None if no sweep examined it."""
     if row["cause"] is None:
         return None
     return KnownImpact(
