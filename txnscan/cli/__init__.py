@@ -1,10 +1,10 @@
 """The command line: parse, call, exit status.
 
 Each module holds a group of commands; `options` declares each option once.
-The statuses are those of `ExitStatus`. A sweep whose result could not be stored ends with FAILED, or with HANGING where
---fail-on hanging gives that: somebody has to act on what hangs, and a line on stderr says that it was not stored.
-JSON goes to stdout alone; progress, warnings and errors go to stderr. A reader of stdout that goes away (`| head -1`)
-changes nothing about the status; a stdout that cannot be written (a full disk) is a failure.
+`ExitStatus` has the exit statuses. A sweep whose result could not be stored ends with FAILED, or with HANGING if
+--fail-on hanging applies, because a hanging transaction needs action. A line on stderr then reports the failed write.
+JSON goes to stdout alone; progress, warnings and errors go to stderr. If a reader closes stdout (`| head -1`), the
+status does not change. A stdout that cannot be written (a full disk) is a failure.
 """
 
 from __future__ import annotations

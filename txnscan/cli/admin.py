@@ -1,4 +1,4 @@
-"""`list`, `describe`, `describe-producers`, `coordinator`: commands that show what brokers say, and change nothing."""
+"""`list`, `describe`, `describe-producers`, `coordinator`: commands that only show answers of brokers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of all coordinators, a line each, as they answer. Shows age and timeout too.
 
-    Exit status: 0 when every broker answered, 4 when not every one did, 1 when none did.
+    Exit status: 0 if every broker answered, 4 if some did not, 1 if no broker did.
     """
     with errors_in_one_line():
         from txnscan.coordinators.streamed import streamed
@@ -178,7 +178,7 @@ def describe(
 ) -> None:
     """Describe the transaction of one or many ids: state, age, timeout, coordinator, and where its partitions stand.
 
-    Exit status: 0 when each was described, 4 when not each was, 1 when none was.
+    Exit status: 0 if every id was described, 4 if some were not, 1 if no id was.
     """
     with errors_in_one_line():
         from txnscan.coordinators.transactions import describe as described_by
@@ -230,9 +230,9 @@ def describe_producers(
     only_open: Annotated[bool, typer.Option("--open", help="Only producers with an open transaction.")] = False,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
-    """Show the producers of a partition, a topic or everything; of open transactions their owner and what they block.
+    """Show the producers of a partition, a topic or everything; for open transactions, their owner and blocked records.
 
-    Exit status: 0 when every partition was answered for, 4 when not every one was, 1 when none was.
+    Exit status: 0 if every partition was read, 4 if some were not, 1 if no partition was.
     """
     with errors_in_one_line():
         config = ScanConfig(
@@ -312,9 +312,9 @@ def coordinator(
     command_config: CommandConfig = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
-    """Show which partition and which broker serve a transactional id or a consumer group. Creates nothing.
+    """Show which partition and which broker serve a transactional id or a consumer group. Creates no topic.
 
-    Exit status: 0 when each is known, 4 when not each is, 1 when none is.
+    Exit status: 0 if all are known, 4 if some are not, 1 if all are unknown.
     """
     with errors_in_one_line():
         from txnscan.coordinators.locate import coordinator_among, coordinator_of, topic_of

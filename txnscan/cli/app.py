@@ -1,4 +1,4 @@
-"""What all commands share: the application, progress, and what is printed."""
+"""The shared part of all commands: the application, progress, and output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# The stage in which an apply waits whether another one that has the lock is alive.
+# The stage in which an apply checks whether another apply, which has the lock, is alive.
 WATCH_APPLY = "watch another apply"
 
 
@@ -93,7 +93,7 @@ def _stderr() -> Console:
 
 @contextmanager
 def progress_bar() -> Iterator[TerminalProgress]:
-    """A line on stderr, at a terminal, that says what is being done."""
+    """A line on stderr with the present step, at a terminal."""
     from txnscan.report.progress import TerminalProgress
 
     with TerminalProgress(_stderr()) as progress:
@@ -101,7 +101,7 @@ def progress_bar() -> Iterator[TerminalProgress]:
 
 
 def started_spark(master: str | None, progress: TerminalProgress) -> SparkSession:
-    """A session. What Spark's own process prints goes above the line of progress."""
+    """A session. The output of Spark's own process goes above the line of progress."""
     from txnscan.engine.spark.session import spark_session
 
     progress("start Spark", 0, 1)
@@ -112,7 +112,7 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
     return spark_session(master, say=say, heard=say)
 
 
-# Whether this process ends with its one command, so that what can be imported in it concerns nobody else.
+# Whether this process ends with its only command, so that its imports affect no other code.
 _ours = False
 
 
@@ -136,9 +136,9 @@ class _RoomForArrow(MetaPathFinder):
 class _WithoutPandas(MetaPathFinder):
     """Keeps Arrow from importing pandas.
 
-    Where pandas is installed, Arrow imports it to ask whether a value is one of its frames. None is, and the import
-    takes as long as all else that a command does. Nothing in the process can import pandas afterwards, and Arrow does
-    not try again: so this is for a process that ends with its one command.
+    If pandas is installed, Arrow imports it to check whether a value is a data frame. This import takes as long as the
+    rest of a command, and no value is a data frame. Afterwards the process cannot import pandas, and Arrow does not try
+    again. So this is only for a process that ends with its only command.
     """
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
@@ -147,7 +147,7 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
-    """A session where these tables need one, or one is asked for by its master; None where delta-rs opens them."""
+    """A session, if these tables or a given master need it. None if delta-rs opens the tables."""
     from txnscan.tables.open import needs_spark
 
     if master is not None or needs_spark(tables):
@@ -168,9 +168,9 @@ def opened_tables(tables: str, master: str | None, progress: TerminalProgress) -
 def reported_so_far(
     report: LiveReport, progress: TerminalProgress, console: Console | None, *, executed: bool
 ) -> Iterator[None]:
-    """What an apply did is reported also where something ends it early: Ctrl-C, or a lost journal.
+    """Reports the steps of an apply even if it ends early: by Ctrl-C, or a lost journal.
 
-    console: where results are printed as they come; None where they are one object of JSON.
+    console: for results as they come; None if the output is a JSON object.
     """
     from txnscan.report.resolution import applied_object
     from txnscan.resolve.run import Applied

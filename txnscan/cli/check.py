@@ -34,9 +34,9 @@ def check(
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes nothing.
+    """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes no data.
 
-    Exit status: 0 when a sweep can observe everything, 4 when not everything, 1 when it is not possible.
+    Exit status: 0 if a sweep can observe everything, 4 if only a part, 1 if it is not possible.
     """
     with errors_in_one_line():
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")

@@ -27,7 +27,7 @@ def errors_in_one_line() -> Iterator[None]:
         try:
             yield
             if interrupted:
-                # Whatever was interrupted has swallowed the KeyboardInterrupt.
+                # The interrupted code has swallowed the KeyboardInterrupt.
                 raise KeyboardInterrupt
         except TxnscanError as error:
             fail(str(error) if error.option is None else f"{error.option}: {error}", error.exit_status)
@@ -86,7 +86,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 def fail_on_findings(candidates: int, complete: bool, fail_on: list[FailOn] | None) -> None:
-    """Hanging outranks incomplete: it is what somebody has to act on."""
+    """Hanging outranks incomplete, because it needs action."""
     wanted = fail_on or []
     if FailOn.HANGING in wanted and candidates:
         raise typer.Exit(ExitStatus.HANGING)
@@ -107,6 +107,6 @@ def note(sentence: str) -> None:
 
 def complain(message: str) -> None:
     """A line on stderr."""
-    # Where stderr cannot be written, there is still the exit status.
+    # If stderr cannot be written, the exit status remains.
     with suppress(OSError):
         typer.echo(stderr_lines.line(message), err=True)

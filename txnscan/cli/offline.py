@@ -51,10 +51,10 @@ def segments(
     ] = None,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Read log segments from disk: what is open, what a broker knows of producers, what became of transactions.
+    """Read log segments from disk: open transactions, the producers of a broker, and the ends of transactions.
 
-    With the log directories of all brokers, verdicts and outcomes are those of a sweep; what files do not show is
-    indeterminate.
+    With the log directories of all brokers, verdicts and outcomes equal the results of a sweep. If files are missing,
+    the verdict is indeterminate.
     """
     with errors_in_one_line():
         read = _read(paths, late_after, stopped, check_crc, master=master)
@@ -108,7 +108,7 @@ def _read(
     )
     from txnscan.offline.reading import read_paths
 
-    # What draws progress takes longer to load than most files take to read, and nobody sees it in a pipe.
+    # The progress library takes longer to load than most files take to read, and a pipe does not show progress.
     with progress_bar() if sys.stderr.isatty() or master is not None else nullcontext(_quiet) as progress:
         return read_paths(
             paths,
@@ -123,7 +123,7 @@ def _read(
 
 
 def _on_spark(master: str, progress: Any) -> Spread:
-    """What reads replicas on executors. Raises SparkUnavailable."""
+    """The reader of replicas on executors. Raises SparkUnavailable."""
     spark = started_spark(master, progress)
     from txnscan.engine.spark.executors import spread_files
     from txnscan.engine.spark.nodes import send_packages
@@ -137,7 +137,7 @@ def _quiet(stage: str, done: int, total: int) -> None:
 
 
 def _check_ids(read: Read, names: Sequence[str], producer_id: int | None) -> None:
-    """Says which of the ids are nowhere in the files. Raises ConfigError where none is there."""
+    """Reports ids that are not in the files. Raises ConfigError if all are missing."""
     if producer_id is not None and not any(step.producer_id == producer_id for _, step in read.steps):
         raise ConfigError("--producer-id", f"no record with producer id {producer_id} is in these files")
     there = {step.transactional_id for _, step in read.steps}

@@ -10,14 +10,14 @@ import typer
 
 
 class Format(StrEnum):
-    """What a sweep is printed as."""
+    """The output format of a sweep."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class RowFormat(StrEnum):
-    """What rows are printed as."""
+    """The output format of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -36,14 +36,14 @@ class StateName(StrEnum):
 
 
 class FailOn(StrEnum):
-    """What a sweep may find that has an exit status of its own."""
+    """The results of a sweep with their own exit status."""
 
     HANGING = "hanging"
     INCOMPLETE = "incomplete"
 
 
 class EngineName(StrEnum):
-    """Where partitions are read from."""
+    """The engine that reads partitions."""
 
     SPARK = "spark"
     THREADS = "threads"

@@ -11,9 +11,9 @@ from txnscan.report.help import OneCommand, examples
 def prepare() -> None:
     """Fetch Delta's jars, and archive the classes that Spark's JVM loads, before the first sweep.
 
-    Then sweeps through Spark fetch nothing, and start sooner. For a scheduler's machine, and for images. Both are kept
-    in the cache directory (XDG_CACHE_HOME); the archive is for this Java and this PySpark, and made anew by the next
-    `prepare` after either was updated.
+    Then sweeps through Spark need no download, and start sooner. For a scheduler's machine, and for images. Both are
+    kept in the cache directory (XDG_CACHE_HOME); the archive is for this Java and this PySpark, and made anew by the
+    next `prepare` after either was updated.
     """
     with errors_in_one_line():
         from txnscan.engine.spark.session import require_pyspark

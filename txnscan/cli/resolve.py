@@ -55,7 +55,7 @@ def plan(
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Plan what to do about what hangs: a file of markers to write, and of what is refused and why."""
+    """Plan the end of hanging transactions: a file with the markers to write, and the refusals with their reasons."""
     with errors_in_one_line():
         patterns = tuple(topic or ())
         for pattern in patterns:
@@ -77,7 +77,7 @@ def plan(
             )
         write_whole(out, to_json(made), "--out")
         if format is Format.JSON:
-            # What `apply` takes, to the letter.
+            # The exact values that `apply` takes.
             write_line(to_json(made).rstrip("\n"))
         else:
             print_plan(stdout_console(), made, str(out))
@@ -120,9 +120,9 @@ def apply(
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Do a plan and nothing else: prove each transaction again, write its marker, look. Sends nothing by default.
+    """Execute exactly a plan: prove each transaction again, write its marker, check. By default, sends no marker.
 
-    Exit status: 0 done, 1 failed, 2 usage, 5 when something of the plan is left to do, 6 when the plan is refused as a
+    Exit status: 0 done, 1 failed, 2 usage, 5 when actions of the plan remain, 6 when the plan is refused as a
     whole (expired, edited, of another cluster or other tables), 7 when another apply is under way.
     """
     with errors_in_one_line():

@@ -1,4 +1,4 @@
-"""`sweep`: one cluster, or those of a file, through Spark or threads, into tables."""
+"""`sweep`: a cluster, or the clusters of a file, through Spark or threads, into tables."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def sweep(
 ) -> None:
     """Sweep the whole cluster through Spark, and keep the result in Delta tables.
 
-    Exit status: 0 done, 1 failed, and the --fail-on statuses. Where the tables cannot be written, what was found is
-    printed all the same, a line on stderr says why, and the status is 1, or 3 by --fail-on hanging. With
+    Exit status: 0 done, 1 failed, and the --fail-on statuses. If the tables cannot be written, the result is
+    still printed, a line on stderr has the reason, and the status is 1, or 3 by --fail-on hanging. With
     --config the status is the worst of all clusters, in the order 3, 1, 2, 4, 0.
     """
     with errors_in_one_line():

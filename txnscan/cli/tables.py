@@ -49,7 +49,7 @@ def show(
     verbose: Verbose = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Show what the last sweep of the whole cluster left in the tables.
+    """Show the last sweep of the whole cluster from the tables.
 
     A sweep of some topics alone is shown with --sweep-id, or where there is no other.
     """
@@ -110,7 +110,7 @@ def history(
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Show what the tables remember: the last sweeps, the incidents, the journal of apply; or one incident's life."""
+    """Show the history in the tables: the last sweeps, the incidents, the journal of apply; or one incident's life."""
     with errors_in_one_line():
         parse_location(tables)
         if incident is not None and not incident.isalnum():

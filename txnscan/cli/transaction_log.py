@@ -71,11 +71,11 @@ def transaction_log(
     every: Annotated[bool, typer.Option("--all", help="From files, show ids at rest too.")] = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Show what __transaction_state holds, record by record; steps that no coordinator takes are marked.
+    """Show __transaction_state, record by record; steps that no coordinator takes are marked.
 
-    From brokers: what the log holds of ids or producer ids. Exit status: 0 when it was read, 4 when not all of it was,
-    1 when none of it was. From files (PATH): also the latest state of each id; and where directories of data partitions
-    are among them, what is open there is judged too.
+    From brokers: the records of ids or producer ids. Exit status: 0 if the log was read, 4 if only a part was, 1 if no
+    part was. From files (PATH): also the latest state of each id. If directories of data partitions are among the
+    files, their open transactions are judged too.
     """
     names, producer_ids = tuple(transactional_id or ()), tuple(producer_id or ())
     with errors_in_one_line():

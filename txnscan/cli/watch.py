@@ -110,7 +110,7 @@ def watch(
         typer.Option("--notify-template", metavar="FILE", help="A Jinja2 template that gives the JSON to send."),
     ] = None,
 ) -> None:
-    """Sweep clusters for ever, serve what was seen as Prometheus metrics, notify of incidents. It changes nothing.
+    """Sweep clusters for ever, serve the results as Prometheus metrics, notify of incidents. Only reads the cluster.
 
     Ends with 0 within 10 seconds of SIGTERM, and with 130 on Ctrl-C.
     """

@@ -9,7 +9,7 @@ from datetime import date
 
 @dataclass(frozen=True, slots=True)
 class Is:
-    """A column that has this value. None stands for null."""
+    """A column that has this value. The value None stands for null."""
 
     column: str
     value: str | int | bool | None
