@@ -196,6 +196,7 @@ def test_a_plan_file_is_never_forced() -> None:
 
 class Old(Unread):
     """Brokers without DescribeProducers, from data.
+
     moves_to: the last stable offset after a marker. stands_at: the producer id of the batch at the last stable
     offset. None makes the batch unreadable.
     """

@@ -455,7 +455,7 @@ BUSY = now(view("Ongoing", 9, (Q,)))
     ],
     ids=["gone", "owned", "another", "led elsewhere", "not proven"],
 )
-def test_the_last_look_decides_and_directly_precedes_the_marker(
+def test_a_change_after_the_proof_refuses_the_marker(
     looked: Judged | BaseException | None, status: Status, said: str
 ) -> None:
     brokers, journal = FakeBrokers(looks=[looked]), FakeJournal()
@@ -773,6 +773,7 @@ def test_a_plan_sends_no_second_marker_if_a_gone_transaction_reappears() -> None
 @dataclass(frozen=True)
 class Fate:
     """The failures in one apply of one action.
+
     crash: the step before which the process ends, "in write" or "in conclude", or None. lost: which hold fails.
     lands: whether the marker ends the transaction. answer: what the broker answers. readable: whether looks succeed.
     """

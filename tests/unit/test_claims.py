@@ -1,4 +1,5 @@
 """Which claims count. A claimed transaction gets no fenced read, so this is the correctness proof of claims.
+
 A table of worlds: the claims of brokers and the leaders of the log, against two transactions of one producer,
 open on `p-0` and on `q-0`.
 """
@@ -430,7 +431,7 @@ def test_a_partition_with_any_unclaimed_transaction_is_unclaimed(
     assert all(rest[key] is rows[key] for key in rest), "as the wide read saw it"
 
 
-def test_claims_are_looked_up_by_producer_and_partition() -> None:
+def test_claims_are_resolved_by_producer_and_partition() -> None:
     asked: list[tuple[str, int]] = []
 
     def nobody(topic_partition: str, one: OpenProducer) -> None:
@@ -586,7 +587,7 @@ def test_a_claimed_partition_with_an_incident_is_proven() -> None:
     assert judged.observation.first.failure is None, "it is judged from the proven reads"
 
 
-def test_a_claimed_neighbour_of_a_hanging_transaction_is_read_with_it() -> None:
+def test_a_claimed_neighbour_of_a_hanging_transaction_is_read_too() -> None:
     """The orphan hangs beside a claimed transaction: both are judged from a fenced read of the partition."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)

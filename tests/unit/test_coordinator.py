@@ -82,6 +82,6 @@ def test_zero_partitions_have_no_probe() -> None:
     assert probe_ids(0, counting_tokens()) == {}
 
 
-def test_a_repeated_token_is_one_probe() -> None:
+def test_a_repeated_token_is_used_once() -> None:
     tokens = iter(["a", "a", "a", "b"])
     assert probe_ids(2, lambda: next(tokens)) == {"a": 1, "b": 0}

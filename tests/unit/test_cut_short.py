@@ -1,4 +1,5 @@
 """A sweep that runs out of time may miss transactions and never invents a verdict.
+
 The clock of these deadlines counts requests: the time runs out in each stage, before each request.
 """
 

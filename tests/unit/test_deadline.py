@@ -1,4 +1,5 @@
 """Requests end with the time of their sweep, and a broker delays a sweep for a bounded time.
+
 Tests of long times use a clock of their own. Real times have wide margins.
 """
 

@@ -1,4 +1,5 @@
 """A published debugging session (kafka-dump-log.sh, klog, grep), repeated with txnscan: the figures are equal.
+
 The files are rebuilt from the printed dumps and have the printed checksums, so they are equal byte by byte. The
 hanging transaction is rebuilt from the offsets and producers that the session names.
 """

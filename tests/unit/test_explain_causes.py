@@ -1,4 +1,5 @@
 """The specification of `explain`: each case has facts, the expected cause, and its numbers.
+
 By default producer id 7 is open on p-0 at epoch 3 from offset 100, which is the last stable offset. The high
 watermark is 105, and the group has committed 100.
 """

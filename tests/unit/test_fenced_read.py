@@ -254,14 +254,14 @@ def test_an_error_of_any_request_leaves_only_that_partition_unproven() -> None:
     ("epoch", "error"),
     [(4, ErrorCode.UNKNOWN_LEADER_EPOCH), (6, ErrorCode.FENCED_LEADER_EPOCH)],
 )
-def test_another_leader_epoch_than_planned_proves_nothing(cluster: FakeCluster, epoch: int, error: ErrorCode) -> None:
+def test_a_read_at_another_leader_epoch_is_unproven(cluster: FakeCluster, epoch: int, error: ErrorCode) -> None:
     planned = batch(cluster, ("t", 0))
     cluster.partitions["t", 0].epoch = epoch
     (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
     assert (said(row.failure), row.high_watermark, row.last_stable_offset) == (error.name, None, None)
 
 
-def test_a_follower_describes_producers_and_proves_nothing(cluster: FakeCluster) -> None:
+def test_a_read_from_a_follower_is_unproven(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].leader = 2
     planned = ReadBatch(0, 3, cluster.planned(("t", 0)))
     (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)

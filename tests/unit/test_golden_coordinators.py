@@ -1,4 +1,5 @@
 """The partition of non-ASCII ids, as Kafka's classes compute it: surrogate pairs, lone surrogates, and other text.
+
 `tests/golden/coordinators.py` recorded their answers.
 """
 

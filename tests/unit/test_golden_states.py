@@ -1,4 +1,5 @@
 """The recorded answers of real brokers, in every state of the conformance scripts.
+
 The decoders must return the values stored beside the bytes, and the simulator must answer the same.
 `tests/golden/states.py` describes the recording. `tests/brokers/test_conformance.py` repeats parts of it.
 """
@@ -101,7 +102,7 @@ def test_every_step_of_every_script_is_recorded(kafka: str) -> None:
     assert found == wanted
 
 
-def test_decoding_twice_changes_nothing() -> None:
+def test_decoding_twice_gives_the_same_recording() -> None:
     some = [state for state in recorded(KAFKA_VERSION).states if state.facts["script"] in ("fence", "expired")]
     few = Recording(KAFKA_VERSION, states.PART, recorded(KAFKA_VERSION).offered, {}, some)
     assert decoded(few) == few

@@ -1,4 +1,5 @@
 """The wire-level cluster answers recorded requests with the recorded bytes of real brokers.
+
 `tests/golden/shape.py` describes the brokers, and `tests/golden/mask.py` lists the allowed differences.
 `tests/brokers/test_wire_real.py` records again and compares.
 """

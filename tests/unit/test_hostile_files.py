@@ -1,4 +1,5 @@
 """Untrusted files: reading them is bounded in time and memory, and a failing file is data.
+
 All cases of the offline commands run in one process with hard limits and without root's right to read every file.
 """
 

@@ -1,4 +1,5 @@
 """A hostile or broken broker or HTTP peer fails its own requests, at the cost of little memory and time.
+
 Times have wide margins for a busy machine. Unbounded, each of these took minutes or gigabytes.
 """
 

@@ -121,6 +121,7 @@ def test_an_incident_has_the_date_of_its_first_sweep() -> None:
 @st.composite
 def sweeps(draw: st.DrawFn) -> list[Row]:
     """Rows of sweeps about one transaction, in the order of the partition.
+
     At each leader epoch the transaction hangs until it ends, if it does. An unclean leader may have lost that end: then
     it hangs again at the next epoch. A recreated topic ends it for good. Clocks show anything.
     """

@@ -625,7 +625,7 @@ def chains(records: Iterable[RawRecord]) -> dict[str, list[tuple[int, bytes | No
 def test_skipped_batches_count_as_if_they_were_decoded(
     log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], log_start: int, bytes_max: int
 ) -> None:
-    """The two ways held against each other: by header and key, and with every batch decoded and every id looked at."""
+    """Compares the search by header and key with full decoding."""
     batches, at = [], 0
     for content, gap, missing, packs in log:
         at += gap

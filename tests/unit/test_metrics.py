@@ -225,7 +225,7 @@ def test_an_offset_is_stuck_for_as_long_as_sweeps_saw_it_unchanged(sweeps: list[
     assert found["txnscan_last_stable_offset_stuck_seconds", ("p",)] == seconds
 
 
-def test_a_single_sweep_has_no_stuck_duration() -> None:
+def test_a_sweep_without_history_has_no_stuck_duration() -> None:
     assert not [name for name, _ in of(scan(HANGING)) if "stuck" in name]
 
 

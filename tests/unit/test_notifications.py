@@ -175,6 +175,7 @@ def told(
     before: dict[str, str], after: dict[str, str], opened: str = "", closed: str = ""
 ) -> list[tuple[str, str, int, int, int, str | None]]:
     """By event: its id, its change, its numbers of open, opened and closed incidents, and its target event.
+
     before, after: the event of each incident of which notifications were sent. opened, closed: incidents.
     """
     news = [replace(OPENED, incident_id=one) for one in opened] + [replace(CLOSED, incident_id=one) for one in closed]
@@ -364,7 +365,7 @@ def test_an_invalid_url_is_refused_without_being_printed(url: str) -> None:
     assert SECRET not in str(refused.value)
 
 
-def test_an_unresponsive_target_delays_neither_other_targets_nor_the_sweep() -> None:
+def test_an_unresponsive_target_does_not_delay_other_targets_or_the_sweep() -> None:
     gate = threading.Event()
     sent: list[bytes] = []
 

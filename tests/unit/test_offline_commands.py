@@ -44,7 +44,7 @@ def test_only_a_hanging_transaction_without_owner_or_commit_has_a_command() -> N
 @pytest.mark.parametrize(
     ("outcome", "tools"), [("unknown", ["txnscan"]), ("not_committed", ["txnscan", "kafka-transactions.sh"])]
 )
-def test_kafkas_tool_follows_txnscan_and_needs_a_proven_abort(outcome: str, tools: list[str]) -> None:
+def test_kafkas_tool_is_listed_second_and_only_without_a_commit(outcome: str, tools: list[str]) -> None:
     assert [command.split()[0] for command in of(outcome=outcome)] == tools
 
 

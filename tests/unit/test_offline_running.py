@@ -1,4 +1,5 @@
 """Files that change during the read, and the lock of a running broker: no transaction in them is hanging.
+
 The file system stands in for a broker here. tests/brokers/test_running_brokers.py has real brokers with Java's lock.
 """
 

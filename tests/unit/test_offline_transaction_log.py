@@ -1,4 +1,5 @@
 """`__transaction_state` from its files: the last state of each id, impossible steps, and unknown outcomes.
+
 Also the command on generated files.
 """
 
@@ -168,7 +169,7 @@ def test_kafkas_command_is_shown_for_an_uncommitted_hanging_transaction(
 
 
 @pytest.mark.parametrize("command", ["segments", "transaction-log"])
-def test_no_abort_command_for_committed_or_unproven_transactions(tmp_path: Path, command: str) -> None:
+def test_committed_or_unproven_transactions_have_no_abort_command(tmp_path: Path, command: str) -> None:
     """The partition and the transaction log were copied: without a metadata log, no transaction is proven to hang."""
     committed = [record("X", "Empty", 3), record("X", "Ongoing", 3), record("X", "PrepareCommit", 4)]
     root = str(directory(tmp_path, logged=[*committed, record("X", "CompleteCommit", 4, partitions=frozenset())]))
@@ -204,7 +205,7 @@ def test_an_invalid_marker_leaves_no_hanging_transaction(tmp_path: Path, attribu
     assert found[8]["verdict"] == "hanging"
 
 
-def test_files_of_two_clusters_prove_nothing_together(tmp_path: Path) -> None:
+def test_files_of_two_clusters_give_no_hanging_verdict(tmp_path: Path) -> None:
     root = directory(tmp_path, logged=OTHER)
     other = tmp_path / "other"
     other.mkdir()

@@ -24,6 +24,7 @@ AT_9 = partition(epoch=9)
 @dataclass
 class Leader:
     """A leader that answers from its epoch cache.
+
     starts: the first offset of each epoch. edit: spoils the topics of an answer. meanwhile: what happens after each
     request.
     """

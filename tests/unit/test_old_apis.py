@@ -1,4 +1,5 @@
 """Brokers without an API: every open transaction is indeterminate, and one warning gives the reason.
+
 tests/brokers/test_old_brokers.py has real brokers of Kafka 3.5.2.
 """
 
@@ -33,6 +34,7 @@ PRODUCER_IDS = {0: 100, 1: 101, 2: 102}
 
 class FakeOld(FakeCluster):
     """A cluster in which some brokers lack some APIs. Every partition of `data` has one open transaction.
+
     lacking: names of requests by broker.
     """
 
@@ -155,7 +157,7 @@ def test_without_owner_apis_open_transactions_are_indeterminate_with_one_warning
     assert all(named in judged.judgement.explanation for judged in scanned.transactions)
 
 
-def test_beside_an_old_broker_a_visible_owner_counts_and_absence_proves_nothing() -> None:
+def test_beside_an_old_broker_a_visible_owner_counts_and_absence_is_unproven() -> None:
     fake = FakeOld({1: COORDINATOR_APIS})
     fake.own(0, coordinator=2)
     fake.own(1, coordinator=1)

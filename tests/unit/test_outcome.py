@@ -1,4 +1,5 @@
 """The specification of outcomes: each case has the remaining log, the other evidence, and the expected outcome.
+
 By default producer id 7 is open on p-0 at epoch 3, its first batch is of that epoch, the partition never had a marker
 of it, and its id X is now at epoch 9. The log has records of X alone.
 """
@@ -1096,6 +1097,7 @@ NEVER_MORE = {V1: (0,), V2: (0,)}
 class Transition:
     """Steps from one record of a producer id to the next, and the code in `TransactionMetadata` or
     `TransactionCoordinator` that takes them.
+
     steps: states before and after. raised: by how much the epoch may rise, by the transactions version of the later
     record. partitions: how those of the later record may compare with the earlier ones. with_a_hole: further
     comparisons if a record between the two is missing. keeps_start: the transaction is the same.
@@ -1351,6 +1353,7 @@ class Txn:
 @dataclass
 class History:
     """The records of a coordinator for one id, as `TransactionMetadata` moves from state to state.
+
     Unacknowledged records are in the log too, and the coordinator continues as if they were not.
     """
 
@@ -1386,6 +1389,7 @@ class History:
         lost: tuple[bool, ...] = (),
     ) -> None:
         """From Ongoing to Complete*. At the last epoch the completion takes the next producer id.
+
         lost: unacknowledged ends, with the partitions added by then.
         """
         self.time_ms += 1

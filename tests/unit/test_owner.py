@@ -50,7 +50,7 @@ def test_a_framework_is_suggested_for_its_id_format(name: str, framework: str | 
     assert says in owner.advice and not owner.advice.endswith(".")
 
 
-def test_advice_for_flink_mentions_the_checkpoint_and_no_abort() -> None:
+def test_advice_for_flink_mentions_the_checkpoint_and_warns_of_an_abort() -> None:
     advice = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), ()).advice
     assert "checkpoint" in advice and "an abort would lose them" in advice
 

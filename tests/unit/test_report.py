@@ -262,7 +262,7 @@ def test_each_report_has_a_text_for_each_outcome() -> None:
     assert paragraphs._OUTCOMES.keys() == names and html._OUTCOMES.keys() == names
 
 
-def test_kafkas_tool_is_shown_only_if_no_commit_is_possible() -> None:
+def test_commands_are_shown_only_for_uncommitted_and_unknown_outcomes() -> None:
     hangs = {"topic": "p", "partition": 0, "verdict": "hanging", "reason": "stale_epoch", "start_offset": 100}
     row = {**hangs, "producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 0}
     assert [one for one in Outcome if commands({**row, "outcome": one.value})] == ["not_committed", "unknown"]

@@ -1,4 +1,5 @@
 """Searching batches: which are decoded, which are skipped as a section, and the fields of sections.
+
 Few batches are searched one by one, and many by columns, with the same result.
 """
 

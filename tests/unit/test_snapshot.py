@@ -308,7 +308,7 @@ def fails(broker_id: int) -> Callable[[FakeCluster], None]:
         (later(3, 0, 14), {0}, "another broker began to load it"),
     ],
 )
-def test_a_partition_is_not_covered(
+def test_a_partition_without_consistent_claims_and_listing_is_not_covered(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], None], expected: set[int], why: str
 ) -> None:
     spoil(cluster)
@@ -340,7 +340,7 @@ def test_two_claims_to_one_partition_are_a_split(cluster: FakeCluster, wording: 
     assert tuple(map(said, take(cluster).split_failures)) == wording
 
 
-def test_of_several_rival_claims_the_first_broker_is_reported(cluster: FakeCluster) -> None:
+def test_the_first_of_several_rival_claims_is_reported(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.cached[3].add(0)
     (error,) = take(cluster).coverage_errors

@@ -1,4 +1,5 @@
 """The warning about decisions with undelivered markers on partitions without an open transaction.
+
 tests/brokers/test_undelivered.py has real brokers in this state.
 """
 

@@ -100,7 +100,7 @@ def test_a_rule_on_the_empty_name_needs_no_probe() -> None:
 EVERY_LETTER = [rule(chr(code), prefixed=True) for code in range(128)]
 
 
-def test_without_a_random_id_nothing_is_proven(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_without_a_random_id_visibility_is_unproven(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     with pytest.raises(Unprobed):
         class_probes(EVERY_LETTER, TOKEN)
     cluster.rules[1] = EVERY_LETTER
@@ -282,7 +282,7 @@ def test_for_an_unknown_principal_any_rule_may_apply() -> None:
         ),
     ],
 )
-def test_of_two_denying_rules_always_the_same_is_named(one: AclRule, two: AclRule, why: str) -> None:
+def test_two_denying_rules_are_named_in_a_fixed_order(one: AclRule, two: AclRule, why: str) -> None:
     hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_ALL_IDS}
     assert (
         worded(why_hidden(hidden, [one, two], WHO)) == worded(why_hidden(hidden, [two, one], WHO)) == (denied(one),)
