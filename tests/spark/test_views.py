@@ -48,12 +48,12 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     tables.create()
     tables.write(sweep(1, ORPHAN, STALE, **in_one_event(ORPHAN, STALE)))
     tables.write(sweep(2, ORPHAN, partitions_failed=1, **in_one_event(ORPHAN)))
-    # A sweep of one topic does not count for the views of what hangs now.
+    # A sweep of one topic does not count for the views of current hanging transactions.
     tables.write(sweep(3, scope="topic=x", proven={}))
     return {name: spark.table(view_of).collect() for name, view_of in create_views(spark, location).items()}
 
 
-def test_the_current_views_are_of_the_last_sweep_of_everything(seen: dict[str, list[Row]]) -> None:
+def test_the_current_views_use_the_last_full_sweep(seen: dict[str, list[Row]]) -> None:
     assert [(row["sweep_id"], row["partition"]) for row in seen["current_candidates"]] == [("sweep-2", 0)]
     (row,) = seen["current_transactions"]
     assert row["verdict"] == "hanging" and "evidence" not in row
