@@ -20,10 +20,12 @@ from tests.sim.scenarios import (
     COMPACTED,
     DELETED,
     DOWN,
+    HIDDEN_BETWEEN,
     LOG,
     MORE_WRITTEN,
     MOVED,
     NEW_REPLICA,
+    OPENINGS,
     UP,
     WIDE,
     A,
@@ -48,6 +50,7 @@ from txnscan.resolve.plan import Action
 from txnscan.sweeps import log_reads
 from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
+from txnscan.txnlog import transitions
 from txnscan.txnlog.facts import Facts, SeenMarker
 from txnscan.verdict import outcome
 from txnscan.verdict.evidence import Judged, PeerPartitions
@@ -196,9 +199,24 @@ def known(name: str) -> tuple[Scenario, tuple[Event, ...]]:
     return history.scenario, (*history.opening, *history.before)
 
 
+# The producer goes on under v2 at the epoch of a lost marker, and writes where no leader adds the partition.
+_JOINED: tuple[Event, ...] = (
+    *(("send data", (A, P, 2)), ("append data", (0,)), ("AddPartitionsToTxn", (1, A, Q)), ("send data", (A, Q, 2))),
+    ("append data", (0,)),
+)
+
+
+def _ended_on_q(commit: bool) -> tuple[Event, ...]:
+    return (
+        *(("EndTxn", (1, A, commit, 2)), ("write marker", (1, A, Q)), ("marker acknowledged", (1, A, Q))),
+        ("write completion", (1, A)),
+    )
+
+
 def _taken_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every log is treated as complete, without missing or ineffective records."""
     monkeypatch.setattr(outcome, "whole", lambda a, b, o: True)
+    monkeypatch.setattr(outcome, "first_doubt", lambda chain, o: None)
     monkeypatch.setattr(outcome, "_commit_without_partitions", lambda logged, o: None)
 
 
@@ -252,6 +270,33 @@ CASES = (
         (*MORE_WRITTEN, *_COMMITTED_WHILE_DOWN),
         UNADDED,
         patched(outcome, "_by_date", _of_the_last_epoch_alone),
+    ),
+    Case(
+        "a commit of v2 counts where v1 has left data open",
+        WIDE["upgraded-abort"],
+        (*OPENINGS["upgraded-abort"], *_JOINED, *_ended_on_q(True)),
+        "a committed record of ('a', 2) was made invisible",
+        patched(outcome, "_not_added", lambda ends, logged, o, doubt: None),
+    ),
+    Case(
+        "an abort of v2 counts where v1 has left committed data open",
+        WIDE["upgraded-commit"],
+        (*OPENINGS["upgraded-commit"], *_JOINED, *_ended_on_q(False)),
+        UNADDED,
+        patched(outcome, "_not_of_this_data", lambda commit, ends, evidence, o: None),
+    ),
+    Case(
+        "a gap before a transaction of v2 may hide one of v1",
+        WIDE["downgraded"],
+        (*HIDDEN_BETWEEN, ("send data", (A, Q, 2)), ("append data", (0,)), *_ended_on_q(True)),
+        "a committed record of ('a', 2) was made invisible",
+        patched(transitions, "_may_hide_v1", lambda a, b, o: False),
+        before={
+            "first sweep": (
+                *(("expand isr", (LOG, 3)), *heard(1, 2, 3), ("move leader", (LOG, 3)), *heard(1, 2, 3)),
+                ("load", (3, 0)),
+            )
+        },
     ),
     Case(
         "siblings are looked at",
