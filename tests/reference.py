@@ -1,4 +1,6 @@
-"""`python -m tests.reference` writes docs/commands.md from the help of the commands, docs/tables.md from the schema."""
+"""`python -m tests.reference` writes docs/commands.md from the help of the commands, docs/tables.md from the schema,
+and docs/known-causes.md from the known causes.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,14 @@ from typer.testing import CliRunner
 
 from txnscan.cli.app import app
 from txnscan.engine.rows import spark_type
+from txnscan.impact.known_causes import KNOWN_CAUSES
 from txnscan.kafka.failure import FailureCode
 from txnscan.tables.schema import TABLES, Column
 
 DOCS = Path(__file__).parents[1] / "docs"
 COMMANDS_HEAD = """# Commands
 
-What `txnscan COMMAND --help` prints. Made by `python -m tests.reference`.
+The output of `txnscan COMMAND --help`. Made by `python -m tests.reference`.
 """
 TABLES_HEAD = """# Tables
 
@@ -63,6 +66,15 @@ CODES_HEAD = """## Codes of failures
 | code | meaning |
 |---|---|
 """
+CAUSES_HEAD = """# Known causes
+
+Bugs and settings that make transactions hang or get stuck. `txnscan check` reports those to which your cluster is
+exposed, as far as its brokers show their release and their settings. *checked* means verified on released jars or real
+brokers, *reported* means known from an issue or a pull request.
+
+| cause | affects | symptom | remedy | source |
+|---|---|---|---|---|
+"""
 
 
 def commands() -> str:
@@ -96,7 +108,16 @@ def _type(column: Column) -> str:
     return "array of struct" if spark_type(column.type).startswith("ARRAY") else "struct"
 
 
-PAGES = {"commands.md": commands, "tables.md": tables}
+def known_causes() -> str:
+    """The page of known causes."""
+    rows = "\n".join(
+        f"| {one.id} | {one.affects} | {one.symptom} | {one.remedy} | {one.source}; {one.certainty} |"
+        for one in KNOWN_CAUSES
+    )
+    return f"{CAUSES_HEAD}{rows}\n"
+
+
+PAGES = {"commands.md": commands, "tables.md": tables, "known-causes.md": known_causes}
 
 if __name__ == "__main__":
     for name, made in PAGES.items():

@@ -1,6 +1,6 @@
-"""The principals of the shared cluster: one for each gap in ACLs, what it sees for it, and what it is told.
+"""The principals of the shared cluster: each has a gap in its ACLs, the resulting view, and the expected errors.
 
-All that their sweeps look at begins with `acl-`, so that other tests on the cluster are not seen.
+Their topics begin with `acl-`, so sweeps do not see other tests on the cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
 
 @dataclass(frozen=True)
 class Acl:
-    """One rule. Without a principal it is for the one whose case it is."""
+    """A rule. Without a principal it applies to the principal of its case."""
 
     operation: str
     resource: str
@@ -32,7 +32,7 @@ class Acl:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What CreateAcls calls them."""
+        """The fields of CreateAcls."""
         return {
             "resource_type": RESOURCES[self.resource],
             "resource_name": self.name,
@@ -45,7 +45,7 @@ class Acl:
 
     @property
     def filter(self) -> dict[str, Any]:
-        """What DescribeAcls and DeleteAcls call them."""
+        """The fields of DescribeAcls and DeleteAcls."""
         names = {"resource_pattern_type": "pattern_type_filter", "operation": "operation"}
         names |= {"permission_type": "permission_type"}
         return {names.get(name, f"{name}_filter"): value for name, value in self.fields.items()}
@@ -56,7 +56,7 @@ def deny(operation: str, resource: str, name: str, **changes: Any) -> Acl:
 
 
 def only(*prefixes: str) -> tuple[Acl, ...]:
-    """Describe and Read on the topics whose names begin so."""
+    """Describe and Read on the topics with this prefix."""
     return tuple(Acl(operation, "Topic", p, prefixed=True) for operation in ("Describe", "Read") for p in prefixes)
 
 
@@ -64,14 +64,14 @@ TOPICS = (Acl("Describe", "Topic"), Acl("Read", "Topic"))
 IDS = (Acl("Describe", "TransactionalId"),)
 ACLS = (Acl("Describe", "Cluster", "kafka-cluster"),)
 CONFIGS = (Acl("DescribeConfigs", "Cluster", "kafka-cluster"),)
-# What the docs' table lists; without the last ones all verdicts are the same.
+# The table in the docs. Without the last rules all verdicts are the same.
 PROOF = (*TOPICS, *IDS, *ACLS, *CONFIGS)
 LISTED = (*PROOF, Acl("Describe", "Group"), Acl("DescribeConfigs", "Topic"))
 
 HANGING = ("hanging", "orphan")
 OWNED = ("ongoing", "owned")
 HIDDEN = ("indeterminate", "visibility")
-# What is planted, by partition, and what a principal that sees everything says of it.
+# The planted transactions by partition, with their verdicts for a principal with full access.
 TRUTH = {
     "acl-clicks-0": HANGING,
     "acl-backfill-0": OWNED,
@@ -85,10 +85,10 @@ TRUTH = {
 
 @dataclass(frozen=True)
 class Case:
-    """A principal with these rules, and in what its sweep differs from the truth. None: it is not seen at all.
+    """A principal with these rules, and the differences of its sweep from the truth. None: not visible at all.
 
-    says: what the sweep's errors name, in any order; there is an error for nothing else. topics: the scope of
-    the sweep; a principal that sees no other topics sweeps everything.
+    says: the errors of the sweep, in any order, without others. topics: the scope of the sweep. A principal that sees
+    no other topics sweeps everything.
     """
 
     user: str
@@ -118,7 +118,7 @@ CASES = (
     Case(
         "bystander-by-prefix",
         (*WITHOUT_IDS, Acl("Describe", "TransactionalId", "acl-shipments-", prefixed=True)),
-        # The id is seen, but not whether its coordinator has it whole.
+        # The id is visible, but the claim of its coordinator may be incomplete.
         hides(*TRUTH) | {"acl-shipments-0": ("indeterminate", "coverage")},
         (NEEDS_IDS,),
     ),
@@ -134,7 +134,7 @@ CASES = (
         hides("acl-clicks-0", "acl-backfill-0"),
         ("a DENY rule forbids All on TransactionalId prefix 'acl-back' to User:denied-a-prefix-here",),
     ),
-    # Rules that do not hide anything from their principal: it, and not the rules, is what the broker is asked about.
+    # Rules that hide no id from their principal: the broker is asked about the principal, not about the rules.
     Case("denied-elsewhere", (*LISTED, deny("All", "TransactionalId", "*", host="192.0.2.1")), {}, (), complete=True),
     Case("denied-write", (*LISTED, deny("Write", "TransactionalId", "*")), {}, (), complete=True),
     Case(
@@ -150,7 +150,7 @@ CASES = (
         {"acl-clicks-0": None},
         ("needs Read on Topic 'acl-clicks'",),
     ),
-    # A topic that may be read but not described is invisible, also in the transactions that hold it.
+    # A topic with Read and without Describe is invisible, also within transactions.
     Case(
         "denied-a-topic",
         (*LISTED, deny("Describe", "Topic", "acl-other")),
@@ -164,7 +164,7 @@ CASES = (
         "no-coordinators",
         (*only("acl-", "__c"), *IDS, *ACLS, *CONFIGS),
         dict.fromkeys(TRUTH, ("indeterminate", "coverage")),
-        # Any other topic would be as invisible to it as this one.
+        # Any other topic would be as invisible to it.
         (f"needs Describe on Topic '{STATE}'", "topics may be invisible: this principal needs Describe on Topic '*'"),
         topics=(),
     ),

@@ -1,15 +1,15 @@
-"""One real cluster of three brokers for every test that leaves brokers alone.
+"""A real cluster of three brokers, shared by every test that does not change brokers.
 
 It has a listener for each way to connect, an authorizer, and the demo's transactions. The topics, ids and groups of a
 test have a prefix of its own, and it sweeps its own topics. Tests that stop or change brokers start their own.
 
 | listener | protocol | who connects |
 |---|---|---|
-| PLAINTEXT | PLAINTEXT | anybody, who may do everything |
-| SSL | SSL | `alice`, with a client's certificate; she may do everything |
+| PLAINTEXT | PLAINTEXT | anyone, with full access |
+| SSL | SSL | `alice`, with a client certificate and full access |
 | SASL_PLAINTEXT | SASL_PLAINTEXT | `alice`, PLAIN |
 | SASL_SSL | SASL_SSL | `alice`, SCRAM-SHA-256 and -512 |
-| OAUTH | SASL_PLAINTEXT | `me`, with a token; it may do everything |
+| OAUTH | SASL_PLAINTEXT | `me`, with a token and full access |
 | ACLS | SASL_SSL | the principals of `principals.py`, PLAIN |
 """
 
@@ -45,15 +45,15 @@ LISTENERS = {
 }
 # The topics with the demo's open transactions.
 SCENE_TOPICS = ("payments-solo", "clicks", "sensors", "shipments", "invoices", "backfill")
-# Commits that lost their marker, for the tests of resolving: a broker stops for them, so that all are planted at once.
+# Torn commits for the tests of resolving. A broker stops for them, so all are planted at once.
 KEPT, LOST = "kept", "lost"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """The cluster, the demo's scene on it, and two torn commits more.
+    """The cluster, the demo's scene on it, and two further torn commits.
 
-    wire: connections that may do everything. directory: its certificates are there. authority: signed them.
+    wire: connections with full access. directory: its certificates. authority: their signer.
     """
 
     cluster: KafkaCluster
@@ -66,17 +66,17 @@ class Shared:
 
     @property
     def bootstrap_servers(self) -> str:
-        """For clients without any security."""
+        """For clients without security settings."""
         return self.cluster.bootstrap_servers
 
     def of_scene(self, **changes: object) -> ScanConfig:
-        """Settings of a sweep of the demo's transactions alone."""
+        """Settings of a sweep of the demo's transactions only."""
         return ScanConfig(self.bootstrap_servers, topic_names=SCENE_TOPICS, **changes)  # type: ignore[arg-type]
 
 
 @contextmanager
 def shared_cluster(directory: Path) -> Iterator[Shared]:
-    """Starts it and plants what all tests share. The last broker is restarted on the way."""
+    """Starts it and plants the shared transactions. The last broker is restarted meanwhile."""
     import trustme
 
     authority = trustme.CA()
@@ -89,7 +89,7 @@ def shared_cluster(directory: Path) -> Iterator[Shared]:
 def started_by(
     directory: Path, authority: trustme.CA, *, brokers: int = 3, properties: Mapping[str, str] | None = None
 ) -> KafkaCluster:
-    """Brokers with all listeners, their certificates signed by this authority. Start it."""
+    """Brokers with all listeners, with certificates signed by this authority. The caller starts it."""
     server = authority.issue_cert("127.0.0.1")
     (directory / "ca.pem").write_bytes(authority.cert_pem.bytes())
     tls = {
@@ -111,7 +111,7 @@ def started_by(
                 for key, value in tls.items()
             },
             "listener.name.ssl.ssl.client.auth": "required",
-            # Every certificate of the authority is alice's.
+            # Every certificate of the authority belongs to alice.
             "listener.name.ssl.ssl.principal.mapping.rules": "RULE:^.*$/alice/",
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": _logins({"alice": PASSWORD}),
@@ -137,7 +137,7 @@ def _logins(passwords: Mapping[str, str]) -> str:
 
 
 def pkcs8(key_pem: bytes) -> str:
-    """The private key in the only form that Kafka reads."""
+    """The private key in the only format that Kafka reads."""
     from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_pem_private_key(key_pem, password=None)

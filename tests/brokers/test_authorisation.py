@@ -1,5 +1,6 @@
-"""Sweeps by principals with too little: what they may not see is named, with the command that grants it, and nobody is
-accused for it.
+"""Sweeps by principals with missing permissions:
+
+each gap is named with its grant command, and causes no false verdict.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ CASES_BY_USER = {case.user: case for case in CASES}
 
 @dataclass(frozen=True)
 class Locked:
-    """Brokers with an authorizer, and a listener for principals. Who connects without security may do everything.
+    """Brokers with an authorizer, and a listener for principals. Connections without security have full access.
 
-    topics: those that sweeps look at; the planted ones and the offsets.
+    topics: the swept topics, which are the planted ones and the offsets.
     """
 
     cluster: KafkaCluster
@@ -78,7 +79,7 @@ class Locked:
     topics: tuple[str, ...] = ("acl-.*", OFFSETS)
 
     def add(self, user: str, *acls: Acl) -> tuple[Acl, ...]:
-        """Makes these rules and awaits that the broker has them; gives them with their principal."""
+        """Creates these rules, waits until the broker has them, and returns them with their principal."""
         rules = tuple(acl if acl.principal else replace(acl, principal=f"User:{user}") for acl in acls)
         creations = [CreateAclsRequest.AclCreation(**rule.fields) for rule in rules]
         results = self.wire.send(1, CreateAclsRequest(creations=creations)).results
@@ -87,7 +88,7 @@ class Locked:
         return rules
 
     def remove(self, *rules: Acl) -> None:
-        """Takes these rules away, and awaits it."""
+        """Removes these rules, and waits until they are gone."""
         filters = [DeleteAclsRequest.DeleteAclsFilter(**rule.filter) for rule in rules]
         results = self.wire.send(1, DeleteAclsRequest(filters=filters)).filter_results
         assert [result.error_code for result in results] == [0] * len(rules)
@@ -123,7 +124,7 @@ class Locked:
         return ScanConfig(servers, command_config=str(config), topic=self.topics)
 
     def run(self, command: str) -> None:
-        """Runs Kafka's own tool, as an administrator would who answers yes."""
+        """Runs Kafka's own tool, as an administrator who answers yes."""
         arguments = ["--bootstrap-server", self.cluster.bootstrap_servers, "--force", *shlex.split(command)]
         tool = "org.apache.kafka.tools.AclCommand"
         line = java_command(java(), self.cluster.jars, self.directory, tool, arguments, log_level="WARN")
@@ -151,7 +152,7 @@ def locked(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Locked:
 
 
 def write_aside(wire: Wire) -> None:
-    """A live producer that added one topic to its transaction and wrote to another one besides."""
+    """A live producer that added one topic to its transaction and wrote to another."""
     producer = Producer(wire, "acl-lone-service", v2=False)
     producer.init_producer_id()
     producer.add_partitions([("acl-other", 0)])
@@ -160,7 +161,7 @@ def write_aside(wire: Wire) -> None:
 
 
 def verdicts(scan: Scan) -> dict[str, tuple[str, str]]:
-    """By partition; which one the group's offsets are in is Kafka's business."""
+    """By partition. Kafka chooses the partition of the group's offsets."""
     return {
         "offsets" if j.observation.topic == OFFSETS else j.observation.topic_partition: (
             str(j.judgement.verdict),
@@ -179,13 +180,13 @@ def words(scan: Scan, error: Unobserved) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.user)
-def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: Locked, case: Case) -> None:
+def test_a_sweep_reflects_the_acls_of_its_principal_and_names_the_missing_ones(locked: Locked, case: Case) -> None:
     locked.add(case.user, *case.acls)
     scan = replace(locked, topics=case.topics).swept(case.user)
     expected = {name: verdict for name, verdict in {**TRUTH, **case.differs}.items() if verdict is not None}
     assert verdicts(scan) == expected
     assert scan.complete == case.complete
-    # What all brokers answer is one thing to be told.
+    # An error common to all brokers counts once.
     told = {re.sub(r"\bbroker \d", "broker N", words(scan, error)) for error in scan.errors}
     for sentence in case.says:
         assert any(sentence in error for error in told), told
@@ -195,7 +196,7 @@ def test_a_principal_sees_what_its_acls_allow_and_is_told_what_it_lacks(locked: 
     assert PASSWORD not in repr(scan)
 
 
-def test_what_is_indeterminate_for_want_of_an_acl_says_so_in_its_explanation(locked: Locked) -> None:
+def test_an_indeterminate_verdict_names_its_missing_acl(locked: Locked) -> None:
     locked.add("ids-by-prefix", *CASES_BY_USER["ids-by-prefix"].acls)
     scan = locked.swept("ids-by-prefix")
     (orphan,) = [j.judgement.explanation for j in scan.transactions if j.observation.topic == "acl-clicks"]
@@ -203,7 +204,7 @@ def test_what_is_indeterminate_for_want_of_an_acl_says_so_in_its_explanation(loc
     assert any("--transactional-id '*'`" in words(scan, error) for error in scan.errors)
 
 
-def test_without_describe_on_groups_a_warning_names_what_grants_it_and_with_it_there_is_none(locked: Locked) -> None:
+def test_without_describe_on_groups_a_warning_names_the_grant(locked: Locked) -> None:
     for user in ("everything", "no-groups"):
         locked.add(user, *CASES_BY_USER[user].acls)
     assert locked.swept("everything").warnings == ()
@@ -212,7 +213,7 @@ def test_without_describe_on_groups_a_warning_names_what_grants_it_and_with_it_t
     assert "needs DescribeConfigs on Topic '*'" in configs
 
 
-def test_check_says_beforehand_that_groups_could_not_be_seen(locked: Locked) -> None:
+def test_check_reports_missing_group_permissions_in_advance(locked: Locked) -> None:
     for user, notes in (("everything", 0), ("no-groups", 1)):
         locked.add(user, *CASES_BY_USER[user].acls)
         found = [one for one in locked.checked(user).findings if "groups wait" in one.said]
@@ -227,7 +228,7 @@ def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked)
     assert [words(scan, error) for error in scan.errors if "to be 15 min" in words(scan, error)]
 
 
-def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(locked: Locked) -> None:
+def test_the_grant_commands_of_a_sweep_make_the_next_sweep_complete(locked: Locked) -> None:
     denials = (
         deny("Describe", "TransactionalId", "acl-backfill-service"),
         deny("All", "TransactionalId", "acl-ship", prefixed=True, host="127.0.0.1"),
@@ -243,7 +244,7 @@ def test_the_commands_that_a_sweep_names_are_all_that_it_takes_to_make_it_whole(
     assert (verdicts(scan), scan.complete, scan.errors) == (TRUTH, True, ())
 
 
-def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_grants_it_is_named(
+def test_without_alter_on_the_cluster_no_marker_is_written_and_the_grant_is_named(
     locked: Locked,
 ) -> None:
     planted = plant.orphan(locked.wire, "acl-resolvable")
@@ -259,7 +260,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
         reason=str(found.judgement.reason),
         owner_epoch=None,
     )
-    # A second one, for the plan to stop before.
+    # A second action, which the plan does not reach.
     made = plan(one, stored(incident_id="other"))
     brokers, options = LiveBrokers(locked.config(RESOLVER)), (ACCEPT_UNKNOWN,)
     first, second = apply_plan(made, brokers, FakeJournal(), execute=True, options=options, sleep=sleep)
@@ -291,7 +292,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_command_that_
     ],
     ids=lambda rule: f"{rule.operation} on {rule.resource} {rule.name}",
 )
-def test_what_is_forbidden_in_the_middle_of_a_sweep_accuses_nobody(locked: Locked, rule: Acl, stage: str) -> None:
+def test_a_permission_revoked_during_a_sweep_causes_no_false_verdict(locked: Locked, rule: Acl, stage: str) -> None:
     locked.add(REVOKED, *LISTED)
     rule = replace(rule, principal=f"User:{REVOKED}")
     try:
@@ -307,13 +308,13 @@ def accused_in_truth() -> set[str]:
     return {name for name, (verdict, _) in TRUTH.items() if verdict == "hanging"}
 
 
-def test_a_rule_that_is_taken_away_in_the_middle_of_a_sweep_is_no_reason_to_accuse(locked: Locked) -> None:
+def test_a_rule_removed_during_a_sweep_causes_no_false_verdict(locked: Locked) -> None:
     rules = locked.add(REPAIRED, *LISTED, deny("Describe", "TransactionalId", "acl-backfill-service"))
     scan = locked.swept(REPAIRED, at_stage("first read", lambda: locked.remove(rules[-1])))
     assert accused(scan) <= accused_in_truth()
 
 
-def test_where_everybody_may_do_what_no_rule_is_about_an_id_is_hidden_by_a_rule_that_allows_it_to_another(
+def test_with_default_allow_an_id_is_hidden_by_a_rule_for_another_principal(
     tmp_path: Path,
 ) -> None:
     everybody = {"allow.everyone.if.no.acl.found": "true"}
@@ -329,7 +330,7 @@ def test_where_everybody_may_do_what_no_rule_is_about_an_id_is_hidden_by_a_rule_
         house.add("backfill", Acl("All", "TransactionalId", "backfill-", prefixed=True))
         scan = house.swept(REPAIRED)
         assert (verdicts(scan), scan.complete) == (hides("backfill-0", "clicks-0"), False)
-        # A rule on '*' would take all other ids from everybody else.
+        # A rule on '*' would hide all other ids from other principals.
         (error,) = scan.errors
         assert "TransactionalId prefix 'backfill-'" in words(scan, error)
         assert "'*'" not in words(scan, error)

@@ -1,4 +1,4 @@
-"""The commands of kafka-transactions.sh on three real brokers: each beside Kafka's own tool, and what they change."""
+"""The commands of kafka-transactions.sh on three real brokers, compared with Kafka's own tool, and their effects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from txnscan.tables.open import open_tables
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-# An id that is wider than a terminal, and what no terminal may be told as it is.
+# An id wider than a terminal, and a name with control characters.
 LONG_ID = "a" * 200
 ODD_ID = "=1+1,\x1b[31m\n"
 
@@ -99,7 +99,7 @@ def options_of(command: str) -> set[str]:
     return {option for parameter in parameters for option in parameter.opts}
 
 
-def test_every_command_and_option_of_kafkas_tool_is_there_by_its_own_help(world: World) -> None:
+def test_every_command_and_option_of_kafkas_tool_exists(world: World) -> None:
     helped = kafka_transactions(world.cluster, "--help").output
     listed = re.findall(r"^    ([a-zA-Z-]+)(?: |$)", helped.partition("  COMMAND\n")[2], re.M)
     assert set(listed) == set(TOOLS)
@@ -113,7 +113,7 @@ def test_every_command_and_option_of_kafkas_tool_is_there_by_its_own_help(world:
     assert {"--version", "-v"} <= {option for parameter in root.params for option in parameter.opts}
 
 
-# As KIP-664 writes them, in its order.
+# As in KIP-664, in its order.
 KIP_664 = [
     "--list --bootstrap-server localhost:9092",
     "--list --broker 1 --bootstrap-server localhost:9092",
@@ -122,22 +122,22 @@ KIP_664 = [
     "--describe --transactional-id my-txn-id --bootstrap-server localhost:9092",
     "--describe-producers --topic foo --partition 0 --bootstrap-server localhost:9092",
     "--describe-producers --broker 1 --topic foo --partition 0 --bootstrap-server localhost:9092",
-    # These two last: after the first, the second has nothing left to end.
+    # These two are last: after the first, no transaction remains for the second.
     "--abort --topic foo --partition 0 --start-offset 0 --bootstrap-server localhost:9092",
     "--abort --topic foo --partition 0 --producer-id 134132 --producer-epoch 23 --coordinator-epoch 15 "
     "--bootstrap-server localhost:9092",
 ]
 
 
-def test_every_example_of_kip_664_runs_with_txnscan_in_place_of_the_tool(world: World) -> None:
+def test_every_example_of_kip_664_runs_with_txnscan(world: World) -> None:
     foo = stale_epoch(world.wire, "foo")
     wanted = dict.fromkeys(KIP_664, 0)
-    # What it would end is gone by then, which is no success.
+    # Its transaction has ended already, which is no success.
     wanted[KIP_664[-1]] = 1
     for line, status in wanted.items():
         told = line.replace("localhost:9092", world.cluster.bootstrap_servers)
         words = shlex.split(told.replace("my-txn-id", str(world.live.transactional_id)))
-        # It asks, and here is nobody to ask.
+        # It needs a confirmation, and there is no terminal.
         ran = run_here(*words, *(["--yes"] if words[0] == "--abort" else []))
         assert ran.returncode == status, (line, ran.stderr)
         assert ran.stdout or status
@@ -157,14 +157,12 @@ REORDERED = [
 
 
 @pytest.mark.parametrize(("written", "understood"), REORDERED, ids=[" ".join(one[0]) for one in REORDERED])
-def test_a_command_line_of_kafkas_tool_is_understood_in_its_own_order(
-    written: list[str], understood: list[str]
-) -> None:
+def test_a_command_line_of_kafkas_tool_is_reordered(written: list[str], understood: list[str]) -> None:
     assert as_txnscan_writes(written) == understood
 
 
-def test_kafkas_tool_and_txnscan_say_the_same_of_the_same_brokers(world: World) -> None:
-    # The tool's table is parted by blanks, of which one id has some.
+def test_kafkas_tool_and_txnscan_agree(world: World) -> None:
+    # The tool separates columns by blanks, and one id contains some.
     tool = {row["TransactionalId"]: row for row in kafka_transactions(world.cluster, "list").rows if len(row) == 4}
     ours = {one["transactional_id"]: one for one in world.json("list")["transactions"]}
     assert {str(world.live.transactional_id), LONG_ID} <= ours.keys() & tool.keys()
@@ -202,7 +200,7 @@ def test_kafkas_tool_and_txnscan_say_the_same_of_the_same_brokers(world: World) 
     ):
         assert said[theirs] == str(one[mine])
 
-    # It takes for hanging what it cannot find an owner of, by the records' times: here they agree.
+    # The tool reports transactions without a visible owner by their record times: here both agree.
     said = kafka_transactions(world.cluster, "find-hanging", "--topic", world.orphan.topic).rows[0]
     (hangs,) = world.json("find-hanging", "--topic", world.orphan.topic)["transactions"]
     assert (hangs["verdict"], said["ProducerId"], said["StartOffset"]) == (
@@ -212,19 +210,19 @@ def test_kafkas_tool_and_txnscan_say_the_same_of_the_same_brokers(world: World) 
     )
 
 
-# --- what the tool leaves out -----------------------------------------------------------------------------------------
+# --- information missing in the tool ----------------------------------------------------------------------------------
 
 
-def test_a_list_shows_age_and_timeout_by_the_coordinator_of_what_is_under_way(world: World) -> None:
+def test_a_list_shows_age_and_timeout_of_ongoing_transactions(world: World) -> None:
     found = {one["transactional_id"]: one for one in world.json("list")["transactions"]}
     live, rest = found[str(world.live.transactional_id)], found[LONG_ID]
     assert (live["timeout_ms"], live["overdue_ms"]) == (900_000, None) and 0 <= live["age_ms"] < 900_000
-    # Records are of hours ago, which is none of the coordinator's business.
+    # The records are hours old, which does not affect the coordinator.
     assert (rest["age_ms"], rest["timeout_ms"]) == (None, None)
 
 
 OF_SCENE = {"backfill-service", "invoices-service", "shipments-service", LONG_ID}
-# Which of these a filter leaves.
+# The ids that remain after a filter.
 FILTERS: list[tuple[tuple[str, ...], set[str]]] = [
     ((), OF_SCENE),
     (("--state", "ongoing"), {"backfill-service", "invoices-service"}),
@@ -244,12 +242,12 @@ def test_a_list_is_filtered_by_the_brokers(world: World) -> None:
                 assert found & OF_SCENE == listed
 
 
-def test_ids_are_whole_on_one_line_at_80_columns_and_are_escaped_in_every_format(world: World) -> None:
+def test_ids_are_unbroken_at_80_columns_and_escaped_in_every_format(world: World) -> None:
     table = world.txnscan("list").stdout
     assert any(line.endswith(LONG_ID) for line in table.splitlines())
     assert any(line.endswith("=1+1,\\x1b[31m\\n") for line in table.splitlines())
     rows = list(csv.DictReader(io.StringIO(world.txnscan("list", "--format", "csv").stdout)))
-    # With an apostrophe: no spreadsheet takes it for a formula.
+    # The apostrophe prevents a formula in spreadsheets.
     assert {LONG_ID, "'=1+1,\\x1b[31m\\n"} <= {row["transactional_id"] for row in rows}
     assert ODD_ID in {one["transactional_id"] for one in world.json("list")["transactions"]}
     assert "\x1b" not in world.txnscan("list", "--format", "json").stdout
@@ -265,7 +263,7 @@ def test_describe_reports_known_ids_and_names_unknown_ones(world: World, wording
     assert world.txnscan("describe", "--transactional-id", "nobody").returncode == 1
 
 
-def test_describe_producers_shows_owner_last_stable_offset_and_high_watermark_beside_what_is_open(
+def test_describe_producers_shows_owner_and_offsets_of_open_transactions(
     world: World,
 ) -> None:
     producers = world.json("describe-producers", "--open")["producers"]
@@ -274,12 +272,12 @@ def test_describe_producers_shows_owner_last_stable_offset_and_high_watermark_be
     assert (live["transactional_id"], live["state"], live["has_partition"]) == ("backfill-service", "Ongoing", True)
     assert (live["last_stable_offset"], live["high_watermark"], live["timeout_ms"]) == (0, 5, 900_000)
     assert (lost["transactional_id"], lost["last_stable_offset"], lost["high_watermark"]) == (None, 0, 5)
-    # Its owner lives, and has added another partition.
+    # Its owner is alive, and has added another partition.
     assert by_partition["invoices", 1]["has_partition"] is False
     assert all(one["of_leader"] for one in producers)
 
 
-def test_what_a_broker_says_that_does_not_lead_is_said_to_prove_nothing(world: World) -> None:
+def test_an_answer_of_a_follower_is_marked_as_unproven(world: World) -> None:
     leader = world.wire.partition("clicks", 0).leader
     follower = next(one for one in world.cluster.broker_ids if one != leader)
     ran = world.txnscan("describe-producers", "--topic", "clicks", "--partition", "0", "--broker-id", str(follower))
@@ -288,7 +286,7 @@ def test_what_a_broker_says_that_does_not_lead_is_said_to_prove_nothing(world: W
     assert "nothing is proven by it" in ran.stderr
 
 
-def test_a_coordinator_is_found_without_creating_anything(world: World) -> None:
+def test_a_coordinator_is_found_without_creating_topics(world: World) -> None:
     name = str(world.live.transactional_id)
     (served,) = world.json("coordinator", "--transactional-id", name)["coordinators"]
     (described,) = world.json("describe", "--transactional-id", name)["transactions"]
@@ -298,7 +296,7 @@ def test_a_coordinator_is_found_without_creating_anything(world: World) -> None:
     )
 
 
-def test_the_coordinator_of_a_group_is_not_asked_for_where_that_would_create_its_topic() -> None:
+def test_a_group_coordinator_is_not_requested_if_that_would_create_its_topic() -> None:
     with WireCluster(ClusterShape(partitions=3, groups=0)) as cluster:
         ran = run_here("coordinator", "--group", "billing", "--bootstrap-server", cluster.bootstrap_servers)
         asked = {api for stats in cluster.stats().values() for api in stats.requests}
@@ -306,7 +304,7 @@ def test_the_coordinator_of_a_group_is_not_asked_for_where_that_would_create_its
     assert "FindCoordinator" not in asked and "Metadata" in asked
 
 
-def test_the_transaction_log_of_an_id_is_its_life_and_of_a_producer_id_that_of_its_ids(world: World) -> None:
+def test_the_transaction_log_of_an_id_or_producer_id_is_its_history(world: World) -> None:
     name = str(world.torn.hanging.transactional_id)
     records = world.json("transaction-log", "--transactional-id", name)["records"]
     assert [one["state"] for one in records] == ["Empty", "Ongoing", "Ongoing", "PrepareCommit", "CompleteCommit"]
@@ -334,7 +332,7 @@ REFUSED = [
 ]
 
 
-def test_a_transaction_that_committed_lives_or_is_unknown_is_refused_and_stays_open(
+def test_committed_live_and_unknown_transactions_are_refused_and_stay_open(
     world: World, wording: SnapshotAssertion
 ) -> None:
     sentences = {}
@@ -349,13 +347,13 @@ def test_a_transaction_that_committed_lives_or_is_unknown_is_refused_and_stays_o
     assert sentences == wording
 
 
-def test_a_start_offset_at_which_nothing_is_open_is_refused_with_what_is(world: World) -> None:
+def test_a_start_offset_without_a_transaction_is_refused_with_the_open_ones(world: World) -> None:
     ran = world.txnscan("abort", "--topic", "clicks", "--partition", "0", "--start-offset", "3", "--yes")
     assert ran.returncode == 1
     assert f"offset 0 (producer id {world.orphan.producer_id})" in ran.stderr
 
 
-def test_epochs_that_are_not_those_of_the_partition_are_refused(world: World) -> None:
+def test_epochs_that_differ_from_the_partition_are_refused(world: World) -> None:
     of_it = ("--topic", "clicks", "--partition", "0", "--producer-id", str(world.orphan.producer_id))
     for epochs in (("1", "0"), ("0", "9")):
         words = ("--producer-epoch", epochs[0], "--coordinator-epoch", epochs[1])
@@ -365,7 +363,7 @@ def test_epochs_that_are_not_those_of_the_partition_are_refused(world: World) ->
 
 
 def answered(world: World, answer: str, *words: str) -> tuple[int, str]:
-    """The command with a terminal to ask at; what it says on stderr."""
+    """The command with a terminal to confirm at; its stderr."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "txnscan", *words, "--bootstrap-server", world.cluster.bootstrap_servers]
     with subprocess.Popen(
@@ -383,7 +381,7 @@ def answered(world: World, answer: str, *words: str) -> tuple[int, str]:
     return process.returncode, said
 
 
-def test_abort_asks_at_a_terminal_and_sends_only_for_yes(world: World) -> None:
+def test_abort_asks_for_confirmation_and_sends_only_for_yes(world: World) -> None:
     planted = stale_epoch(world.wire, "asked")
     words = ("abort", "--topic", "asked", "--partition", "0", "--start-offset", "0")
     status, said = answered(world, "y\n", *words)
@@ -394,14 +392,14 @@ def test_abort_asks_at_a_terminal_and_sends_only_for_yes(world: World) -> None:
     assert (status, world.is_open(planted)) == (0, False)
 
 
-def test_where_nobody_can_be_asked_abort_needs_a_yes(world: World) -> None:
+def test_without_a_terminal_abort_needs_the_yes_option(world: World) -> None:
     ran = abort(world, world.stale)
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1].startswith("txnscan: --yes: ")
     assert world.is_open(world.stale)
 
 
-def test_a_forced_abort_ends_even_what_lives_and_says_against_what(world: World) -> None:
+def test_a_forced_abort_ends_a_live_transaction_and_reports_its_refusal(world: World) -> None:
     create_topic(world.wire, "forced", [[1, 2, 3]])
     producer = Producer(world.wire, "forced-service")
     producer.init_producer_id()
@@ -415,7 +413,7 @@ def test_a_forced_abort_ends_even_what_lives_and_says_against_what(world: World)
     assert open_transaction(world.wire, "forced", 0, producer.known.producer_id) is None
 
 
-def test_a_transaction_named_by_its_producer_is_ended_like_one_named_by_its_offset(world: World) -> None:
+def test_a_transaction_is_aborted_by_producer_or_by_offset(world: World) -> None:
     planted = stale_epoch(world.wire, "by-producer")
     ran = world.txnscan(
         *("abort", "--topic", "by-producer", "--partition", "0", "--producer-id", str(planted.producer_id)),
@@ -429,7 +427,7 @@ def test_a_transaction_named_by_its_producer_is_ended_like_one_named_by_its_offs
 # --- force-terminate --------------------------------------------------------------------------------------------------
 
 
-def test_force_terminate_ends_the_whole_transaction_of_an_id_and_fences_its_producer(world: World) -> None:
+def test_force_terminate_ends_all_partitions_of_an_id_and_fences_its_producer(world: World) -> None:
     create_topic(world.wire, "fenced", [[1, 2, 3], [1, 2, 3]])
     producer = Producer(world.wire, "fenced-service")
     producer.init_producer_id()
@@ -439,25 +437,25 @@ def test_force_terminate_ends_the_whole_transaction_of_an_id_and_fences_its_prod
     assert ran.returncode == 0, ran.stderr
     assert "aborted on 2 partitions" in ran.stdout and "fences the producer" in ran.stderr
     (after,) = world.json("describe", "--transactional-id", "fenced-service")["transactions"]
-    # The id keeps its own timeout; Kafka's tool gives it that of its requests.
+    # The id keeps its own timeout. Kafka's tool replaces it with that of its requests.
     assert (after["state"], after["partitions"], after["timeout_ms"]) == ("Empty", [], 900_000)
     assert after["producer_epoch"] > producer.known.producer_epoch
 
 
-def test_force_terminate_never_makes_an_id_that_is_not_there(world: World) -> None:
+def test_force_terminate_creates_no_unknown_id(world: World) -> None:
     ran = world.txnscan("forceTerminateTransaction", "--transactionalId", "mistyped", "--yes")
     assert ran.returncode == 1 and "'mistyped': " in ran.stderr
     assert world.txnscan("describe", "--transactional-id", "mistyped").returncode == 1
 
 
-def test_force_terminate_without_a_yes_changes_nothing(world: World) -> None:
+def test_force_terminate_without_yes_changes_nothing(world: World) -> None:
     name = str(world.live.transactional_id)
     ran = world.txnscan("force-terminate", "--transactional-id", name)
     assert ran.returncode == 2 and "--yes: is needed" in ran.stderr
     assert world.is_open(world.live)
 
 
-# --- the journal, and a broker that does not answer -------------------------------------------------------------------
+# --- the journal, and a silent broker ---------------------------------------------------------------------------------
 
 
 def journal(tables: Path) -> str:
@@ -466,7 +464,7 @@ def journal(tables: Path) -> str:
     return ran.stdout.partition("Journal of apply:")[2]
 
 
-def test_with_tables_intent_reason_and_outcome_are_in_the_journal(world: World, tmp_path: Path) -> None:
+def test_with_tables_intent_reason_and_outcome_are_journaled(world: World, tmp_path: Path) -> None:
     create_topic(world.wire, "kept", [[1, 2, 3]])
     producer = Producer(world.wire, "kept-service")
     producer.init_producer_id()
@@ -483,7 +481,7 @@ def test_with_tables_intent_reason_and_outcome_are_in_the_journal(world: World, 
     assert "fence 'kept-service'" in journal(tmp_path / "t")
 
 
-def test_another_apply_on_the_cluster_keeps_an_abort_from_sending(world: World, tmp_path: Path) -> None:
+def test_a_running_apply_blocks_an_abort(world: World, tmp_path: Path) -> None:
     planted = stale_epoch(world.wire, "locked")
     tables = open_tables(f"{tmp_path}/t", None)
     tables.create()
@@ -492,7 +490,7 @@ def test_another_apply_on_the_cluster_keeps_an_abort_from_sending(world: World, 
     assert ran.returncode == 7 and world.is_open(planted)
 
 
-def test_a_broker_that_does_not_answer_holds_up_neither_the_others_nor_ctrl_c(world: World, tmp_path: Path) -> None:
+def test_a_silent_broker_does_not_delay_other_brokers_or_ctrl_c(world: World, tmp_path: Path) -> None:
     patient = tmp_path / "client.properties"
     patient.write_text("request.timeout.ms=600000\n")
     victim = world.cluster.broker_ids[-1]

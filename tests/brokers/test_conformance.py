@@ -1,6 +1,6 @@
-"""Real brokers and simulated ones answer alike: a few of the scripts of `tests/prove/scripts.py`, on every version.
+"""Real and simulated brokers answer alike: some scripts of `tests/prove/scripts.py`, on every version.
 
-Their answers must also be the recorded ones (`tests/golden/states.py`). All scripts:
+The answers must also equal the recorded ones (`tests/golden/states.py`). All scripts:
 `python -m tests.prove.conformance`.
 """
 
@@ -48,7 +48,7 @@ def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def differences(brokers: Brokers, name: str) -> list[str]:
-    """How these brokers differ from the simulator, and from the recording. Every step of the script is compared."""
+    """The differences of these brokers from the simulator, and from the recording, at every step of the script."""
     script, kafka = BY_NAME[name], brokers.cluster.version
     found: list[str] = []
     for setting in settings_of(script.on):
@@ -59,25 +59,25 @@ def differences(brokers: Brokers, name: str) -> list[str]:
     return found
 
 
-def test_a_fence_and_the_commit_after_it_show_the_epochs_that_the_simulator_says(brokers: Brokers) -> None:
+def test_a_fence_and_a_later_commit_have_the_simulated_epochs(brokers: Brokers) -> None:
     assert differences(brokers, "fence") == []
 
 
-def test_late_data_after_an_abort_opens_a_transaction_exactly_where_the_simulator_says_so(brokers: Brokers) -> None:
+def test_late_data_after_an_abort_opens_a_transaction_exactly_as_simulated(brokers: Brokers) -> None:
     assert differences(brokers, "late-unverified") == []
 
 
-def test_a_coordinator_that_moves_keeps_what_is_ongoing_as_the_simulated_one_does(brokers: Brokers) -> None:
+def test_a_moved_coordinator_keeps_ongoing_transactions_as_simulated(brokers: Brokers) -> None:
     assert differences(brokers, "ongoing-moved") == []
 
 
-def test_every_script_has_a_name_of_its_own_and_runs_somewhere() -> None:
+def test_every_script_has_a_unique_name_and_a_setting() -> None:
     assert len(BY_NAME) == len(SCRIPTS)
     assert all(script.on and set(settings_of(script.on)) <= set(ALL_SETTINGS) for script in SCRIPTS)
     assert any(OLD_V1 in script.on for script in SCRIPTS)
 
 
-def test_what_is_observed_differs_as_soon_as_a_simulated_broker_does_something_else() -> None:
+def test_observations_differ_if_a_simulated_broker_behaves_differently() -> None:
     scenario = Scenario("s", topics=((("p", 0), (1, 2)),), coordinators=((1, 2),), versions=(1,))
     begun = (("InitProducerId", (1, "a")), ("AddPartitionsToTxn", (1, "a", ("p", 0))))
     ends = [opened(scenario, (*begun, ("EndTxn", (1, "a", commit, 1)))) for commit in (True, False)]

@@ -1,4 +1,4 @@
-"""Sweeps over TLS and SASL, with Kafka's own client.properties, on a real broker; and what never leaks from it."""
+"""Sweeps over TLS and SASL, with Kafka's client.properties, on a real broker, without leaking secrets."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _write_client_properties(directory: Path, authority: trustme.CA, authority_p
         path.chmod(0o600)
 
 
-# Whose client.properties, which listener, and what the answer must name: every pair that does not fit.
+# The client.properties, the listener, and the setting named in the error: every mismatching pair.
 MISMATCHES: list[tuple[str | None, str, tuple[str, ...]]] = [
     (None, "SSL", ("security.protocol=SSL",)),
     (None, "SASL_PLAINTEXT", ("security.protocol=SASL_PLAINTEXT", "PLAIN")),
@@ -114,7 +114,7 @@ MISMATCHES: list[tuple[str | None, str, tuple[str, ...]]] = [
 ]
 
 
-def test_settings_that_do_not_fit_a_listener_are_answered_with_those_that_do(
+def test_settings_that_do_not_fit_a_listener_are_reported_with_those_that_do(
     secured: Secured, wording: SnapshotAssertion
 ) -> None:
     sentences = {}
@@ -136,7 +136,7 @@ def test_settings_that_do_not_fit_a_listener_are_answered_with_those_that_do(
     ("name", "listener"),
     [("ssl", "SSL"), ("plain", "SASL_PLAINTEXT"), ("scram-256", "SASL_SSL"), ("scram-512", "SASL_SSL")],
 )
-def test_find_hanging_connects_with_clients_own_properties(secured: Secured, name: str, listener: str) -> None:
+def test_find_hanging_connects_with_client_properties(secured: Secured, name: str, listener: str) -> None:
     servers = secured.cluster.bootstrap_servers_of(listener)
     options = ("--command-config", secured.properties(name), "--topic", TOPIC, "--format", "json")
     ran = run("find-hanging", "--bootstrap-server", servers, *options)
@@ -154,7 +154,7 @@ def test_find_hanging_connects_with_clients_own_properties(secured: Secured, nam
         ("missing", "--command-config"),
     ],
 )
-def test_a_connection_that_is_refused_is_one_line_without_the_secret(secured: Secured, name: str, says: str) -> None:
+def test_a_refused_connection_is_one_line_without_the_secret(secured: Secured, name: str, says: str) -> None:
     servers = secured.cluster.bootstrap_servers_of("SASL_SSL")
     ran = run("find-hanging", "--bootstrap-server", servers, "--command-config", secured.properties(name))
     assert ran.returncode in (1, 2) and ran.stdout == ""
@@ -162,7 +162,7 @@ def test_a_connection_that_is_refused_is_one_line_without_the_secret(secured: Se
     assert PASSWORD not in ran.stderr
 
 
-def test_executors_get_the_credentials_with_their_task_and_secrets_stay_in_nothing_that_is_kept(
+def test_executors_get_credentials_with_their_task_and_secrets_are_not_stored(
     secured: Secured, spark: SparkSession, location: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config_file = tmp_path / "client.properties"
@@ -175,7 +175,7 @@ def test_executors_get_the_credentials_with_their_task_and_secrets_stay_in_nothi
     )
 
     def gone(stage: str, done: int, total: int) -> None:
-        # From here on no file is left to read the credentials from.
+        # From now on no file has the credentials.
         if stage == "plan":
             config_file.unlink(missing_ok=True)
 
@@ -191,7 +191,7 @@ def test_executors_get_the_credentials_with_their_task_and_secrets_stay_in_nothi
     assert PASSWORD not in settings
 
 
-def test_a_password_is_in_no_log_even_at_debug(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_is_in_no_debug_log(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
     servers = secured.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
     with caplog.at_level(logging.DEBUG):
         find_hanging(ScanConfig(servers, command_config=secured.properties("plain")))
@@ -199,7 +199,7 @@ def test_a_password_is_in_no_log_even_at_debug(secured: Secured, caplog: pytest.
     assert PASSWORD not in caplog.text
 
 
-def test_a_file_with_secrets_that_everybody_can_read_is_warned_of(
+def test_a_world_readable_file_with_secrets_causes_a_warning(
     secured: Secured, tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
     readable = tmp_path / "client.properties"
@@ -212,8 +212,8 @@ def test_a_file_with_secrets_that_everybody_can_read_is_warned_of(
     assert ran.stderr.replace(str(readable), "<file>") == wording
 
 
-def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None:
-    """The command line and the environment of a child process are visible to others; the secret is in neither."""
+def test_other_processes_cannot_see_the_secret(secured: Secured) -> None:
+    """The command line and the environment of a process are visible to other users, and have no secret."""
     code = (
         "import sys, pathlib; from txnscan import ScanConfig, find_hanging\n"
         "find_hanging(ScanConfig(sys.argv[1], command_config=sys.argv[2]), progress=lambda *_: print(\n"
@@ -227,7 +227,7 @@ def test_jobs_of_other_processes_cannot_see_the_secret(secured: Secured) -> None
     assert ran.stdout and PASSWORD not in ran.stdout
 
 
-# --- stores of Java, tokens -------------------------------------------------------------------------------------------
+# --- Java key stores, tokens ------------------------------------------------------------------------------------------
 
 
 def keytool(*words: str) -> None:
@@ -236,7 +236,7 @@ def keytool(*words: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "key_password"), [("PKCS12", None), ("JKS", None), ("JKS", "of-the-key-alone")])
-def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(
+def test_key_stores_of_keytool_connect_with_a_client_certificate(
     secured: Secured, tmp_path: Path, kind: str, key_password: str | None
 ) -> None:
     from cryptography import x509
@@ -262,7 +262,7 @@ def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(
         serialization.BestAvailableEncryption(PASSWORD.encode()),
     )
     (tmp_path / "openssl.p12").write_bytes(data)
-    # As Java writes it.
+    # As written by Java.
     source = ("-srckeystore", f"{tmp_path}/openssl.p12", "-srcstoretype", "PKCS12", "-srcstorepass", PASSWORD)
     to = ["-destkeystore", f"{tmp_path}/key.store", "-deststoretype", kind, "-deststorepass", PASSWORD]
     to += ["-srcalias", "bob", "-destkeypass", key_password] if key_password is not None else []
@@ -281,7 +281,7 @@ def test_stores_that_javas_keytool_made_connect_with_a_client_certificate(
 
 
 class TokenServer(BaseHTTPRequestHandler):
-    """Gives an unsecured token to who knows the password, and remembers what it was asked."""
+    """Issues an unsecured token for the password, and records the requests."""
 
     asked: ClassVar[list[tuple[str, str]]] = []
 
@@ -303,13 +303,11 @@ class TokenServer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """No output on stderr."""
 
 
 @pytest.mark.parametrize("secret", [PASSWORD, "wrong"])
-def test_client_credentials_get_a_token_with_which_brokers_let_them_in(
-    secured: Secured, tmp_path: Path, secret: str
-) -> None:
+def test_client_credentials_get_an_accepted_token(secured: Secured, tmp_path: Path, secret: str) -> None:
     TokenServer.asked.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), TokenServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -11,7 +11,7 @@ from txnscan.offline.reading import read_paths
 PREFIX = "beyond-ascii-"
 
 
-def test_brokers_write_an_id_to_the_partition_that_is_computed(shared: Shared) -> None:
+def test_brokers_write_an_id_to_the_computed_partition(shared: Shared) -> None:
     names = [PREFIX + text for text in IDS if text == text.encode(errors="replace").decode()]
     for name in names:
         Producer(shared.wire, name).init_producer_id()

@@ -1,4 +1,4 @@
-"""Planted transactions are what their stories say, on three real brokers."""
+"""Planted transactions match their stories, on three real brokers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Everything planted beside healthy traffic, which has ended."""
+    """All planted transactions, beside healthy traffic that has ended."""
     with KafkaCluster(tmp_path_factory.mktemp("cluster")) as cluster, cluster.wire() as wire:
         with HealthyTraffic(cluster) as traffic:
             planted: dict[str, Any] = {
@@ -87,7 +87,7 @@ def minutes_ago(timestamp_ms: int) -> float:
     return (time.time() * 1000 - timestamp_ms) / 60_000
 
 
-def test_a_torn_commit_is_open_on_the_partition_and_complete_at_its_coordinator(world: World) -> None:
+def test_a_torn_commit_is_open_on_its_partition_and_complete_at_its_coordinator(world: World) -> None:
     hanging = world.torn.hanging
     found, owner = on_partition(world, hanging), at_owner(world, hanging)
     assert (found.producer_epoch, found.start_offset) == (0, hanging.start_offset)
@@ -99,26 +99,26 @@ def test_a_torn_commit_is_open_on_the_partition_and_complete_at_its_coordinator(
     )
 
 
-def test_a_torn_commit_shows_all_its_records_on_one_topic_and_none_on_the_other(world: World) -> None:
+def test_a_torn_commit_is_visible_on_one_topic_and_not_on_the_other(world: World) -> None:
     read = plant.read_both(world.wire, world.torn)
     assert (read.whole_committed, read.torn_committed, read.torn_uncommitted) == (5, 0, 5)
 
 
-def test_a_torn_commit_is_reported_by_kafkas_own_tool_with_its_default_age_limit(world: World) -> None:
+def test_a_torn_commit_is_reported_by_kafkas_own_tool(world: World) -> None:
     hanging = world.torn.hanging
     (found,) = [h for h in find_hanging(world.cluster, 3) if h.topic == hanging.topic]
     assert (found.producer_id, found.producer_epoch, found.start_offset) == (hanging.producer_id, 0, 0)
     assert found.duration_min >= 40
 
 
-def test_an_orphan_is_open_and_no_coordinator_has_its_producer_id(world: World) -> None:
+def test_an_orphan_is_open_and_its_producer_id_is_unknown_to_coordinators(world: World) -> None:
     found = on_partition(world, world.orphan)
     assert (found.producer_epoch, found.start_offset) == (0, 0)
     assert 49 < minutes_ago(found.last_timestamp_ms) < 60
     assert world.orphan.producer_id not in listed_producer_ids(world)
 
 
-def test_an_orphan_from_the_future_is_open_and_never_reported_by_kafkas_own_tool(world: World) -> None:
+def test_an_orphan_from_the_future_is_not_reported_by_kafkas_own_tool(world: World) -> None:
     found = on_partition(world, world.future)
     assert minutes_ago(found.last_timestamp_ms) < -40
     assert world.future.producer_id not in listed_producer_ids(world)
@@ -136,28 +136,28 @@ def test_a_stale_epoch_is_open_below_the_epoch_of_its_owner(world: World) -> Non
     )
 
 
-def test_a_live_epoch_is_open_at_the_epoch_of_its_owner_who_did_not_add_it(world: World) -> None:
+def test_a_live_epoch_is_open_at_the_epoch_of_an_owner_that_did_not_add_it(world: World) -> None:
     found, owner = on_partition(world, world.live_epoch), at_owner(world, world.live_epoch)
     assert found.producer_epoch == owner.producer_epoch == 0
     assert (owner.state, owner.partitions) == ("Ongoing", (f"{world.live_epoch.topic}-0",))
     assert world.live_epoch.partition == 1
 
 
-def test_a_live_transaction_with_old_timestamps_is_ongoing_and_lists_its_partition(world: World) -> None:
+def test_a_live_transaction_with_old_timestamps_is_ongoing_and_listed(world: World) -> None:
     found, owner = on_partition(world, world.backfill), at_owner(world, world.backfill)
     assert minutes_ago(found.last_timestamp_ms) > 119
     assert (owner.state, owner.partitions) == ("Ongoing", (f"{world.backfill.topic}-0",))
     assert found.producer_epoch == owner.producer_epoch
 
 
-def test_brokers_verify_again_after_the_planting(world: World) -> None:
+def test_brokers_verify_transactions_again_after_the_planting(world: World) -> None:
     producer = Producer(world.wire, v2=False)
     producer.init_producer_id()
     with pytest.raises(ProducerError, match="Produce was refused"):
         producer.produce(world.orphan.topic, 0, [b"late"], version=PRODUCE_V1)
 
 
-def test_healthy_traffic_runs_without_errors_and_leaves_nothing_open(world: World) -> None:
+def test_healthy_traffic_leaves_no_open_transaction(world: World) -> None:
     assert world.traffic.errors == ()
     assert world.traffic.committed > 10
     assert world.traffic.aborted > 2
@@ -181,7 +181,7 @@ def test_a_committed_reader_gets_no_aborted_records(world: World) -> None:
     )
 
 
-def test_a_transaction_of_the_first_version_ends_at_the_epoch_that_it_began_with(world: World) -> None:
+def test_a_v1_transaction_ends_at_its_own_epoch(world: World) -> None:
     producer = Producer(world.wire, "old-client", v2=False)
     before = producer.init_producer_id()
     for commit in (True, False):
@@ -191,7 +191,7 @@ def test_a_transaction_of_the_first_version_ends_at_the_epoch_that_it_began_with
     assert producer.identity == before
 
 
-def test_a_transaction_of_the_second_version_goes_on_at_the_next_epoch(world: World) -> None:
+def test_a_v2_transaction_is_followed_by_the_next_epoch(world: World) -> None:
     producer = Producer(world.wire, "new-client")
     before = producer.init_producer_id()
     producer.produce(world.traffic_topic, 0, [b"new"])
@@ -199,13 +199,13 @@ def test_a_transaction_of_the_second_version_goes_on_at_the_next_epoch(world: Wo
     assert producer.known.producer_epoch == before.producer_epoch + 1
 
 
-def test_kafkas_tool_answers_other_commands_and_says_when_it_fails(world: World) -> None:
+def test_kafkas_tool_runs_other_commands_and_reports_failures(world: World) -> None:
     answer = kafka_transactions(world.cluster, "list")
     assert world.torn.hanging.transactional_id in {row["TransactionalId"] for row in answer.rows}
     assert kafka_transactions(world.cluster, "find-hanging").exit_status != 0
 
 
-def test_a_paused_broker_answers_nothing_until_it_is_resumed(world: World) -> None:
+def test_a_paused_broker_does_not_answer_until_it_is_resumed(world: World) -> None:
     impatient = ConnectionSettings(request_timeout_ms=300, connection_setup_timeout_ms=300)
     world.cluster.pause_broker(3)
     try:
@@ -217,7 +217,7 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(world: World) -> No
     world.cluster.wait_for_brokers((1, 2, 3))
 
 
-def test_a_pending_marker_is_owed_by_a_coordinator_one_epoch_ahead_until_the_broker_is_back(world: World) -> None:
+def test_a_marker_is_pending_until_its_broker_is_back(world: World) -> None:
     pending = plant.pending_marker(world.cluster)
     try:
         assert world.cluster.running == (1, 2)
@@ -254,7 +254,7 @@ def taken_port() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-def test_a_taken_port_is_one_sentence_and_nothing_is_started(tmp_path: Path, taken_port: int) -> None:
+def test_a_taken_port_is_one_sentence_and_starts_no_broker(tmp_path: Path, taken_port: int) -> None:
     cluster = KafkaCluster(tmp_path, base_port=taken_port - 1)
     with pytest.raises(DemoError, match=f"port {taken_port} on 127.0.0.1 is taken"):
         cluster.start()
@@ -262,7 +262,7 @@ def test_a_taken_port_is_one_sentence_and_nothing_is_started(tmp_path: Path, tak
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cluster_that_was_stopped_starts_again_at_its_addresses_with_what_it_held(tmp_path: Path) -> None:
+def test_a_restarted_cluster_keeps_its_addresses_and_data(tmp_path: Path) -> None:
     with KafkaCluster(tmp_path, brokers=1) as cluster:
         addresses = cluster.bootstrap_servers
         with cluster.wire() as wire:
@@ -274,7 +274,7 @@ def test_a_cluster_that_was_stopped_starts_again_at_its_addresses_with_what_it_h
             assert [partition.key for partition in wire.view(["kept"]).partitions] == [("kept", 0)]
 
 
-def test_a_broker_that_does_not_start_names_its_log_and_the_reason_and_takes_the_others_with_it(tmp_path: Path) -> None:
+def test_a_failed_broker_is_reported_with_its_log_and_ends_the_others(tmp_path: Path) -> None:
     cluster = KafkaCluster(tmp_path, brokers=2, broker_properties={2: {"num.io.threads": "none"}})
     with pytest.raises(DemoError, match=r"broker 2 .*num\.io\.threads.*broker-2"):
         cluster.start()
@@ -282,7 +282,7 @@ def test_a_broker_that_does_not_start_names_its_log_and_the_reason_and_takes_the
     assert not any(is_listening(broker.port) for broker in cluster.brokers)
 
 
-def test_a_port_taken_after_it_was_chosen_is_the_reason_that_is_given(
+def test_a_port_taken_after_its_choice_is_the_reported_reason(
     tmp_path: Path, taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brokers, "choose_ports", lambda count, base_port: [taken_port, *choose_ports(count - 1)])
@@ -291,14 +291,14 @@ def test_a_port_taken_after_it_was_chosen_is_the_reason_that_is_given(
 
 
 def pkcs8(key_pem: bytes) -> str:
-    """The private key in the only form that Kafka reads."""
+    """The private key in the only format that Kafka reads."""
     key = serialization.load_pem_private_key(key_pem, password=None)
     no_encryption = serialization.NoEncryption()
     pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return key.private_bytes(pem, form, no_encryption).decode()
 
 
-def test_a_further_listener_takes_tls_and_scram_and_all_brokers_are_gone_after_the_stop(tmp_path: Path) -> None:
+def test_a_further_listener_uses_tls_and_scram_and_all_brokers_end_with_the_cluster(tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems).decode()
@@ -335,7 +335,7 @@ def test_a_further_listener_takes_tls_and_scram_and_all_brokers_are_gone_after_t
 
 
 def exists(pid: int) -> bool:
-    """Whether the process runs; one that only waits to be reaped does not."""
+    """Whether the process runs, other than as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -344,7 +344,7 @@ def exists(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes as Linux shows them")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_brokers_do_not_outlive_the_process_that_started_them(tmp_path: Path, end: int) -> None:
+def test_brokers_end_with_the_process_that_started_them(tmp_path: Path, end: int) -> None:
     code = (
         "import pathlib, sys, time\n"
         "from txnscan.demo.process import GuardedProcess\n"

@@ -1,4 +1,4 @@
-"""The demo from the first broker to the last line, and what is left when it is interrupted."""
+"""The demo from its first broker to its last line, and after an interrupt."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def demo(directory: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(process: subprocess.Popen[str], text: str) -> str:
-    """What the demo says up to this text."""
+    """The output of the demo up to this text."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:
@@ -49,12 +49,12 @@ def ports(said: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("spark_start_s", "longest_s"), [(0.5, 45), (5.6, 45), (15.0, 120), (24.6, 197), (300.0, 240)])
-def test_where_spark_takes_longer_to_start_transactions_may_last_longer(spark_start_s: float, longest_s: int) -> None:
-    """Else those that are live in the story would have been aborted before the first sweep has looked at them."""
+def test_a_slower_spark_start_allows_longer_transactions(spark_start_s: float, longest_s: int) -> None:
+    """Otherwise the live transactions of the story would be aborted before the first sweep."""
     assert timeout_s(spark_start_s) == longest_s
 
 
-def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_kafkas_tool_says(tmp_path: Path) -> None:
+def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas_tool(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         said, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors
@@ -70,7 +70,7 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
     for name, (verdict, kafka) in expected.items():
         (block,) = [part for part in told if part.startswith(f"{name}: ")]
         assert verdict in block and kafka in block, block
-        # What its coordinator will end is not looked at further.
+        # Transactions that a coordinator will end are not examined further.
         assert ("blocks 5 records from" in block) is (name != "backfill-0")
     assert re.search("5 of 5.*payments-fine.*0 of 5.*payments-solo", said)
     assert re.search(r"Healthy traffic: [1-9]\d*.*, 0 of", said)
@@ -94,7 +94,7 @@ def test_the_demo_says_of_each_transaction_what_it_is_what_it_blocks_and_what_ka
     assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []
 
 
-def test_ctrl_c_ends_the_brokers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_brokers_and_removes_their_files(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         said = until(process, "Planting orphans")
         assert all(is_listening(port) for port in ports(said))

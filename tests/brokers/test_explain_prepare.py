@@ -1,4 +1,4 @@
-"""`explain` on real brokers where a decided transaction cannot get its marker."""
+"""`explain` on real brokers with a decided transaction whose marker cannot be written."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def explain(cluster: KafkaCluster, *words: str) -> dict[str, Any]:
 
 
 def test_a_refused_marker_leaves_its_id_stuck(cluster: KafkaCluster) -> None:
-    """A marker by hand ended the transaction, with a coordinator epoch that is too high. The partition has no open
-    transaction any more, and the coordinator stays in PrepareCommit.
+    """A manual marker ended the transaction, with a coordinator epoch that is too high. The partition has no open
+    transaction now, and the coordinator stays in PrepareCommit.
     """
     first, last = cluster.broker_ids[0], cluster.broker_ids[-1]
     with cluster.wire() as wire:
@@ -60,7 +60,7 @@ def test_a_refused_marker_leaves_its_id_stuck(cluster: KafkaCluster) -> None:
     assert explain(cluster, "--topic", REFUSED)["cause"] == "aborted_data"
 
 
-def test_a_decided_transaction_owes_a_marker_and_is_stuck_once_it_is_late(cluster: KafkaCluster) -> None:
+def test_a_decided_transaction_has_a_pending_marker_and_is_stuck_once_late(cluster: KafkaCluster) -> None:
     planted = plant.pending_marker(cluster, TOPIC)
     commit_offset(cluster, GROUP, TOPIC, 0)
     name = str(planted.transactional_id)

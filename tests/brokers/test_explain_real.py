@@ -1,4 +1,4 @@
-"""`explain` on real brokers: each cause is made there, and gets its code and its numbers."""
+"""`explain` on real brokers: each cause is created, and gets its code and its numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RECORDS = [b"record %d" % number for number in range(5)]
 MIXED, LIVE, QUIET, COMPACT, GONE = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact", "gone"))
 TIMEOUT_MS = 900_000
-# What a live cluster shows from one moment to the next.
+# Fields that change on a live cluster.
 UNDER_TRAFFIC = ("owned", "marker_owed", "marker_lag", "aborted_data", "not_read_committed", "no_transaction")
 
 
@@ -81,7 +81,7 @@ def world(shared: Shared) -> World:
     live.init_producer_id()
     live.write(LIVE, 0, RECORDS)
     live.write(COMPACT, 0, RECORDS)
-    # Only now: records without a key are refused by a compacted topic.
+    # Only now: a compacted topic refuses records without a key.
     set_topic(wire, COMPACT, "cleanup.policy", "compact")
     for broker in wire.brokers:
         wait_until(
@@ -113,7 +113,7 @@ def delete_records(wire: Wire, topic: str, before: int) -> None:
 
 
 def test_each_group_gets_its_cause_and_its_lag(world: World) -> None:
-    """MIXED: a group at offset 3 has a marker, two aborted records and a marker before it."""
+    """MIXED: for a group at offset 3, a marker, two aborted records and a marker follow."""
     table = (
         ("explain-clicks-0", "hanging", {"topic": "clicks", "lag": 5, "blocked_records": 5, "verdict": "hanging"}),
         ("explain-clicks-5", "not_read_committed", {"committed_offset": 5, "last_stable_offset": 0, "lag": 0}),
@@ -163,7 +163,7 @@ def test_offsets_in_a_live_transaction_are_pending_until_it_ends(world: World) -
     wait_until(has_ended, "the offset was committed")
 
 
-def test_groups_and_topics_under_traffic_are_never_called_stuck(world: World) -> None:
+def test_groups_and_topics_under_traffic_are_never_reported_as_stuck(world: World) -> None:
     topic, group = "explain-busy", "explain-busy-group"
     with HealthyTraffic(world.cluster, topic, partitions=2) as traffic:
         wait_until(lambda: traffic.count.committed > 5, "transactions were committed")
@@ -201,7 +201,7 @@ def test_each_topic_gets_its_cause(world: World) -> None:
                 assert {name: found[name] for name in numbers} == numbers, found
 
 
-def test_an_open_transaction_ends_by_its_start_and_its_timeout(world: World) -> None:
+def test_an_open_transaction_ends_at_its_start_plus_its_timeout(world: World) -> None:
     found = world.explain("--topic", LIVE)
     began = describe_owner(world.wire, "explain-live-service").start_time_ms
     assert (found["started_at"], found["timeout_ms"]) == (iso(began), TIMEOUT_MS)
@@ -214,13 +214,13 @@ def iso(epoch_ms: int) -> str:
     return iso_utc(epoch_ms)
 
 
-def test_an_open_transaction_that_is_old_stops_the_cleaner(world: World) -> None:
+def test_an_old_open_transaction_stops_the_cleaner(world: World) -> None:
     found = world.explain("--topic", COMPACT, "--late-after", "1s")
     assert (found["cause"], found["verdict"], found["compacted"]) == ("cleaner_stuck", "ongoing", True)
     assert (found["transactional_id"], found["last_stable_offset"]) == ("explain-live-service", 0)
 
 
-def test_a_topic_that_does_not_exist_is_a_usage_error(world: World) -> None:
+def test_an_unknown_topic_is_a_usage_error(world: World) -> None:
     server = world.cluster.bootstrap_servers
     ran = run_here("explain", "--bootstrap-server", server, "--topic", "explain-nothing")
     assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("txnscan: --topic")
@@ -279,7 +279,7 @@ def test_each_id_gets_its_cause(world: World) -> None:
                 assert {name: found[name] for name in numbers} == numbers, found
 
 
-def test_an_error_that_names_nobody_gets_a_cause_of_the_cluster(world: World) -> None:
+def test_an_error_without_an_id_gets_a_cause_of_the_cluster(world: World) -> None:
     table: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("INVALID_TRANSACTION_TIMEOUT", "no_transaction", {"max_timeout_ms": world.wire.transaction_timeout_ms}),
         ("UnknownProducerIdException", "no_transaction", {}),
@@ -305,7 +305,7 @@ def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
 
 
 def test_without_a_permission_the_cause_is_not_observed(world: World, shared: Shared, tmp_path: Path) -> None:
-    """The sentence has the command that grants it."""
+    """The sentence has the grant command."""
     shutil.copy(shared.directory / "ca.pem", tmp_path)
     locked = Locked(world.cluster, world.wire, tmp_path)
     of_cluster = (Acl("Describe", "Cluster", "kafka-cluster"), Acl("DescribeConfigs", "Cluster", "kafka-cluster"))

@@ -1,4 +1,4 @@
-"""Sweeps of a cluster that breaks: what could not be seen is indeterminate, everything else is still answered."""
+"""Sweeps of a failing cluster: unobserved transactions are indeterminate, and the rest is still judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txnscan.demo.wait import wait_until
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged
 
-# Each broker coordinates a part of the transactional ids, and nobody stands in for it.
+# Each broker coordinates some of the transactional ids, without a replica.
 UNREPLICATED = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 VICTIM = 3
 
@@ -45,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _stale_owned_by(wire: Wire, coordinator: int) -> Planted:
-    """A stale epoch whose owner is coordinated by a broker that stays."""
+    """A stale epoch whose owner is coordinated by a running broker."""
     for number in range(100):
         topic = f"shipments-{number}"
         if wait_until(Producer(wire, f"{topic}-service").coordinator, "it had a coordinator") == coordinator:
@@ -55,7 +55,7 @@ def _stale_owned_by(wire: Wire, coordinator: int) -> Planted:
 
 @pytest.fixture(autouse=True)
 def mended(world: World) -> Iterator[None]:
-    """Every test starts with all brokers up, and agreed on it."""
+    """Every test starts with all brokers running and in agreement."""
     for broker_id in set(world.cluster.broker_ids) - set(world.cluster.running):
         world.cluster.start_broker(broker_id)
     world.cluster.wait_for_brokers(world.cluster.broker_ids)
@@ -86,7 +86,7 @@ def verdict(scan: Scan, planted: Planted) -> tuple[str, str]:
 
 
 def at_stage(stage: str, act: Callable[[], object]) -> Callable[[str, int, int], None]:
-    """Progress that acts once, in the middle of the sweep: when that stage is first heard of."""
+    """A progress callback that acts once, when this stage begins."""
     waiting = [act]
 
     def progress(now: str, done: int, total: int) -> None:
@@ -103,7 +103,7 @@ def test_with_all_brokers_up_everything_is_proven(world: World) -> None:
     assert verdict(scan, world.owned_by_victim) == ("ongoing", "owned")
 
 
-def test_a_stopped_broker_leaves_what_only_it_knows_indeterminate_and_the_rest_answered(world: World) -> None:
+def test_a_stopped_broker_leaves_its_transactions_indeterminate_and_the_rest_judged(world: World) -> None:
     pending = plant.pending_marker(world.cluster, "ledger")
     scan = swept(world)
     assert verdict(scan, pending) == ("pending_marker", "decided")
@@ -118,7 +118,7 @@ def test_a_stopped_broker_leaves_what_only_it_knows_indeterminate_and_the_rest_a
     assert scan.partitions_failed >= 1
 
 
-def test_a_marker_that_is_owed_is_never_accused_until_it_is_written_and_the_transaction_is_gone(world: World) -> None:
+def test_a_pending_marker_is_never_hanging_until_it_is_written(world: World) -> None:
     scans = [swept(world, topic=("ledger",))]
 
     def gone() -> bool:
@@ -130,23 +130,23 @@ def test_a_marker_that_is_owed_is_never_accused_until_it_is_written_and_the_tran
     assert seen <= {"pending_marker", "gone"}
 
 
-def test_a_broker_killed_during_a_sweep_accuses_nobody(world: World) -> None:
+def test_a_broker_killed_during_a_sweep_causes_no_false_verdict(world: World) -> None:
     scan = swept(world, at_stage("ask coordinators", lambda: world.cluster.kill_broker(VICTIM)))
     assert verdict(scan, world.owned_by_victim)[0] in ("indeterminate", "ongoing")
     assert verdict(scan, world.orphan)[0] in ("indeterminate", "hanging")
     assert len(scan.transactions) == 3
 
 
-def test_a_broker_killed_between_the_reads_is_reported_and_its_coordinators_are_not_proven(world: World) -> None:
+def test_a_broker_killed_between_the_reads_is_reported_with_unproven_coordinators(world: World) -> None:
     scan = swept(world, at_stage("first read", lambda: world.cluster.kill_broker(VICTIM)))
-    # Its coordinator said that it holds it, before it was killed.
+    # Its coordinator had claimed it before it was killed.
     assert verdict(scan, world.owned_by_victim) == ("ongoing", "owned")
     assert verdict(scan, world.orphan)[0] == "indeterminate"
     assert any(error.broker == VICTIM for error in scan.errors)
     assert not scan.complete
 
 
-def test_a_broker_that_hangs_costs_its_own_answers_alone(world: World) -> None:
+def test_a_paused_broker_affects_only_its_own_answers(world: World) -> None:
     world.cluster.pause_broker(VICTIM)
     try:
         scan = swept(world)
@@ -157,7 +157,7 @@ def test_a_broker_that_hangs_costs_its_own_answers_alone(world: World) -> None:
         world.cluster.resume_broker(VICTIM)
 
 
-def test_a_topic_deleted_during_a_sweep_is_indeterminate_and_the_rest_is_answered(world: World) -> None:
+def test_a_topic_deleted_during_a_sweep_is_indeterminate_and_the_rest_is_judged(world: World) -> None:
     doomed = plant.orphan(world.wire, "doomed")
 
     scan = swept(world, at_stage("first read", lambda: delete_topic(world.wire, "doomed")))
@@ -174,12 +174,12 @@ def test_a_leader_that_moves_between_the_reads_is_followed(world: World) -> None
         world.cluster.wait_for_brokers(world.cluster.broker_ids)
 
     scan = swept(world, at_stage("first read", move))
-    # Whatever of it could be proven in time: never a wrong owner, and never silence.
+    # Depends on the time: never a wrong owner, and never a missing transaction.
     assert verdict(scan, world.owned_by_victim) in (("ongoing", "owned"), ("indeterminate", "coverage"))
     assert verdict(scan, world.orphan)[0] in ("hanging", "indeterminate")
 
 
-def test_traffic_through_a_lost_broker_is_never_accused(world: World) -> None:
+def test_traffic_through_a_failing_broker_is_never_hanging(world: World) -> None:
     with HealthyTraffic(world.cluster, "through-faults", producers=2):
         scans = [swept(world)]
         world.cluster.kill_broker(VICTIM)

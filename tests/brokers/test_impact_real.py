@@ -1,4 +1,4 @@
-"""What hanging transactions block on a real broker: a consumer that waits, a group whose offsets are withheld."""
+"""The impact of hanging transactions on a real broker: a waiting consumer, and a group with withheld offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWNER = "impact-enricher-3-17"
 
 @dataclass(frozen=True)
 class World:
-    """Brokers where a late record of a Flink job's id hangs on TOPIC, and offsets of WITHHELD hang."""
+    """Brokers with a late record of a Flink job's id that hangs on TOPIC, and hanging offsets of WITHHELD."""
 
     cluster: KafkaCluster
     wire: Wire
@@ -68,7 +68,7 @@ def world(shared: Shared) -> World:
 
 
 def consume(cluster: KafkaCluster, group: str, records_max: int = 5) -> None:
-    """A read_committed consumer that reads so many records, commits, and leaves."""
+    """A read_committed consumer that reads this number of records, commits, and leaves."""
     consumer = KafkaConsumer(
         TOPIC,
         bootstrap_servers=cluster.bootstrap_servers,
@@ -91,10 +91,10 @@ def impacts(scan: Scan) -> dict[str, Impact]:
     return {topic: impact for topic, impact in found if impact is not None}
 
 
-def test_a_group_that_stands_at_the_last_stable_offset_is_named_with_its_lag(world: World) -> None:
-    """The group that has more to read is not."""
+def test_a_group_at_the_last_stable_offset_is_reported_with_its_lag(world: World) -> None:
+    """A group with further records to read is not reported."""
     impact = impacts(find_hanging(world.config))[TOPIC]
-    # Five records, a marker, five that hang: the consumer commits behind its last record or behind the marker.
+    # Five records, a marker, five hanging records: the consumer commits after its last record or after the marker.
     (group,) = impact.groups
     assert (group.group, group.reason, group.state) == (BEHIND, BlockReason.AT_LSO, "Empty")
     assert (group.committed_offset, group.lag) in ((5, 6), (6, 5))
@@ -102,12 +102,12 @@ def test_a_group_that_stands_at_the_last_stable_offset_is_named_with_its_lag(wor
     assert (impact.cleanup_policy, impact.compaction_blocked, impact.retention_ms) == ("delete", False, 86_400_000)
 
 
-def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(world: World) -> None:
-    """Where the committed offset is, read_committed consumers of a real broker get nothing up to what hangs."""
+def test_a_group_with_only_markers_or_aborted_records_ahead_is_blocked(world: World) -> None:
+    """At this offset, read_committed consumers of a real broker get no record before the hanging transaction."""
     wire, topic = world.wire, "impact-starved"
     create_topic(wire, topic, [[1]])
     service = Producer(wire, "impact-starved-service")
-    # Three records and COMMIT; two records and ABORT; two records and ABORT: the last stable offset is 10.
+    # Three records and COMMIT, two records and ABORT, two records and ABORT: the last stable offset is 10.
     for count, commit in ((3, True), (2, False), (2, False)):
         service.init_producer_id()
         service.write(topic, 0, RECORDS[:count])
@@ -126,8 +126,8 @@ def test_a_group_with_markers_or_aborted_records_alone_before_it_is_blocked(worl
     assert (impact.groups_blocked, impact.groups_error) == (3, None)
 
 
-def test_a_share_group_makes_the_number_of_groups_unknown_unless_it_is_read_uncommitted(world: World) -> None:
-    """Which is the default. It is deleted again, since other tests of the shared cluster count groups."""
+def test_a_share_group_makes_the_number_of_groups_unknown_unless_it_reads_uncommitted(world: World) -> None:
+    """This is the default. The group is deleted, because other tests of the shared cluster count groups."""
     group = "impact-share"
     member = join_share_group(world.wire, group)
     try:
@@ -142,7 +142,7 @@ def test_a_share_group_makes_the_number_of_groups_unknown_unless_it_is_read_unco
 
 
 def join_share_group(wire: Wire, group: str) -> str:
-    """Joins a group of KIP-932, and gives the member's id."""
+    """Joins a share group (KIP-932), and returns the member id."""
     member = str(uuid.uuid4())
 
     def joined() -> bool:
@@ -193,11 +193,11 @@ def share_heartbeat(wire: Wire, group: str, member: str, epoch: int) -> int:
         opened.sendall(struct.pack(">i", len(request)) + request)
         answer = opened.makefile("rb")
         (size,) = struct.unpack(">i", answer.read(4))
-        # Correlation id, no tags, and the time that it was throttled come first.
+        # After the correlation id, no tags, and the throttle time.
         return int(struct.unpack_from(">h", answer.read(size), 4 + 1 + 4)[0])
 
 
-def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never_committed_before(
+def test_a_group_with_hanging_first_offsets_is_reported_with_its_partitions(
     world: World,
 ) -> None:
     # Other tests leave offsets of their own groups open.
@@ -207,7 +207,7 @@ def test_a_group_whose_offsets_hang_is_named_with_its_partitions_though_it_never
     assert (impact.groups_error, impact.compaction_blocked, impact.retention_ms) == (None, True, None)
 
 
-def test_nothing_is_asked_where_nothing_hangs(world: World) -> None:
+def test_without_hanging_transactions_no_group_is_asked_about(world: World) -> None:
     asked: dict[str, set[str]] = {QUIET: set(), TOPIC: set()}
     for topic, stages in asked.items():
         scan = find_hanging(
@@ -218,7 +218,7 @@ def test_nothing_is_asked_where_nothing_hangs(world: World) -> None:
     assert asked[TOPIC] - asked[QUIET] >= {"ask who waits"}
 
 
-def test_cause_and_owner_are_told_from_the_transaction_log(world: World) -> None:
+def test_cause_and_owner_come_from_the_transaction_log(world: World) -> None:
     impact = impacts(find_hanging(world.config))[TOPIC]
     assert (impact.cause, impact.owner.transactional_id) == (Cause.NEVER_ADDED, OWNER)
     assert impact.owner.framework == Framework.FLINK
@@ -226,7 +226,7 @@ def test_cause_and_owner_are_told_from_the_transaction_log(world: World) -> None
     assert named in impact.owner.advice
 
 
-def test_a_second_sweep_tells_for_how_long_the_last_stable_offset_has_not_moved(world: World, tmp_path: Path) -> None:
+def test_a_second_sweep_reports_the_time_without_progress(world: World, tmp_path: Path) -> None:
     config = replace(world.config, tables=str(tmp_path / "tables"), engine="threads")
     first, second = (sweep(None, config) for _ in range(2))
     assert {impact.lso_since_ms for impact in impacts(first.scan).values()} == {None}

@@ -1,13 +1,13 @@
-"""What `__transaction_state` has lost, on real brokers, is never taken for "not committed".
+"""Records lost from `__transaction_state` on real brokers never turn into a "not committed".
 
-A commit that lost a partition (`plant.committed_but_hanging`) is planted many times over, and then its decision goes
+A commit that lost a partition (`plant.committed_but_hanging`) is planted many times, and then its decision is lost
 
-- from the middle of the log: a replica that was down while its leader compacted comes back with the records from
-  before, goes on with those from after, and leads again;
+- from the middle of the log: a replica that was offline while its leader compacted returns with the records from
+  before, continues with the later ones, and leads again;
 - from the beginning of the log, after a sweep had proven the commit.
 
-And a transaction is planted that the log has under way while its coordinator knows nothing of it. All this is done at
-once, so that brokers are stopped, and what hangs is watched, only once.
+Another planted transaction is in progress in the log and unknown to its coordinator. All this happens at once, so
+that brokers stop only once, and the time of watching passes only once.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import apply_to, plan_sweep
 from txnscan.txnlog.facts import LoggedTransaction
 
-# The shortest in which a torn commit can still be planted; the scanner must have watched for longer than this.
+# The shortest timeout for a planted torn commit. The scanner must have watched for longer.
 MAX_TIMEOUT_MS = 20_000
 EVERY_OPTION = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
-# The brokers: one that leads what is to be led, one that forgets ids at rest, and one that is down for a while.
+# The brokers: the leader, the broker that expires idle ids, and the broker that is offline for a while.
 KEEPER, FORGETFUL, AWAY = 1, 2, 3
 RECORDS = [b"record %d" % number for number in range(5)]
-# The partitions of `__transaction_state`, by what becomes of them.
+# The partitions of `__transaction_state`, by their fate.
 HOLED, CUT, EXPIRED, CONTRADICTED = range(4)
 LOG_ON = (AWAY, KEEPER, KEEPER, KEEPER)
 MARKERS = {b"\x00\x00\x00\x00": "ABORT", b"\x00\x00\x00\x01": "COMMIT"}
-# Torn commits by what their ids do afterwards; their topics have these names. v1: of a client of transactions v1.
+# Torn commits by the later activity of their ids, with these topic names. v1: of a client of transactions v1.
 HOLES = ("rested", "went-on", "under-way", "rested-v1", "same-again-v1")
 FORGOTTEN = ("cut-rested", "cut-went-on", "cut-anew", "cut-expired")
 LOG_ONLY = "log-only"
@@ -60,7 +60,7 @@ COMPLETE = f"COMMIT: {len(RECORDS)} records"
 
 @dataclass(frozen=True)
 class Torn:
-    """A transaction that stays open on the second of its topics. k: where its id is logged."""
+    """A transaction that stays open on the second of its topics. k: the log partition of its id."""
 
     name: str
     k: int
@@ -80,7 +80,7 @@ class Torn:
         return f"{self.name}-solo"
 
     def go_on(self) -> None:
-        """One more transaction of the id, on the first topic alone."""
+        """Another transaction of the id, on the first topic alone."""
         self.producer.write(self.fine, 0, [b"later"])
         self.producer.end(commit=True)
 
@@ -89,8 +89,8 @@ class Torn:
 class World:
     """Brokers with transactions that were watched for long enough, and the plan for them.
 
-    proven: the outcomes that the first sweep told, when the beginning of the log was still there. judged: the rows of
-    the last sweep. Both by topic.
+    proven: the outcomes of the first sweep, with the beginning of the log. judged: the rows of the last sweep. Both by
+    topic.
     """
 
     cluster: KafkaCluster
@@ -102,38 +102,38 @@ class World:
     plan: Plan
 
     def entry(self, name: str) -> Action | Refusal | None:
-        """What the plan has of it: an action, a refusal, or nothing."""
+        """Its entry in the plan: an action, a refusal, or None."""
         entries: tuple[Action | Refusal, ...] = (*self.plan.actions, *self.plan.refused)
         return next((entry for entry in entries if entry.topic == self.torn[name].solo), None)
 
     def fates(self) -> dict[str, str]:
-        """What became of the open data, by name."""
+        """The state of the open data, by name."""
         return {name: fate(self.wire, torn) for name, torn in self.torn.items()}
 
 
 @dataclass(frozen=True)
 class Afterwards:
-    """What an apply of the whole plan said, by topic, and what became of the open data, by name."""
+    """The statuses of an apply of the whole plan, by topic, and the state of the open data, by name."""
 
     said: Mapping[str, Status]
     fates: Mapping[str, str]
 
 
 def fate(wire: Wire, torn: Torn) -> str:
-    """Whether it is still open, or else its markers and how many records a read_committed consumer gets."""
+    """ "open", or its markers and the number of records for a read_committed consumer."""
     if plant.open_transaction(wire, torn.solo, 0, torn.hanging.producer_id) is not None:
         return "open"
     return f"{', '.join(markers(wire, torn.solo))}: {len(read_values(wire, torn.solo, 0, committed=True))} records"
 
 
 def markers(wire: Wire, topic: str) -> list[str]:
-    """The kinds of the markers on a topic, in their order."""
+    """The markers on a topic, in order."""
     found = (record for batch in batches(wire, (topic, 0)) if batch.is_control for record in batch.records or ())
     return [MARKERS[bytes(key or b"")] for _, key, _ in found]
 
 
 def history(wire: Wire, torn: Torn) -> list[LoggedTransaction]:
-    """What the log has of the id, as its leader gives it now."""
+    """The records of the id in the log of the current leader."""
     return [record for record in logged(wire, torn.k) if record.transactional_id == torn.owner]
 
 
@@ -141,7 +141,7 @@ def history(wire: Wire, torn: Torn) -> list[LoggedTransaction]:
 
 
 def lay_out_log(wire: Wire) -> None:
-    """`__transaction_state`, with one replica of each partition, and two of the one that gets a hole."""
+    """`__transaction_state` with one replica per partition, and two for the partition with the hole."""
     create_topic(wire, TRANSACTION_STATE_TOPIC, [[on] for on in LOG_ON], {"cleanup.policy": "compact"})
     reassign(wire, {(TRANSACTION_STATE_TOPIC, HOLED): (AWAY, KEEPER)})
 
@@ -152,7 +152,7 @@ def lay_out_log(wire: Wire) -> None:
 
 
 def owner(wire: Wire, name: str, k: int) -> Torn:
-    """A producer that is logged there, and its topics."""
+    """A producer on this log partition, and its topics."""
     transactional_id = id_served_by(f"{name}-service", k, len(LOG_ON))
     producer = Producer(wire, transactional_id, v2=k != CONTRADICTED and not name.endswith("v1"))
     torn = Torn(name, k, producer, producer.init_producer_id())
@@ -170,7 +170,7 @@ def begin(wire: Wire, name: str, k: int) -> Torn:
 
 
 def tear(cluster: KafkaCluster, wire: Wire, torn: Iterable[Torn]) -> None:
-    """The commits, while the second topics have no leader. Their broker is down afterwards."""
+    """Commits while the second topics have no leader. Their broker is offline afterwards."""
     cluster.stop_broker(AWAY)
     for one in torn:
         cluster.wait_for_leader(one.solo, 0, -1)
@@ -180,25 +180,25 @@ def tear(cluster: KafkaCluster, wire: Wire, torn: Iterable[Torn]) -> None:
 
 
 def make_holes(wire: Wire, torn: Mapping[str, Torn]) -> None:
-    """The leader compacts away the decisions that the replica on the broker which is down has not fetched."""
+    """The leader compacts the decisions that the offline replica has not fetched."""
     again = torn["same-again-v1"]
     torn["went-on"].go_on()
     torn["under-way"].producer.write(torn["under-way"].fine, 0, [b"later"])
-    # The same partitions at the same epoch: nothing but its time tells this transaction from the one before.
+    # The same partitions at the same epoch: only its time distinguishes this transaction from its predecessor.
     again.producer.add_partitions([(again.fine, 0), (again.solo, 0)])
     compact_transaction_log(wire, HOLED, [torn[name].owner for name in HOLES])
     torn["under-way"].producer.end(commit=True)
     again.producer.end(commit=False)
     for name in ("rested-v1", "same-again-v1"):
-        # An owner that is still at the epoch of the open data could write, and then nothing is planned anyway.
+        # An owner at the epoch of the open data could still write, and a plan would refuse it anyway.
         torn[name].producer.init_producer_id()
 
 
 def under_way_in_the_log_only(cluster: KafkaCluster, wire: Wire) -> Torn:
-    """Open data, its coordinator at rest at a later epoch, and a record in the log that says: under way.
+    """Open data, a coordinator at rest at a later epoch, and a record in the log of an ongoing transaction.
 
-    It stands for a coordinator that did not load all of its log, of which no broker tells (`TransactionStateManager.
-    loadTransactionMetadata`): the next that loads it has the transaction, and its producer may commit it.
+    It simulates a coordinator that did not load all of its log, which brokers do not report (`TransactionStateManager.
+    loadTransactionMetadata`): the next coordinator has the transaction, and its producer may commit it.
     """
     torn = owner(wire, LOG_ONLY, CONTRADICTED)
     with unverified(wire):
@@ -211,13 +211,13 @@ def under_way_in_the_log_only(cluster: KafkaCluster, wire: Wire) -> Torn:
 
 
 def load_elsewhere(cluster: KafkaCluster, wire: Wire, k: int, broker_id: int) -> None:
-    """Another broker gets this partition of the log, and coordinates its ids."""
+    """Moves this log partition to another broker, which then coordinates its ids."""
     reassign(wire, {(TRANSACTION_STATE_TOPIC, k): (broker_id,)})
     cluster.wait_for_leader(TRANSACTION_STATE_TOPIC, k, broker_id)
 
 
 def forget(cluster: KafkaCluster, wire: Wire, torn: Mapping[str, Torn]) -> None:
-    """The decisions go from the log, on all its replicas: there is one."""
+    """Removes the decisions from the log, on its single replica."""
     torn["cut-went-on"].go_on()
     torn["cut-anew"].producer.init_producer_id()
     expired = torn["cut-expired"].owner
@@ -255,7 +255,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for one in torn.values():
             cluster.wait_for_leader(one.solo, 0, AWAY)
 
-        # What Spark adds is not in question here.
+        # Spark is not under test here.
         config = ScanConfig(
             cluster.bootstrap_servers,
             tables=str(directory / "tables"),
@@ -273,13 +273,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def by_topic(swept: SweepResult) -> dict[str, Any]:
-    """The rows of a sweep: each of the topics has one open transaction at most."""
+    """The rows of a sweep: each topic has at most one open transaction."""
     assert isinstance(swept.transactions, pa.Table)
     return {row["topic"]: row for row in swept.transactions.to_pylist()}
 
 
 def apply_whole(world: World, options: Iterable[str]) -> Afterwards:
-    """Does the plan, with these options."""
+    """Applies the plan with these options."""
     results = apply_to(None, world.config, world.plan, execute=True, options=tuple(options)).results
     return Afterwards({result.action.topic: result.status for result in results}, world.fates())
 
@@ -297,7 +297,7 @@ def with_every_option(world: World, without_options: Afterwards) -> Afterwards:
 # --- a hole in the middle
 
 
-def test_a_replica_that_was_down_while_its_leader_compacted_leads_a_log_with_a_hole(world: World) -> None:
+def test_a_replica_that_missed_a_compaction_leads_a_log_with_a_hole(world: World) -> None:
     assert world.wire.partition(TRANSACTION_STATE_TOPIC, HOLED).leader == AWAY
     for name in HOLES:
         torn = world.torn[name]
@@ -310,30 +310,32 @@ def test_a_replica_that_was_down_while_its_leader_compacted_leads_a_log_with_a_h
         assert left[-1].state in (State.EMPTY, State.COMPLETE_COMMIT), f"{name}: {states}"
 
 
-def test_a_log_with_a_hole_proves_that_nothing_was_committed_of_no_transaction(world: World) -> None:
+def test_a_log_with_a_hole_proves_no_outcome_not_committed(world: World) -> None:
     told = {name: world.judged[world.torn[name].solo]["outcome"] for name in HOLES}
     assert {name: outcome for name, outcome in told.items() if outcome == "not_committed"} == {}
 
 
-def test_without_options_no_marker_is_sent_for_what_a_hole_may_hide(world: World, without_options: Afterwards) -> None:
+def test_without_options_no_marker_is_sent_for_transactions_in_a_hole(
+    world: World, without_options: Afterwards
+) -> None:
     assert {name: without_options.fates[name] for name in HOLES} == dict.fromkeys(HOLES, "open")
     assert {without_options.said.get(world.torn[name].solo) for name in HOLES} <= {None, Status.REFUSED}
 
 
-def test_an_accepted_unknown_outcome_aborts_nothing_whose_sibling_partition_was_committed(
+def test_an_accepted_unknown_outcome_aborts_no_transaction_with_a_committed_peer_partition(
     world: World, with_every_option: Afterwards
 ) -> None:
     for name in HOLES:
         assert "COMMIT" in markers(world.wire, world.torn[name].fine), name
     fates = {name: with_every_option.fates[name] for name in HOLES}
-    # Whether a commit can be proven all the same is not the question: what was committed is not to be lost.
+    # The proof of a commit is not under test. Committed data must not be lost.
     assert {name: fate for name, fate in fates.items() if fate not in ("open", COMPLETE)} == {}
 
 
-# --- a beginning that is gone
+# --- a lost beginning -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_sweep_proves_commits_that_the_log_then_forgets(world: World) -> None:
+def test_the_first_sweep_proves_commits_that_the_log_then_loses(world: World) -> None:
     for name in FORGOTTEN:
         torn = world.torn[name]
         assert world.proven[torn.solo] == "committed", name
@@ -347,17 +349,17 @@ def test_the_first_sweep_proves_commits_that_the_log_then_forgets(world: World) 
     }
 
 
-def test_a_commit_that_was_proven_once_stays_planned_as_a_commit(world: World) -> None:
+def test_a_commit_proven_once_stays_planned_as_a_commit(world: World) -> None:
     planned = {name: world.entry(name) for name in FORGOTTEN}
     asked = {name: (getattr(e, "marker", None), getattr(e, "needs", None)) for name, e in planned.items()}
     assert asked == dict.fromkeys(FORGOTTEN, ("COMMIT", COMPLETE_COMMITS))
 
 
-def test_without_options_no_marker_is_sent_for_what_the_log_has_forgotten(without_options: Afterwards) -> None:
+def test_without_options_no_marker_is_sent_for_lost_records(without_options: Afterwards) -> None:
     assert {name: without_options.fates[name] for name in FORGOTTEN} == dict.fromkeys(FORGOTTEN, "open")
 
 
-def test_a_commit_that_was_proven_once_is_completed_whatever_the_log_has_forgotten(
+def test_a_commit_proven_once_is_completed_although_the_log_lost_it(
     world: World, with_every_option: Afterwards
 ) -> None:
     assert {name: with_every_option.fates[name] for name in FORGOTTEN} == dict.fromkeys(FORGOTTEN, COMPLETE)
@@ -367,16 +369,16 @@ def test_a_commit_that_was_proven_once_is_completed_whatever_the_log_has_forgott
         assert [value for value in whole if value in RECORDS] == RECORDS, name
 
 
-# --- a log that contradicts its coordinator
+# --- a log that contradicts its coordinator ---------------------------------------------------------------------------
 
 
-def test_what_the_log_has_under_way_and_its_coordinator_does_not_is_a_split(world: World) -> None:
+def test_a_transaction_ongoing_only_in_the_log_is_a_split(world: World) -> None:
     row = world.judged[world.torn[LOG_ONLY].solo]
     assert (row["verdict"], row["reason"]) == ("indeterminate", "split")
     assert world.entry(LOG_ONLY) is None
 
 
-def test_a_producer_may_still_commit_what_only_the_log_has_under_way(
+def test_a_producer_may_still_commit_a_transaction_ongoing_only_in_the_log(
     world: World, with_every_option: Afterwards
 ) -> None:
     torn = world.torn[LOG_ONLY]

@@ -1,4 +1,4 @@
-"""An id's timeout exceeds what its broker allows today. The id can be fenced all the same."""
+"""An id whose timeout exceeds the broker's current maximum can still be fenced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cluster_of(directory: Path, max_timeout_ms: int) -> KafkaCluster:
     return KafkaCluster(directory, brokers=1, properties=settings)
 
 
-def test_an_id_is_fenced_though_its_timeout_is_longer_than_its_broker_allows_now(tmp_path: Path) -> None:
+def test_an_id_with_a_timeout_above_the_current_maximum_is_fenced(tmp_path: Path) -> None:
     with cluster_of(tmp_path / "broker", LONG_MS) as cluster, cluster.wire() as wire:
         create_topic(wire, "t", [[1]])
         producer = Producer(wire, ID, timeout_ms=LONG_MS)

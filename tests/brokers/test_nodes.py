@@ -1,4 +1,4 @@
-"""Executors on other machines: a real standalone cluster whose Python has what Spark needs and nothing else."""
+"""Executors on other machines: a real standalone cluster whose Python has only the dependencies of Spark."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from txnscan.engine.spark.java import find_java, pyspark_jars
 from txnscan.engine.spark.nodes import archive
 
 WORKERS = 2
-# What the README says that nodes need: pyspark, pandas and pyarrow, with what these need.
+# The requirements of nodes in README: pyspark, pandas and pyarrow, with their dependencies.
 OF_NODES = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numpy.libs", "dateutil", "pytz", "tzdata", "six.py")
 VERDICTS = {name: list(verdict[:2]) for name, verdict in EXPECTED.items()}
 
-# A session that txnscan did not make. Executors tell where they import from.
+# A session not created by txnscan. Executors report the origin of their imports.
 NOTEBOOK = """
 import json, sys
 import pyarrow
@@ -55,8 +55,8 @@ print(json.dumps({
 }))
 """
 
-# A server of Spark Connect, whose executors have the nodes' Python. PySpark takes it for granted that a local one has
-# port 15002, which another may have.
+# A server of Spark Connect, whose executors have the nodes' Python. PySpark assumes port 15002 for a local server,
+# which may be taken.
 CONNECT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -90,7 +90,7 @@ class Standalone:
     driver: Path
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """A driver that has this environment, as one on another machine would: the nodes' Python by its name alone."""
+        """A driver with this environment, as on another machine: the nodes' Python is found by name."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
         environment |= {"MASTER": self.master, "SPARK_LOCAL_IP": HOST, "PYSPARK_DRIVER_PYTHON": sys.executable}
         return subprocess.run(
@@ -105,7 +105,7 @@ class Standalone:
 
 
 def python_of_nodes(directory: Path) -> Path:
-    """An environment with links to what nodes need, and to nothing else of this one."""
+    """An environment with links to the packages of nodes, and to no other."""
     venv.create(directory, with_pip=False)
     (packages,) = directory.glob("lib/python*/site-packages")
     installed = Path(str(find_spec("pyspark").origin)).parents[1]  # type: ignore[union-attr]
@@ -126,7 +126,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
         "PATH": f"{python.parent}:{os.defpath}",
         "SPARK_HOME": str(pyspark_jars()[0].parents[1]),
         "SPARK_LOCAL_IP": HOST,
-        # As Spark's own start scripts do.
+        # As in Spark's own start scripts.
         "SPARK_SCALA_VERSION": "2.13",
         **({"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {}),
     }
@@ -151,20 +151,20 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
         yield Standalone(master, python, driver)
 
 
-def test_the_python_of_the_nodes_has_what_spark_needs_and_neither_kafka_nor_txnscan(standalone: Standalone) -> None:
+def test_the_python_of_the_nodes_has_the_dependencies_of_spark_without_kafka_and_txnscan(
+    standalone: Standalone,
+) -> None:
     assert standalone.run(str(standalone.python), "-c", "import pyspark, pandas, pyarrow").returncode == 0
     for name in ("kafka", "txnscan"):
         ran = standalone.run(str(standalone.python), "-c", f"import {name}")
         assert f"No module named '{name}'" in ran.stderr
 
 
-def test_spark_submit_sweeps_on_nodes_that_have_nothing_but_sparks_python(
-    shared: Shared, standalone: Standalone
-) -> None:
+def test_spark_submit_sweeps_on_nodes_with_only_sparks_python(shared: Shared, standalone: Standalone) -> None:
     ran = standalone.run(
         *(str(ROOT / "spark-submit.sh"), "sweep", *AT_SCENE, "--bootstrap-server", shared.bootstrap_servers),
         *("--tables", str(standalone.driver / "tables"), "--format", "json", "--fail-on", "hanging"),
-        # What Java itself writes on stdout is not in the JSON either.
+        # Output of Java on stdout is not in the JSON either.
         JDK_JAVA_OPTIONS="-Xlog:gc",
     )
     assert "[gc" in ran.stderr
@@ -175,7 +175,7 @@ def test_spark_submit_sweeps_on_nodes_that_have_nothing_but_sparks_python(
     assert [file.name for file in standalone.driver.iterdir()] == ["tables"], "and nothing else was left"
 
 
-def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_number_of_sweeps(
+def test_an_existing_session_gets_the_packages_once_for_any_number_of_sweeps(
     shared: Shared, standalone: Standalone
 ) -> None:
     ran = standalone.run(
@@ -191,7 +191,7 @@ def test_a_session_of_ones_own_is_given_what_its_executors_need_once_whatever_nu
     assert found["path as before"]
 
 
-def test_a_session_of_spark_connect_is_given_it_too(shared: Shared, tmp_path: Path) -> None:
+def test_a_session_of_spark_connect_gets_the_packages(shared: Shared, tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     port, *_ = choose_ports(1)
@@ -207,7 +207,7 @@ def test_a_session_of_spark_connect_is_given_it_too(shared: Shared, tmp_path: Pa
     assert answer["verdicts"] == VERDICTS
 
 
-def test_what_is_sent_is_all_that_a_task_imports(tmp_path: Path) -> None:
+def test_the_sent_packages_cover_all_imports_of_a_task(tmp_path: Path) -> None:
     python = python_of_nodes(tmp_path / "python")
     sent = archive()
     modules = "txnscan.reads.tasks, txnscan.engine.spark.executors, txnscan.verdict.rules"

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom against the demo's brokers, and show what hangs there."""
+"""The notebooks run from top to bottom against the demo's brokers, and show its hanging transactions."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def executed(shared: Shared, location: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def shown(notebook: nbformat.NotebookNode, source: str) -> str:
-    """The value that the cell with this text shows."""
+    """The value of the cell with this text."""
     (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source and c.outputs]
     return "".join(output["data"]["text/plain"] for output in cell.outputs if output.output_type == "execute_result")
 
 
-def test_the_notebook_shows_the_planted_transactions_their_evidence_and_their_history(
+def test_the_notebook_shows_planted_transactions_evidence_and_history(
     executed: nbformat.NotebookNode,
 ) -> None:
     assert "'complete': True" in shown(executed, "\nresult.summary")
@@ -62,7 +62,7 @@ def test_the_notebook_shows_the_planted_transactions_their_evidence_and_their_hi
     assert shown(executed, "incidents.select").count(" 2 ") >= 5
 
 
-# --- the others, in this process and its session, on tables that two sweeps have left
+# --- the others, in this process and its session, on the tables of two sweeps -----------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def swept(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Ran:
-    """What the code of a notebook showed, cell by cell, and left behind."""
+    """The values of a notebook, cell by cell, and its variables."""
 
     def __init__(self, name: str) -> None:
         self.names: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def on_tables(swept: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TXNSCAN_TABLES", swept)
 
 
-def test_an_incident_is_told_from_what_hangs_to_what_can_be_done(
+def test_the_incident_notebook_leads_from_verdicts_to_remedies(
     swept: str, on_tables: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = open_tables(swept, None).rows(INCIDENTS, Is("topic", "payments-solo"))
@@ -120,11 +120,11 @@ def test_an_incident_is_told_from_what_hangs_to_what_can_be_done(
     assert list(ran.shown("journal.select").columns)[:3] == ["at", "step", "status"]
 
 
-def test_each_view_answers_its_question_and_the_checks_find_what_is_wrong(on_tables: None) -> None:
+def test_each_view_has_a_result_and_the_checks_find_the_errors(on_tables: None) -> None:
     ran = Ran("dashboards")
     assert set(HANGING) <= set(ran.shown("ORDER BY seen_for_s")["topic"])
     worst = set(ran.shown("worst_topics")["topic"])
-    # It shows ten, and the shared cluster may have more.
+    # It shows ten rows, and the shared cluster may have more.
     assert set(HANGING) <= worst or len(worst) == 10
     assert "hanging" in set(ran.shown("current_transactions")["verdict"])
     assert int(ran.shown("incidents_by_day")["opened"].sum()) >= len(HANGING)
@@ -135,7 +135,7 @@ def test_each_view_answers_its_question_and_the_checks_find_what_is_wrong(on_tab
     assert late == len(ran.shown('"current_candidates"]} ORDER')) > 0
 
 
-def test_capacity_is_predicted_and_held_against_the_sweeps_in_the_tables(on_tables: None) -> None:
+def test_capacity_is_predicted_and_compared_with_stored_sweeps(on_tables: None) -> None:
     ran = Ran("capacity")
     grown = ran.shown("grown")
     assert list(grown["seconds"][grown["latency_ms"] == 20].sort_values().index) == [1, 3, 5, 7]
@@ -145,11 +145,11 @@ def test_capacity_is_predicted_and_held_against_the_sweeps_in_the_tables(on_tabl
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_kept_without_outputs_and_uses_the_public_surface_alone(path: Path) -> None:
+def test_a_notebook_has_no_outputs_and_uses_only_the_public_api(path: Path) -> None:
     notebook = read(path)
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in notebook.cells)
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
     used = {f"{node.module}" for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
-    # The demo's brokers, and a session where there is none, are for those who have neither.
+    # Except the demo's brokers, and a session for users without either.
     spare = {"txnscan.engine.spark.session", "txnscan.demo.brokers", "txnscan.demo.story"}
     assert {module for module in used if module.startswith("txnscan.")} <= spare

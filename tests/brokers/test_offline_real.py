@@ -1,7 +1,7 @@
-"""What real brokers wrote, read without them: the same answers as they gave, and as Kafka's own tools give.
+"""Files of real brokers, read offline: the same results as from the brokers, and from Kafka's own tools.
 
-One cluster does every kind of transactional traffic, is asked all that can be asked, and is then killed. What it left
-on its disks is read in place and in copies.
+A cluster runs every kind of transactional traffic, answers every request, and is then killed. Its files are read in
+place and in copies.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from txnscan.sweeps.result import Scan
 
 LATE_AFTER_MS = 20 * 60_000
 COMPACTED, CODECS, V1, V2 = "compacted", "codecs", "traffic-v1", "traffic-v2"
-# As attributes of a batch number them.
+# Numbers in the attributes of a batch.
 CODEC_BITS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 METADATA_TOPIC = "__cluster_metadata"
 _AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
@@ -61,7 +61,7 @@ Producers = list[tuple[int, int, int, int, int, int]]
 
 @dataclass(frozen=True)
 class Left:
-    """What the brokers said last, and where their files are. earlier: copies that were made while they ran."""
+    """The last answers of the brokers, and the places of their files. earlier: copies made while they ran."""
 
     directory: Path
     earlier: Path
@@ -89,7 +89,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
             _compacted(wire)
             _compressed_by_brokers(wire)
             wait_until(lambda: traffic.count.committed >= 20, "healthy transactions had ended")
-        # Its snapshots are of a clean shutdown, and what it knows since then of its files.
+        # Its snapshots are of a clean shutdown, and its own later entries.
         cluster.stop_broker(2)
         cluster.start_broker(2)
         for broker_id in cluster.broker_ids:
@@ -114,7 +114,7 @@ def _both_versions(wire: Wire) -> None:
             one.write(topic, 0, [b"z"])
             one.end(commit=number % 3 > 0)
             two.end(commit=number % 2 > 0)
-        # Fenced with a transaction under way, which aborts it, and a marker of nothing.
+        # Fenced with an ongoing transaction, which aborts it, and a marker without data.
         one.write(topic, 0, [b"fenced"])
         one.init_producer_id()
         if not v2:
@@ -130,7 +130,7 @@ def _open(wire: Wire, topic: str, name: str) -> None:
 
 
 def _client(servers: str, wire: Wire) -> None:
-    """A client as applications have it: codecs, offsets of a group, and an idempotent producer."""
+    """A client like that of an application: codecs, offsets of a group, and an idempotent producer."""
     create_topic(wire, CODECS, [[3, 1, 2]])
     for codec in (None, "gzip", "zstd"):
         producer = KafkaProducer(
@@ -151,8 +151,8 @@ def _client(servers: str, wire: Wire) -> None:
 
 
 def _compressed_by_brokers(wire: Wire) -> None:
-    """Topics whose `compression.type` has the broker compress what arrives, by each codec: of no library is one needed
-    here. One transaction of each goes on.
+    """Topics whose `compression.type` makes the broker compress, by each codec, so no library is needed here. Each has
+    an open transaction.
     """
     for codec in CODEC_BITS:
         topic = f"written-{codec}"
@@ -167,7 +167,7 @@ def _compressed_by_brokers(wire: Wire) -> None:
 
 
 def _compacted(wire: Wire) -> None:
-    """Compacted up to an open transaction, which is where compaction stops."""
+    """Compacted up to an open transaction, which stops compaction."""
     create_topic(wire, COMPACTED, [[1, 2, 3]], {"cleanup.policy": "compact", **_AT_ONCE})
     producer = Producer(wire, "compacts")
     producer.init_producer_id()
@@ -258,13 +258,13 @@ def found(left: Left) -> Read:
 # --- the same as the brokers ---
 
 
-def test_the_producers_of_every_replica_are_what_its_broker_described(left: Left, found: Read) -> None:
+def test_the_producers_of_every_replica_equal_the_description_of_its_broker(left: Left, found: Read) -> None:
     ours = {(r.broker_id, r.key): producers(r) for r in found.replicas if r.key and r.key[0] != METADATA_TOPIC}
     assert ours == left.described
     assert sum(map(len, ours.values())) > 50
 
 
-def test_verdicts_and_outcomes_are_those_of_the_sweep_before(left: Left, found: Read) -> None:
+def test_verdicts_and_outcomes_equal_those_of_the_live_sweep(left: Left, found: Read) -> None:
     def told(judged: Any) -> dict[Any, Any]:
         return {
             j.observation.transaction_key: (j.judgement.verdict, j.judgement.reason, j.judgement.outcome)
@@ -273,13 +273,13 @@ def test_verdicts_and_outcomes_are_those_of_the_sweep_before(left: Left, found: 
 
     live, offline = told(left.live.transactions), told(one.judged for one in found.transactions)
     assert found.errors == () and found.uncovered == {} and found.running_error is None
-    # What began a moment before the end has an owner all the same.
+    # A transaction begun just before the end also has an owner.
     assert offline == live
     assert {verdict.value for verdict, _, _ in live.values()} >= {"hanging", "ongoing"}
     assert "committed" in {outcome for _, _, outcome in live.values()}
 
 
-def test_last_stable_offsets_and_high_watermarks_are_those_of_the_sweep(left: Left, found: Read) -> None:
+def test_last_stable_offsets_and_high_watermarks_equal_those_of_the_sweep(left: Left, found: Read) -> None:
     live = {j.observation.transaction_key: j.observation for j in left.live.transactions}
     for one in found.transactions:
         o = one.judged.observation
@@ -290,7 +290,7 @@ def test_last_stable_offsets_and_high_watermarks_are_those_of_the_sweep(left: Le
         assert one.as_of + 1 == o.second.high_watermark
 
 
-def test_snapshots_that_brokers_wrote_say_what_is_folded_from_the_log_before_them(left: Left, found: Read) -> None:
+def test_snapshots_of_brokers_equal_the_state_folded_from_the_log(left: Left, found: Read) -> None:
     compared = 0
     for replica in found.replicas:
         for offset, path in replica.files.snapshots.items():
@@ -329,14 +329,17 @@ def _copied(one: Any) -> Any:
     return replace(one)
 
 
-def test_no_step_that_brokers_took_is_called_impossible(found: Read) -> None:
+def test_no_real_step_is_reported_as_impossible(found: Read) -> None:
     assert found.impossible == []
     assert sum(log.records for log in found.logs.values()) > 100
 
 
 @pytest.mark.parametrize("codec", CODEC_BITS)
-def test_a_log_that_its_broker_compressed_says_the_same_whatever_the_codec(found: Read, codec: str) -> None:
-    """All is in the headers, and markers are never compressed. The brokers' own word on these is compared above."""
+def test_a_log_compressed_by_its_broker_has_the_same_state_in_any_codec(found: Read, codec: str) -> None:
+    """Headers are sufficient, and markers are never compressed.
+
+    Another test compares them with the brokers' answers.
+    """
     copies = [one for one in found.replicas if one.key == (f"written-{codec}", 0)]
     assert len(copies) == 3
     for replica in copies:
@@ -350,31 +353,31 @@ def test_a_log_that_its_broker_compressed_says_the_same_whatever_the_codec(found
     assert judged.judgement.verdict.value == "ongoing"
 
 
-def test_compaction_is_seen_to_be_stuck_behind_the_open_transaction(found: Read) -> None:
+def test_compaction_is_reported_as_stuck_at_the_open_transaction(found: Read) -> None:
     (leader,) = (r for r in found.replicas if r.key == (COMPACTED, 0) and r.broker_id == 1)
     assert leader.compaction_stuck and leader.figures.compacted + leader.figures.gaps > 0
     assert leader.cleaned_until <= leader.last_stable_offset < leader.log_end_offset
 
 
-def test_the_lock_files_of_brokers_that_were_killed_are_not_locked(left: Left, found: Read) -> None:
+def test_lock_files_of_killed_brokers_are_not_locked(left: Left, found: Read) -> None:
     assert all((Path(data) / ".lock").is_file() for data in left.all_data)
     assert (found.found.seen.locked, found.found.seen.lock_error, found.changing) == (None, None, False)
 
 
-# --- what the files leave open ---
+# --- incomplete files -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("brokers", [(1,), (2,), (3,), (1, 2)])
-def test_nothing_hangs_by_the_files_of_some_brokers_alone(left: Left, brokers: tuple[int, ...]) -> None:
+def test_files_of_some_brokers_give_no_hanging_verdict(left: Left, brokers: tuple[int, ...]) -> None:
     some = read_paths([left.data(broker_id) for broker_id in brokers], late_after_ms=LATE_AFTER_MS)
     verdicts = {one.judged.judgement.verdict.value for one in some.transactions}
     if brokers == (1, 2):
-        # Whatever has replicas on these alone would need the whole transaction log, too.
+        # Partitions with replicas on only these would also need the whole transaction log.
         assert some.uncovered
     assert "hanging" not in verdicts and "indeterminate" in verdicts
 
 
-def test_nothing_hangs_without_the_transaction_log_or_with_a_part_of_it(left: Left, tmp_path: Path) -> None:
+def test_without_the_whole_transaction_log_no_verdict_is_hanging(left: Left, tmp_path: Path) -> None:
     for without in (r"__transaction_state-\d+", r"__transaction_state-0"):
         part = tmp_path / without.replace("\\", "")
         for broker_id in (1, 2, 3):
@@ -391,8 +394,8 @@ def test_nothing_hangs_without_the_transaction_log_or_with_a_part_of_it(left: Le
         assert some.uncovered
 
 
-def test_a_metadata_log_from_its_newest_snapshot_on_shows_the_same(left: Left, found: Read, tmp_path: Path) -> None:
-    """As brokers leave it: they delete what their newest snapshot covers, and the log begins there."""
+def test_a_metadata_log_from_its_newest_snapshot_gives_the_same_result(left: Left, found: Read, tmp_path: Path) -> None:
+    """As in brokers, which delete records covered by their newest snapshot."""
     newest = {}
     for broker_id in (1, 2, 3):
         shutil.copytree(left.data(broker_id), tmp_path / f"broker-{broker_id}" / "data")
@@ -418,8 +421,8 @@ def test_a_metadata_log_from_its_newest_snapshot_on_shows_the_same(left: Left, f
     assert "hanging" not in {one.judged.judgement.verdict.value for one in without.transactions}
 
 
-def test_data_that_was_copied_after_the_transaction_log_is_not_called_hanging(left: Left, tmp_path: Path) -> None:
-    """A transaction that began in between has no owner in what was copied first."""
+def test_data_copied_after_the_transaction_log_is_not_hanging(left: Left, tmp_path: Path) -> None:
+    """A transaction begun in between has no owner in the earlier copy."""
     for broker_id in (1, 2, 3):
         mixed = tmp_path / f"broker-{broker_id}" / "data"
         shutil.copytree(left.data(broker_id), mixed)
@@ -436,13 +439,13 @@ def _is_later(one: Any) -> bool:
     return bool(one.judged.observation.topic == V2 and one.judged.observation.partition == 0)
 
 
-def test_a_broker_that_ran_on_after_its_copy_makes_nothing_hang(left: Left, tmp_path: Path) -> None:
-    """Its copy is of before the restart, which the others' metadata log has."""
+def test_a_broker_that_ran_after_its_copy_causes_no_hanging_verdict(left: Left, tmp_path: Path) -> None:
+    """Its copy predates the restart, which is in the metadata log of the others."""
     for broker_id in (1, 3):
         shutil.copytree(left.data(broker_id), tmp_path / f"broker-{broker_id}" / "data")
     shutil.copytree(left.earlier / "broker-2" / "data", tmp_path / "broker-2" / "data")
     (stopped,) = (tmp_path / "broker-2" / "data" / f"{METADATA_TOPIC}-0").glob("*.log")
-    # Its metadata log ends before it registered for the second time.
+    # Its metadata log ends before its second registration.
     data = stopped.read_bytes()
     stopped.write_bytes(data[: _end_of_half(data)])
     some = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
@@ -456,8 +459,8 @@ def _end_of_half(data: bytes) -> int:
     return at + size
 
 
-def test_damage_behind_an_open_transaction_takes_the_verdict_back(left: Left, tmp_path: Path) -> None:
-    """In any of its replicas, and be it in what no header tells: the checksums are looked at before it is said."""
+def test_damage_after_an_open_transaction_makes_the_verdict_indeterminate(left: Left, tmp_path: Path) -> None:
+    """In any of its replicas, and outside of headers: checksums are checked before a hanging verdict."""
     for broker_id in (1, 2, 3):
         shutil.copytree(left.data(broker_id), tmp_path / f"broker-{broker_id}" / "data")
     log = tmp_path / "broker-1" / "data" / "clicks-0" / f"{0:020d}.log"
@@ -470,16 +473,16 @@ def test_damage_behind_an_open_transaction_takes_the_verdict_back(left: Left, tm
         os.utime(log, ns=times)
         some = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
         clicks = [one.judged.judgement for one in some.transactions if one.judged.observation.topic == "clicks"]
-        # Though the other replicas have it: the damaged one may have had more.
+        # Although other replicas have it: the damaged replica may have had more.
         assert all(j.verdict.value == "indeterminate" for j in clicks), (position, clicks)
 
 
-# --- the same as Kafka's tools, and kafka-python ---
+# --- compared with Kafka's tools, and kafka-python --------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def dumped(left: Left, found: Read) -> dict[str, list[str]]:
-    """What DumpLogSegments prints of each segment and snapshot, run once."""
+    """The output of DumpLogSegments for each segment and snapshot, run once."""
     files = [
         path
         for replica in found.replicas
@@ -509,7 +512,7 @@ def fields(line: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+): (\S+)", line))
 
 
-def test_headers_are_what_dump_log_segments_prints(found: Read, dumped: Mapping[str, list[str]]) -> None:
+def test_headers_equal_those_of_dump_log_segments(found: Read, dumped: Mapping[str, list[str]]) -> None:
     compared = 0
     for path, lines in dumped.items():
         if not path.endswith(".log"):
@@ -540,7 +543,7 @@ def test_headers_are_what_dump_log_segments_prints(found: Read, dumped: Mapping[
     assert compared > 500
 
 
-def test_snapshots_are_what_dump_log_segments_prints(dumped: Mapping[str, list[str]]) -> None:
+def test_snapshots_equal_those_of_dump_log_segments(dumped: Mapping[str, list[str]]) -> None:
     compared = 0
     for path, lines in dumped.items():
         if not path.endswith(".snapshot"):
@@ -568,7 +571,7 @@ def test_snapshots_are_what_dump_log_segments_prints(dumped: Mapping[str, list[s
 
 @dataclass
 class Klog:
-    """What klog's txn-stat counts of a dump: by producer id and epoch (`TransactionalInfoCollector`)."""
+    """The counts of klog's txn-stat for a dump: by producer id and epoch (`TransactionalInfoCollector`)."""
 
     committed: int = 0
     aborted: int = 0
@@ -601,9 +604,11 @@ def klog(lines: list[str]) -> Klog:
     return found
 
 
-def test_figures_are_klogs_where_klog_can_tell(left: Left, found: Read, dumped: Mapping[str, list[str]]) -> None:
-    """klog knows a transaction by producer id and epoch. Where the end raised the epoch, as under transactions v2, it
-    takes the data for open and the marker for empty; committed and aborted are right all the same.
+def test_figures_equal_those_of_klog_where_klog_is_correct(
+    left: Left, found: Read, dumped: Mapping[str, list[str]]
+) -> None:
+    """klog identifies a transaction by producer id and epoch. If the end raised the epoch, as under transactions v2, it
+    reports the data as open and the marker as empty. Its committed and aborted counts are still correct.
     """
     told = []
     for replica in found.replicas:
@@ -625,16 +630,16 @@ def test_figures_are_klogs_where_klog_can_tell(left: Left, found: Read, dumped: 
     assert sum(one.committed for one in told) > 20 and sum(one.aborted for one in told) > 5
 
 
-def test_aborted_transactions_are_those_of_the_transaction_index(found: Read) -> None:
+def test_aborted_transactions_equal_those_of_the_transaction_index(found: Read) -> None:
     of_traffic = [r for r in found.replicas if r.key and r.key[0] in (V1, V2, "orders")]
     assert sum(r.aborted_rows for r in of_traffic) > 5
     for replica in of_traffic:
-        # Traffic may abort before its data was sent: a marker of nothing, which the index leaves out.
+        # Traffic may abort before its data was sent: a marker without data, which is not in the index.
         of_nothing = replica.figures.empty if replica.key and replica.key[0] == "orders" else 0
         assert 0 <= replica.figures.aborted - replica.aborted_rows <= of_nothing, replica.key
 
 
-def test_batches_are_what_kafka_pythons_record_module_says(found: Read) -> None:
+def test_batches_equal_those_of_kafka_pythons_record_module(found: Read) -> None:
     compared = 0
     for replica in found.replicas:
         theirs = [
@@ -650,7 +655,7 @@ def test_batches_are_what_kafka_pythons_record_module_says(found: Read) -> None:
 # --- the commands ---
 
 
-def test_the_commands_print_this_as_json_and_for_people(left: Left) -> None:
+def test_the_commands_print_the_result_as_json_and_as_text(left: Left) -> None:
     for command in ("segments", "transaction-log"):
         ran = CliRunner().invoke(app, [command, *left.all_data, "--format", "json"])
         assert ran.exit_code == 0, ran.output

@@ -1,5 +1,6 @@
-"""Old brokers. Apache Kafka 3.5.2 (transactions v1, before KIP-890, so that it verifies nothing) is judged like any
-other. What older brokers cannot be asked is indeterminate, and one sentence says why.
+"""Old brokers. Apache Kafka 3.5.2 (transactions v1, before KIP-890, without verification) is judged like any other.
+
+Unsupported requests leave transactions indeterminate, with one warning.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[World]:
-    """Three brokers of 3.5.2. Where `make setup` has not fetched their jars, the terminal says that it is done now."""
+    """Three brokers of 3.5.2. Without their jars from `make setup`, the terminal reports the download."""
 
     def say(sentence: str) -> None:
         plugins = pytestconfig.pluginmanager
@@ -57,7 +58,7 @@ def on(scan: Scan, planted: Planted) -> tuple[str, str]:
     return verdicts(scan)[planted.topic, planted.partition, planted.producer_id]
 
 
-def test_everything_planted_on_old_brokers_gets_its_verdict_and_the_sweep_is_complete(old: World) -> None:
+def test_transactions_planted_on_old_brokers_get_their_verdicts_in_a_complete_sweep(old: World) -> None:
     scan = swept(old)
     hanging = {what: on(scan, old.planted[what]) for what in ("orphan", "stale_epoch", "live_epoch")}
     assert hanging == {what: ("hanging", what) for what in hanging}
@@ -66,7 +67,7 @@ def test_everything_planted_on_old_brokers_gets_its_verdict_and_the_sweep_is_com
     assert (scan.errors, scan.warnings) == ((), ())
 
 
-def test_healthy_traffic_of_the_first_version_is_never_accused_and_ends_without_errors(old: World) -> None:
+def test_healthy_traffic_on_old_brokers_is_never_hanging(old: World) -> None:
     with HealthyTraffic(old.cluster, "orders") as traffic:
         seen: set[str] = set()
 
@@ -79,12 +80,12 @@ def test_healthy_traffic_of_the_first_version_is_never_accused_and_ends_without_
     assert traffic.count.errors == ()
 
 
-def test_a_marker_that_old_brokers_owe_is_pending_at_the_same_epoch_until_it_is_written(old: World) -> None:
+def test_a_pending_marker_of_old_brokers_has_the_same_epoch_until_it_is_written(old: World) -> None:
     pending = plant.pending_marker(old.cluster)
     try:
         (judged,) = [j for j in swept(old).transactions if j.observation.topic == pending.topic]
         assert (judged.judgement.verdict, judged.judgement.reason) == ("pending_marker", "decided")
-        # At one epoch for all, a late record of the transaction before would look the same.
+        # All have one epoch, so a late record of the previous transaction would look the same.
         assert judged.judgement.outcome is None
         (owner,) = judged.evidence.coordinators
         assert owner.producer_epoch == judged.observation.producer_epoch == pending.producer_epoch
@@ -93,10 +94,10 @@ def test_a_marker_that_old_brokers_owe_is_pending_at_the_same_epoch_until_it_is_
     wait_until(lambda: pending.topic not in {topic for topic, _, _ in verdicts(swept(old))}, "the marker was written")
 
 
-def test_a_commit_that_waits_for_a_partition_without_a_leader_is_warned_of_until_its_marker_is_written(
+def test_a_commit_waiting_for_a_leader_causes_a_warning_until_its_marker_is_written(
     old: World,
 ) -> None:
-    """Kafka 4.3 would skip the partition. 3.5 waits for its leader, and shows no open transaction meanwhile."""
+    """Kafka 4.3 would skip the partition. 3.5 waits for its leader, without an open transaction meanwhile."""
     create_topic(old.wire, "leaderless", [[3]])
     producer = plant.coordinated_by(old.wire, 1, "leaderless")
     producer.write("leaderless", 0, [b"a record"])

@@ -1,4 +1,4 @@
-"""A week of `txnscan watch` in small, in smaller: what `python -m tests.prove.watching` says must hold."""
+"""A small run of `python -m tests.prove.watching`, without violations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.process import ROOT
 from tests.prove.watching import Used
 
 
-def test_many_sweeps_of_real_brokers_under_fault_leave_memory_threads_and_sockets_as_they_were() -> None:
-    """In a process of its own: pytest keeps what is logged, and with it what it is about."""
+def test_many_sweeps_under_faults_do_not_grow_memory_threads_or_sockets() -> None:
+    """In a process of its own: pytest keeps log records and the objects in them."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.prove.watching", "--sweeps", "100"],
         capture_output=True,
@@ -30,7 +30,7 @@ def test_many_sweeps_of_real_brokers_under_fault_leave_memory_threads_and_socket
 
 
 @pytest.mark.parametrize("name", ["memory_mb", "threads", "files"])
-def test_what_grows_is_found(name: str) -> None:
+def test_growth_is_found(name: str) -> None:
     used = Used(*([50.0] * 100 for _ in range(3)))
     assert used.grown() == []
     getattr(used, name)[:] = [float(sample) for sample in range(100)]
@@ -38,7 +38,7 @@ def test_what_grows_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["threads", "files"])
-def test_a_sweep_that_is_under_way_whenever_it_is_looked_does_not_count_as_growth(name: str) -> None:
+def test_a_sweep_in_progress_at_each_sample_is_no_growth(name: str) -> None:
     used = Used(*([50.0] * 100 for _ in range(3)))
     getattr(used, name)[76:] = [60.0] * 24
     assert used.grown() == []

@@ -1,4 +1,7 @@
-"""Resolving on real brokers: what hangs is freed, what was committed is kept, and nobody alive is touched."""
+"""Resolving on real brokers:
+
+hanging partitions are freed, committed data is kept, and live producers are not affected.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from txnscan.resolve.run import Applied, apply_to, plan_sweep
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 
-# An earlier sweep stands for a scanner that has watched for longer than any live transaction may last.
+# An earlier sweep stands for a scanner that watched for longer than any live transaction may last.
 WATCHED_MS = 25 * 60_000
 EVERY_OPTION = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
 ORPHANS = ("freed", "killed-before-send", "killed-after-send", "raced")
@@ -55,12 +58,12 @@ class World:
     same_epoch: Producer
 
     def planned(self, *topics: str) -> Plan:
-        """The plan for these topics alone. Its digest is another one, so tables have to be told of it."""
+        """The plan for these topics alone. It has another digest, so it must be stored in the tables."""
         return replace(self.plan, actions=tuple(a for a in self.plan.actions if a.topic in topics))
 
 
 def late_write(wire: Wire, name: str) -> Producer:
-    """A producer, by v1, that wrote to its topic without adding it."""
+    """A v1 producer that wrote to its topic without adding it."""
     create_topic(wire, name, [[1, 2, 3]])
     producer = Producer(wire, f"{name}-service", v2=False)
     producer.init_producer_id()
@@ -91,7 +94,7 @@ def world(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def applied(world: World, plan: Plan, **changes: object) -> Applied:
-    """A plan of some of its actions, noted in the tables as if it had been planned so."""
+    """Applies a plan with some of its actions, stored in the tables like a real plan."""
     from txnscan.resolve.journal import TablesJournal
 
     assert world.config.tables is not None
@@ -105,11 +108,11 @@ def only(applied: Applied) -> Result:
 
 
 def stuck(wire: Wire, topic: str) -> bool:
-    """Whether a read_committed consumer gets nothing of the topic's first partition."""
+    """Whether a read_committed consumer gets no record of the topic's first partition."""
     return read_values(wire, topic, 0, committed=True) == []
 
 
-def test_a_plan_says_what_follows_from_each_outcome_and_refuses_an_owner_that_may_write(world: World) -> None:
+def test_a_plan_follows_each_outcome_and_refuses_an_owner_that_may_write(world: World) -> None:
     planned = {action.topic: (action.marker, action.outcome, action.needs) for action in world.plan.actions}
     assert planned == {
         "kept-solo": ("COMMIT", "committed", COMPLETE_COMMITS),
@@ -122,7 +125,7 @@ def test_a_plan_says_what_follows_from_each_outcome_and_refuses_an_owner_that_ma
     assert (refused.topic, refused.reason, refused.guard) == (SAME_EPOCH, "live_epoch", "live_owner")
 
 
-def test_a_rehearsal_sends_nothing(world: World) -> None:
+def test_a_dry_run_sends_nothing(world: World) -> None:
     rehearsed = apply_to(None, world.config, world.plan, options=EVERY_OPTION)
     assert {result.status for result in rehearsed.results} == {Status.WOULD_SEND}
     assert all(stuck(world.wire, action.topic) for action in world.plan.actions)
@@ -138,7 +141,7 @@ def test_without_its_option_no_marker_is_sent(world: World) -> None:
 
 
 def test_an_aborted_orphan_frees_its_partition(world: World) -> None:
-    # A live consumer's view: what was written after the orphan comes out as soon as the marker is there.
+    # A live consumer's view: records after the orphan are delivered as soon as the marker is written.
     behind = Producer(world.wire, "behind-service")
     behind.init_producer_id()
     behind.write("freed", 0, [b"behind"])
@@ -151,7 +154,7 @@ def test_an_aborted_orphan_frees_its_partition(world: World) -> None:
     assert "below the high watermark" not in result.detail  # the last stable offset is the high watermark
 
 
-def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(world: World) -> None:
+def test_a_torn_commit_is_completed_and_kafkas_abort_loses_it(world: World) -> None:
     before = plant.read_both(world.wire, world.kept)
     assert (before.whole_committed, before.torn_committed) == (5, 0)
     result = only(applied(world, world.planned("kept-solo"), execute=True, options=EVERY_OPTION))
@@ -164,12 +167,12 @@ def test_a_torn_commit_is_completed_where_kafkas_abort_loses_it(world: World) ->
     kept, lost = plant.read_both(world.wire, world.kept), plant.read_both(world.wire, world.lost)
     assert (kept.whole_committed, kept.torn_committed) == (5, 5)
     assert (lost.whole_committed, lost.torn_committed) == (5, 0)
-    # What Kafka's tool has aborted is gone for this plan as well.
+    # The transaction aborted by Kafka's tool is gone for this plan as well.
     gone = only(applied(world, world.planned("lost-solo"), execute=True, options=EVERY_OPTION))
     assert gone.status is Status.GONE
 
 
-def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(world: World) -> None:
+def test_the_owner_of_a_stale_epoch_continues_after_the_abort(world: World) -> None:
     owner = Producer(world.wire, "stale-service", v2=False)
     owner.init_producer_id()
     epoch = owner.known
@@ -177,14 +180,14 @@ def test_a_stale_epochs_owner_goes_on_while_what_it_left_is_aborted(world: World
         result = only(applied(world, world.planned(STALE), execute=True, options=EVERY_OPTION))
     assert result.status is Status.RESOLVED
     assert traffic.count.errors == ()
-    # It goes on at the epoch that it had, on the partition that was freed.
+    # It continues at its epoch, on the freed partition.
     owner.write(STALE, 0, [b"after"])
     owner.end(commit=True)
     assert owner.known == epoch
     wait_until(lambda: read_values(world.wire, STALE, 0, committed=True) == [b"after"], "the commit was seen")
 
 
-def test_an_owner_that_wakes_up_between_plan_and_apply_is_not_touched(world: World) -> None:
+def test_an_owner_that_resumes_between_plan_and_apply_is_not_affected(world: World) -> None:
     for topic, owner in ((REVIVED, world.revived), (SAME_EPOCH, world.same_epoch)):
         owner.write(topic, 0, [b"awake"])
     result = only(applied(world, world.planned(REVIVED), execute=True, options=EVERY_OPTION))
@@ -221,7 +224,7 @@ apply_to(None, config, from_json(Path(plan).read_text()), execute=True, options=
         ("killed-after-send", "conclude", Status.GONE, Status.GONE, True),
     ],
 )
-def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_marker(
+def test_a_killed_apply_is_settled_by_the_next_without_a_second_marker(
     world: World,
     tmp_path: Path,
     topic: str,
@@ -248,7 +251,7 @@ def test_an_apply_that_was_killed_is_settled_by_the_next_which_sends_no_second_m
     assert only(applied(world, plan, execute=True, options=EVERY_OPTION)).status is after
 
 
-def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(world: World) -> None:
+def test_a_second_concurrent_apply_is_refused_at_once(world: World) -> None:
     assert world.config.tables is not None
     tables = open_tables(world.config.tables, None)
     inside, leave = threading.Event(), threading.Event()
@@ -268,7 +271,7 @@ def test_of_two_applies_at_once_one_waits_for_nobody_and_the_other_says_so(world
     assert only(applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)).status is Status.RESOLVED
 
 
-def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(world: World) -> None:
+def test_only_one_of_two_simultaneous_locks_succeeds(world: World) -> None:
     assert world.config.tables is not None
     tables = open_tables(world.config.tables, None)
     ready = threading.Barrier(2)
@@ -293,7 +296,7 @@ def test_of_two_that_take_the_lock_at_the_same_time_one_gets_it(world: World) ->
     assert sorted(said) == ["got it", "refused"]
 
 
-def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(world: World, location: str) -> None:
+def test_a_plan_of_other_tables_or_another_cluster_is_refused(world: World, location: str) -> None:
     elsewhere = replace(world.config, tables=location)
     open_tables(location, None).create()
     with pytest.raises(PlanRefused, match="not made from the tables"):
@@ -302,7 +305,7 @@ def test_a_plan_of_other_tables_or_of_another_cluster_is_refused(world: World, l
         apply_to(None, world.config, from_json(to_json(replace(world.plan, cluster_id="elsewhere"))))
 
 
-def test_a_sweep_afterwards_reports_how_each_incident_ended(world: World) -> None:
+def test_a_later_sweep_reports_the_end_of_each_incident(world: World) -> None:
     sweep(None, world.config)
     assert world.config.tables is not None
     how = {row["topic"]: row["resolved_how"] for row in open_tables(world.config.tables, None).rows(INCIDENTS)}

@@ -1,7 +1,7 @@
-"""Files of brokers that run: their transactions end between two files, and none of them is called hanging.
+"""Files of running brokers: transactions end between the reads of two files, and none of them is hanging.
 
-A reader is stopped between two files, while real brokers go on. Links to the partitions stand for a disk whose lock is
-not seen from here, such as one of another machine: there only the files themselves tell that a broker writes them.
+A reader is stopped between two files, while real brokers continue. Links to the partitions stand for a disk without a
+visible lock, such as that of another machine: only the files show that a broker writes them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from txnscan.offline.running import is_locked, look_again
 from txnscan.verdict.evidence import Verdict
 
 LATE_AFTER_MS = 20 * 60_000
-# `__transaction_state` stands behind the first of them in an ordered list, and before the second.
+# `__transaction_state` sorts after the first of them, and before the second.
 TOPICS = ("RUNNING", "running")
 PARTITIONS = 2
-# Longer than the files of brokers that run are apart, with the second that their clocks may differ by.
+# Longer than the maximum time between files of running brokers, including a second of clock difference.
 QUIET_S = 3.0
 BROKERS = (1, 2, 3)
 # Several processes read the largest files first: the data, and then the transaction log.
@@ -49,7 +49,7 @@ _LARGER_THAN_THE_LOG = [b"live " * 2000] * 60
 
 @dataclass(frozen=True)
 class Running:
-    """The disks of running brokers. linked: what stands for them where their locks are not seen."""
+    """The disks of running brokers. linked: their stand-ins without visible locks."""
 
     shared: Shared
     linked: tuple[str, ...]
@@ -65,7 +65,7 @@ class Running:
         return time.time() - max(log.stat().st_mtime for log in logs) > QUIET_S
 
     def end(self, topic: str, partition: int, *, commit: bool) -> None:
-        """Ends a transaction, until its coordinator has written that it is complete."""
+        """Ends a transaction, and waits until its coordinator has written the completion."""
         producer = self.producers[topic, partition]
         producer.end(commit=commit)
         name, state = str(producer.transactional_id), "CompleteCommit" if commit else "CompleteAbort"
@@ -92,7 +92,7 @@ def running(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _linked(data: Path, to: Path) -> str:
-    """A log directory of links to what verdicts need of another."""
+    """A log directory of links to the required files of another."""
     to.mkdir()
     for one in data.iterdir():
         if one.name.startswith((*TOPICS, TRANSACTION_STATE_TOPIC, METADATA_TOPIC, "meta.", "replication-")):
@@ -100,12 +100,12 @@ def _linked(data: Path, to: Path) -> str:
     return str(to)
 
 
-# Where a reader and its test meet: the reader has come to the transaction log, and may go on.
+# Synchronizes a reader with its test: the reader has reached the transaction log, and may continue.
 _reached, _go_on = Path(), Path()
 
 
 def _stops(files: ReplicaFiles, check_crc: bool = False) -> Replica:
-    """Reads a replica, and stops before the first one of the transaction log until the test lets it go on."""
+    """Reads a replica, and stops before the first replica of the transaction log until the test continues it."""
     if files.key is not None and files.key[0] == TRANSACTION_STATE_TOPIC:
         _reached.touch()
         wait_until(_go_on.exists, "the reader was let go on", 300.0)
@@ -113,7 +113,7 @@ def _stops(files: ReplicaFiles, check_crc: bool = False) -> Replica:
 
 
 def _read_while(act: Callable[[], None], paths: Sequence[str]) -> Read:
-    """Reads the paths with a reader that stops until it has been acted, by real brokers that go on."""
+    """Reads the paths with a reader that stops until the action is done, while real brokers continue."""
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(read_paths, paths, late_after_ms=LATE_AFTER_MS)
         wait_until(_reached.exists, "the reader came to the transaction log", 300.0)
@@ -137,7 +137,7 @@ def _verdicts(read: Read, topic: str, partition: int) -> list[tuple[str, str]]:
         *(("running", 0, False, 1), ("running", 1, True, 2)),
     ],
 )
-def test_a_transaction_that_ends_between_two_files_does_not_hang(
+def test_a_transaction_ending_between_two_files_is_not_hanging(
     running: Running,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -158,14 +158,14 @@ def test_a_transaction_that_ends_between_two_files_does_not_hang(
         wait_until(lambda: running.is_quiet(TRANSACTION_STATE_TOPIC), "the transaction log was left alone")
 
     read = _read_while(ends, running.linked)
-    # One process comes to the second topic last, and finds the marker.
+    # A single process reads the second topic last, and finds the marker.
     seen = [] if (topic, processes) == (TOPICS[1], 1) else [("indeterminate", "partition")]
     assert _verdicts(read, topic, partition) == seen
     assert read.changing and read.running_error is not None and "/.lock" not in read.running_error
     assert not any(one.judged.judgement.verdict is Verdict.HANGING for one in read.transactions)
 
 
-def test_brokers_that_run_are_seen_by_their_locks_alone(running: Running) -> None:
+def test_running_brokers_are_detected_by_their_locks(running: Running) -> None:
     """On this machine, before any of their files changes. Their owners are still known."""
     for data in running.in_place:
         assert is_locked(f"{data}/.lock")
@@ -174,7 +174,7 @@ def test_brokers_that_run_are_seen_by_their_locks_alone(running: Running) -> Non
     assert find(running.linked).seen.locked is None
     read = read_paths(running.in_place, late_after_ms=LATE_AFTER_MS, vouched=True)
     assert read.changing
-    # The demo's hanging transactions among them.
+    # Including the demo's hanging transactions.
     verdicts = {one.judged.judgement.verdict for one in read.transactions}
     assert Verdict.HANGING not in verdicts and Verdict.INDETERMINATE in verdicts
 
@@ -190,15 +190,15 @@ def test_files_of_running_brokers_are_incomplete(running: Running, command: str)
     assert all(one["commands"] == [] for one in found["transactions"])
 
 
-def test_one_partition_of_a_running_broker_in_which_nothing_is_open_is_incomplete_too(running: Running) -> None:
+def test_an_idle_partition_of_a_running_broker_is_incomplete(running: Running) -> None:
     path = running.shared.cluster.data_of(1) / f"{running.shared.scene.torn.whole_topic}-0"
     read = read_paths([str(path)], late_after_ms=LATE_AFTER_MS)
     assert read.transactions == () and read.changing and read.running_error is not None
 
 
 @pytest.mark.parametrize("command", ["segments", "transaction-log"])
-def test_no_command_aborts_a_commit_that_stands_in_the_files(shared: Shared, tmp_path: Path, command: str) -> None:
-    """A partition and the transaction log were copied, and no metadata log says which replicas there are."""
+def test_a_commit_in_the_files_has_no_abort_command(shared: Shared, tmp_path: Path, command: str) -> None:
+    """A partition and the transaction log were copied, and no metadata log lists the replicas."""
     hanging = shared.scene.torn.hanging
     for broker_id in BROKERS:
         data = shared.cluster.data_of(broker_id)

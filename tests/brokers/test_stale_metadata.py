@@ -1,7 +1,7 @@
-"""A broker that is cut off from the controller comes first in the bootstrap list. A sweep uses newer metadata.
+"""A broker cut off from the controller comes first in the bootstrap list. A sweep uses newer metadata.
 
-It answers like any other broker. It lacks topics that are newer than the cut, and names itself the leader of partitions
-that others lead now.
+It answers like any other broker. It lacks topics created after the cut, and names itself the leader of partitions
+that other brokers lead now.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RECORDS = [b"late"] * 5
 
 @dataclass(frozen=True)
 class World:
-    """Brokers of which the last is cut off, with two orphans that it does not know of."""
+    """Brokers of which the last is cut off, with two orphans unknown to it."""
 
     cluster: KafkaCluster
     wire: Wire
@@ -70,7 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def leads(wire: Wire, asked: int) -> int:
-    """Who leads the partition that moves, by one broker's word."""
+    """The leader of the moving partition in the view of a broker."""
     return next((p.leader for p in read_metadata(wire.send, asked, [MOVED]).partitions), -1)
 
 
@@ -82,20 +82,20 @@ def test_a_broker_that_is_cut_off_answers_from_an_older_image(world: World) -> N
 
 
 @pytest.mark.parametrize("first", [(CUT_OFF,), (CUT_OFF, LINKED)], ids=str)
-def test_a_sweep_that_begins_there_names_the_broker_and_misses_nothing(world: World, first: tuple[int, ...]) -> None:
+def test_a_sweep_starting_at_a_cut_off_broker_is_incomplete_and_names_it(world: World, first: tuple[int, ...]) -> None:
     found = world.swept(*first)
     assert said(found) == dict.fromkeys((FRESH, MOVED), "indeterminate")
     assert not found.complete
     assert CUT_OFF in {error.broker for error in found.errors if error.stage == "plan"}
 
 
-def test_a_sweep_that_begins_elsewhere_does_not_hear_of_it(world: World) -> None:
+def test_a_sweep_starting_at_another_broker_is_not_affected(world: World) -> None:
     found = world.swept(LINKED, CUT_OFF)
     assert said(found) == dict.fromkeys((FRESH, MOVED), "hanging")
     assert found.complete
 
 
-def test_check_names_it(world: World) -> None:
+def test_check_names_the_cut_off_broker(world: World) -> None:
     ran = CliRunner().invoke(app, ["check", "--bootstrap-server", world.servers(CUT_OFF, LINKED), "--format", "json"])
     found = json.loads(ran.stdout)
     assert found["check"]["level"] == "incomplete"

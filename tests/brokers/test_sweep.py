@@ -1,4 +1,4 @@
-"""A sweep of real brokers: the planted transactions get their verdicts, and nothing healthy is accused."""
+"""A sweep of real brokers: planted transactions get their verdicts, and healthy ones are never hanging."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txnscan.verdict.evidence import Verdict
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What the demo plants, in its order: verdict, reason, late.
+# The demo's transactions, in order: verdict, reason, late.
 EXPECTED = {
     "payments-solo-0": ("hanging", "maybe_committed", True),
     "clicks-0": ("hanging", "orphan", True),
@@ -64,7 +64,7 @@ def test_every_planted_transaction_gets_its_verdict_and_reason(shared: Shared) -
     assert found.coordinators_proven == found.coordinators_planned == 6
 
 
-def test_what_was_decided_about_each_is_told_where_it_can_be_known(shared: Shared) -> None:
+def test_each_outcome_is_reported_if_it_is_known(shared: Shared) -> None:
     found = find_hanging(shared.of_scene())
     told = {j.observation.topic_partition: j.judgement.outcome for j in found.transactions}
     assert told == {
@@ -79,7 +79,7 @@ def test_what_was_decided_about_each_is_told_where_it_can_be_known(shared: Share
     }
 
 
-def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs(shared: Shared, location: str) -> None:
+def test_ten_sweeps_under_traffic_find_all_hanging_transactions_and_no_others(shared: Shared, location: str) -> None:
     """With tables, and without."""
     with_tables = under_traffic(shared, tables=location)
     bare = replace(with_tables, tables=None)
@@ -89,7 +89,7 @@ def test_ten_sweeps_under_traffic_accuse_nothing_healthy_and_find_all_that_hangs
     assert [row["sweeps"] for row in tables.rows(INCIDENTS)] == [4] * 5
 
 
-def test_sweeps_through_spark_under_traffic_accuse_nothing_healthy(
+def test_sweeps_through_spark_under_traffic_find_no_false_hanging_transactions(
     spark: SparkSession, shared: Shared, location: str
 ) -> None:
     by_threads = under_traffic(shared, tables=location)
@@ -99,7 +99,7 @@ def test_sweeps_through_spark_under_traffic_accuse_nothing_healthy(
     assert [row["sweeps"] for row in incidents.collect()] == [2] * 5
 
 
-def test_an_incident_is_closed_if_its_topic_is_deleted_or_made_anew(shared: Shared, location: str) -> None:
+def test_an_incident_is_closed_if_its_topic_is_deleted_or_recreated(shared: Shared, location: str) -> None:
     for topic in ("gone-deleted", "gone-anew", "gone-not"):
         plant.orphan(shared.wire, topic)
     config = ScanConfig(shared.bootstrap_servers, topic=("gone-.*",), engine="threads", tables=location)
@@ -142,7 +142,7 @@ def assert_sound(shared: Shared, ways: Sequence[tuple[SparkSession | None, ScanC
 
 
 def test_both_engines_give_the_same_rows(spark: SparkSession, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    # All that executors may read, they read.
+    # Executors read as much as they may.
     monkeypatch.setattr("txnscan.sweeps.reader.DRIVER_READS_MAX", 0)
     by_spark: Any
     by_threads: Any
@@ -155,7 +155,7 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, shared: Shared, mo
 
 
 def as_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Rows in order, without what differs between any two sweeps, whatever the engine. Of the evidence, a part."""
+    """Rows in order, without the fields that differ between any two sweeps. Of the evidence, a part."""
     passing = {"sweep_id", "started_at", "age_ms", "first_seen_at", "read_at", "evidence"}
     found = []
     for row in rows:
@@ -167,7 +167,7 @@ def as_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["topic"], row["partition"]))
 
 
-def test_a_late_hanging_transaction_is_a_candidate_and_the_rest_are_not(shared: Shared, location: str) -> None:
+def test_only_a_late_hanging_transaction_is_a_candidate(shared: Shared, location: str) -> None:
     result: Any = sweep(None, shared.of_scene(tables=location, engine="threads"))
     names = {f"{row['topic']}-{row['partition']}" for row in result.candidates.to_pylist()}
     assert names == {name for name, (verdict, _, late) in EXPECTED.items() if verdict == "hanging" and late}
@@ -176,7 +176,7 @@ def test_a_late_hanging_transaction_is_a_candidate_and_the_rest_are_not(shared: 
     assert result.transactions.num_rows == len(EXPECTED)
 
 
-def test_an_orphan_from_the_future_becomes_late_by_the_scanners_own_time(shared: Shared, location: str) -> None:
+def test_an_orphan_from_the_future_becomes_late_by_the_scanners_clock(shared: Shared, location: str) -> None:
     config = ScanConfig(
         shared.bootstrap_servers, tables=location, topic=("sensors",), late_after="1ms", engine="threads"
     )
@@ -184,19 +184,19 @@ def test_an_orphan_from_the_future_becomes_late_by_the_scanners_own_time(shared:
     assert said(second)["sensors-0"][2]
 
 
-def test_a_scope_reads_only_the_topics_that_match_and_still_proves_every_coordinator(shared: Shared) -> None:
+def test_a_scope_reads_only_matching_topics_and_proves_every_coordinator(shared: Shared) -> None:
     found = find_hanging(ScanConfig(shared.bootstrap_servers, topic=("invoices", "click.")))
     assert set(said(found)) == {"invoices-0", "invoices-1", "clicks-0"}
     assert (found.partitions_planned, found.coordinators_proven) == (3, 6)
 
 
-def test_sweeps_at_the_same_time_in_one_process_do_not_disturb_each_other(shared: Shared) -> None:
+def test_concurrent_sweeps_in_one_process_are_independent(shared: Shared) -> None:
     with ThreadPoolExecutor(4) as pool:
         scans = list(pool.map(find_hanging, [shared.of_scene()] * 8))
     assert [(said(scan), scan.errors) for scan in scans] == [(EXPECTED, ())] * 8
 
 
-def test_what_a_transaction_blocks_is_shown(shared: Shared) -> None:
+def test_a_transaction_shows_its_blocked_records(shared: Shared) -> None:
     (judged,) = find_hanging(ScanConfig(shared.bootstrap_servers, topic_names=("clicks",))).transactions
     o = judged.observation
     assert (o.second.last_stable_offset, o.second.high_watermark) == (o.start_offset, o.start_offset + 5)
@@ -205,7 +205,7 @@ def test_what_a_transaction_blocks_is_shown(shared: Shared) -> None:
 # --- the command line
 
 
-def test_find_hanging_prints_one_json_object_and_exits_with_3_when_candidates_are_there(shared: Shared) -> None:
+def test_find_hanging_prints_json_and_exits_with_3_for_candidates(shared: Shared) -> None:
     ran = run_here("find-hanging", *AT_SCENE, *at(shared), "--format", "json", "--fail-on", "hanging")
     assert (ran.returncode, ran.stderr) == (3, "")
     found = json.loads(ran.stdout)
@@ -240,13 +240,13 @@ def test_find_hanging_takes_the_options_of_kafkas_tool(shared: Shared) -> None:
         (("--broker-id", "9"), 2, "txnscan: --broker-id: 9 is not among the cluster's brokers [1, 2, 3]"),
     ],
 )
-def test_what_does_not_exist_is_a_usage_error(shared: Shared, options: tuple[str, ...], status: int, says: str) -> None:
+def test_an_unknown_topic_is_a_usage_error(shared: Shared, options: tuple[str, ...], status: int, says: str) -> None:
     ran = run_here("find-hanging", *at(shared), *options)
     assert (ran.returncode, ran.stdout) == (status, "")
     assert ran.stderr.startswith(says) and ran.stderr.count("\n") == 1
 
 
-def test_a_short_late_after_is_allowed_with_a_warning(shared: Shared) -> None:
+def test_a_short_late_after_causes_a_warning(shared: Shared) -> None:
     ran = run_here("find-hanging", "--topic", "clicks", *at(shared), "--late-after", "1s", "--format", "json")
     assert ran.returncode == 0
     assert "transaction.max.timeout.ms" in ran.stderr
@@ -255,7 +255,7 @@ def test_a_short_late_after_is_allowed_with_a_warning(shared: Shared) -> None:
 
 @pytest.mark.parametrize("engine", [("--engine", "threads"), ("--master", "local[1]")], ids=["threads", "spark"])
 def test_sweep_and_show_print_the_same_object(shared: Shared, location: str, engine: tuple[str, str]) -> None:
-    """What Spark has written, delta-rs reads."""
+    """Spark writes the tables, and delta-rs reads them."""
     options = ("--tables", location, "--format", "json")
     swept = run("sweep", "--topic", "clicks", *at(shared), "--store-all", *engine, *options)
     shown = run_here("show", *options, "--fail-on", "hanging", "--fail-on", "incomplete")
@@ -263,7 +263,7 @@ def test_sweep_and_show_print_the_same_object(shared: Shared, location: str, eng
     assert json.loads(swept.stdout) == json.loads(shown.stdout)
 
 
-def test_an_unknown_job_lists_those_there_are() -> None:
+def test_an_unknown_job_lists_the_jobs() -> None:
     ran = subprocess.run([ROOT / "spark-submit.sh", "nothing"], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("usage: ./spark-submit.sh ") and ran.stderr.endswith("jobs: resolve sweep\n")

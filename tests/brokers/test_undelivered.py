@@ -1,4 +1,4 @@
-"""Decisions whose markers do not arrive where nothing is open: real brokers that need the warning."""
+"""Decisions with undelivered markers on partitions without an open transaction: real brokers that need the warning."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def of_ids(scan: Scan) -> list[str]:
     return [warning for warning in scan.warnings if warning.startswith("transactional id")]
 
 
-def test_a_coordinator_that_was_refused_is_warned_of_and_sends_again_when_its_log_is_loaded_anew(
+def test_a_refused_coordinator_causes_a_warning_and_resends_after_its_log_is_loaded(
     cluster: KafkaCluster,
 ) -> None:
-    """Somebody ended a live transaction on q by hand, with a coordinator epoch that is too high. The real coordinator's
+    """A live transaction on q was ended manually, with a coordinator epoch that is too high. The real coordinator's
     marker is refused there (TRANSACTION_COORDINATOR_FENCED), q is closed, and the commit stays in PrepareCommit.
     """
     first, last = cluster.broker_ids[0], cluster.broker_ids[-1]

@@ -1,4 +1,4 @@
-"""The benchmarks run, do the same work on all sides, and tell it as a table and as JSON. Nothing here looks at time."""
+"""The benchmarks run, do the same work on all sides, and report it as a table and as JSON. No test depends on time."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def timed(**samples_s: tuple[float, ...]) -> list[Timed]:
 
 
 def told(finding: Finding) -> dict[str, Any]:
-    """As it comes back from the file."""
+    """The finding as read back from its file."""
     return dict(json.loads(json.dumps(finding.as_json())))
 
 
-def test_the_memory_of_sparks_java_and_of_its_python_is_found(spark: SparkSession) -> None:
+def test_the_memory_of_sparks_jvm_and_python_worker_is_measured(spark: SparkSession) -> None:
     spark.range(1).mapInArrow(lambda batches: batches, "id bigint").collect()
     found = most_memory_of_spark_mb()
     assert set(found) == {"jvm", "worker"}
     assert min(found.values()) > 0
 
 
-def test_the_wide_read_without_spark_asks_the_same_of_the_brokers_on_all_sides() -> None:
+def test_the_wide_read_sends_the_same_requests_on_all_sides() -> None:
     finding = wide.compare(TINY, None)
     names = [wide.DRAIN, wide.OURS, wide.ALONE]
     assert [each.name for each in finding.timed] == names
     assert [(ratio.ours, ratio.peer) for ratio in finding.ratios] == [(wide.OURS, wide.DRAIN), (wide.OURS, wide.ALONE)]
-    # 50 partitions of __transaction_state; ten producers on each of the others, on 100 one more that hangs, on 6 one of
-    # a live transaction, and on 2 one of a transaction that was decided.
+    # 50 partitions of __transaction_state. Ten producers on each other partition, a hanging one on 100, a live one on
+    # 6, and a decided one on 2.
     assert {**finding.work, "answer bytes": 0} == {
         "requests": finding.setting["requests"],
         "answer bytes": 0,
@@ -79,9 +79,9 @@ def test_the_wide_read_without_spark_asks_the_same_of_the_brokers_on_all_sides()
     assert report["sides"][wide.OURS]["runs"] == len(report["sides"][wide.OURS]["samples_s"]) == 1
 
 
-def test_a_long_history_is_asked_by_every_view_the_page_and_the_next_sweep(spark: SparkSession) -> None:
+def test_a_long_history_is_read_by_every_view_the_page_and_the_next_sweep(spark: SparkSession) -> None:
     finding = history.compare(replace(TINY, sweeps=3, incidents=6), spark)
-    # Three, and two rounds of two more: one that is not counted, and one that is.
+    # Three sweeps, and two rounds of two more: a warm-up, and a counted round.
     assert (finding.setting["sweeps"], finding.setting["incidents"]) == (7, 14)
     names = [each.name for each in finding.timed]
     assert names == [*(f"view {view.name}" for view in VIEWS), *names[len(VIEWS) :]]
@@ -90,10 +90,10 @@ def test_a_long_history_is_asked_by_every_view_the_page_and_the_next_sweep(spark
     ]
 
 
-def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> None:
+def test_a_cluster_at_work_is_measured_beside_a_quiet_cluster() -> None:
     finding = busy.compare(replace(TINY, groups=40), None)
     assert [each.name for each in finding.timed] == ["find_hanging, quiet", "find_hanging, busy"]
-    # Each of two topics has 20 groups, of which 7 stand at the last stable offset of each of its partitions.
+    # Each of two topics has 20 groups, of which 7 are at the last stable offset of each of its partitions.
     assert finding.work == {
         "failed, quiet": 0,
         "groups blocked, quiet": 100 * 7,
@@ -112,7 +112,7 @@ def test_a_cluster_at_work_is_measured_beside_a_quiet_one_in_the_same_run() -> N
     assert (quiet[0], busier[0]) == ("quiet", "busy") and quiet[2] < busier[2]
 
 
-def test_a_long_log_is_read_by_the_first_sweep_and_by_none_later() -> None:
+def test_a_long_log_is_read_only_by_the_first_sweep() -> None:
     finding = long_log.run(replace(TINY, long_log_records=10_000))
     clusters = [long_log.ORPHAN, long_log.SHORT, long_log.NOTHING]
     assert [each.name for each in finding.timed] == clusters
@@ -126,7 +126,7 @@ def test_a_long_log_is_read_by_the_first_sweep_and_by_none_later() -> None:
     assert "at most 1.1" in shown(finding)
 
 
-def test_the_big_cluster_is_at_work_unless_a_quiet_one_is_asked_for() -> None:
+def test_the_big_cluster_is_busy_unless_a_quiet_one_is_requested() -> None:
     standard = big(Options())
     assert (standard.ongoing * standard.partitions_per_transaction, standard.transactional_ids) == (5_000, 100_000)
     assert (standard.hanging, standard.replication_factor, standard.groups) == (100, 3, 1_000)
@@ -137,13 +137,13 @@ def test_the_big_cluster_is_at_work_unless_a_quiet_one_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("wrong", [["--live-share", "1.5"], ["--live-share", "-1"], ["--runs", "0"]])
-def test_what_no_benchmark_can_be_run_with_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_benchmark_options_are_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench.parsed(wrong)
     assert f"{wrong[0]} must be" in capsys.readouterr().err
 
 
-def test_metadata_is_the_same_on_all_sides() -> None:
+def test_metadata_is_equal_on_all_sides() -> None:
     finding = metadata.run(TINY)
     names = [metadata.TWO_CALLS, metadata.OBJECTS, metadata.OURS]
     assert [each.name for each in finding.timed] == names
@@ -152,7 +152,7 @@ def test_metadata_is_the_same_on_all_sides() -> None:
     assert list(told(finding)["sides"]) == names
 
 
-def test_the_sides_run_in_turn_and_the_warm_up_does_not_count() -> None:
+def test_sides_run_in_turn_without_counting_the_warm_up() -> None:
     ran: list[str] = []
 
     def side(name: str, runs_max: int | None = None) -> Side:
@@ -163,14 +163,14 @@ def test_the_sides_run_in_turn_and_the_warm_up_does_not_count() -> None:
     assert [len(each.samples_s) for each in found] == [1, 2]
 
 
-def test_sides_that_did_different_work_are_not_compared(wording: SnapshotAssertion) -> None:
+def test_sides_with_different_work_are_not_compared(wording: SnapshotAssertion) -> None:
     sides = [Side("peer", lambda: {"partitions": 3}), Side("ours", lambda: {"partitions": 2})]
     with pytest.raises(DifferentWork) as error:
         timed_in_turn(sides, 1)
     assert str(error.value) == wording
 
 
-def test_ratios_are_of_medians_and_meet_their_targets_or_not() -> None:
+def test_ratios_are_of_medians_and_are_compared_with_their_targets() -> None:
     ratios = (Ratio("ours", "peer", 0.25), Ratio("ours", "peer", 5, faster=True), Ratio("ours", "peer"))
     finding = Finding("name", "title", {}, timed(peer=(4.0, 4.0, 90.0), ours=(1.0,)), ratios)
     rows = told(finding)["ratios"]
@@ -184,13 +184,13 @@ def test_overlapping_requests_keep_a_process_busy_once() -> None:
     assert busy_s(Stamp(1, 1, began * 10**9, ended * 10**9, 1, 1) for began, ended in spans) == 7
 
 
-def test_a_thing_done_apart_is_done_in_another_process_and_its_error_is_told() -> None:
+def test_a_separate_run_uses_another_process_and_reports_its_error() -> None:
     assert apart(os.getpid) != os.getpid()
     with pytest.raises(Failed, match="ZeroDivisionError"):
         apart(divmod, 1, 0)
 
 
-def test_a_benchmark_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.parsed(["wide", "--runs", "2"])[0] == ["wide"]
     with pytest.raises(SystemExit):
         bench.parsed(["wider"])

@@ -1,4 +1,4 @@
-"""`sweep --config`: the clusters of a file are swept at once into one set of tables, and one of them is dead."""
+"""`sweep --config`: the clusters of a file are swept at once into the same tables, including an unreachable cluster."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def written(tmp_path: Path, servers: dict[str, str], more: str = "") -> str:
     return str(path)
 
 
-def test_clusters_are_swept_at_once_into_one_set_of_tables_and_a_dead_one_fails_alone(
+def test_clusters_are_swept_at_once_into_the_same_tables_and_a_dead_one_fails_alone(
     servers: dict[str, str], tmp_path: Path
 ) -> None:
     location = str(tmp_path / "tables")
@@ -75,7 +75,7 @@ def test_clusters_are_swept_at_once_into_one_set_of_tables_and_a_dead_one_fails_
         assert incidents == {("id-of-orders", time): 2, ("id-of-billing", time): 1}
 
 
-def test_the_table_has_a_line_for_each_cluster_and_the_sweeps_that_need_attention(
+def test_the_table_has_a_line_per_cluster_and_the_sweeps_that_need_attention(
     servers: dict[str, str], tmp_path: Path
 ) -> None:
     metrics = tmp_path / "txnscan.prom"
@@ -120,7 +120,7 @@ def test_the_status_is_the_worst_of_all_clusters(servers: dict[str, str], tmp_pa
     assert worst_status([]) == ExitStatus.DONE
 
 
-def test_a_cluster_whose_sweep_is_not_stored_keeps_its_result(
+def test_a_cluster_whose_sweep_cannot_be_stored_keeps_its_result(
     servers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = Tables.write
@@ -164,7 +164,7 @@ USAGE = (
 )
 
 
-def test_an_option_that_stands_in_the_file_is_a_wrong_one(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_an_option_that_conflicts_with_the_file_is_an_error(tmp_path: Path, wording: SnapshotAssertion) -> None:
     config = written(tmp_path, {"dead": DEAD})
     said = {}
     with Cases() as cases:

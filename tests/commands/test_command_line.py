@@ -1,7 +1,6 @@
-"""The command line as a user meets it: each wrong word, each thing that is not there, with its sentence and its status.
+"""The command line: each wrong option and each missing resource, with its sentence and its exit status.
 
-In one process through Typer's runner, and as processes of their own where streams, signals and start-up are what it is
-about.
+In one process through Typer's runner, or as a process of its own for streams, signals and start-up.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Counts the connections to a port where nobody answers."""
+    """Counts the connections to a port that never answers."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -81,7 +80,7 @@ SWEEP = ("sweep", *AT)
 CAPACITY = ("capacity", "--brokers", "3", "--partitions", "10")
 ABORT = ("abort", *AT, "--topic", "t", "--partition", "0")
 
-# The option that is wrong, and a command line with it. Nothing is sent, and the status is 2.
+# The wrong option, and a command line with it. No request is sent, and the status is 2.
 USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("--bootstrap-server", ("find-hanging",)),
     ("--bootstrap-server", ("find-hanging", "--bootstrap-server", "")),
@@ -201,7 +200,7 @@ def made() -> str:
 
 
 def fresh() -> str:
-    """Made when the test runs, which may be an hour behind the start of them all."""
+    """Created when the test runs, which may be an hour after the start of the run."""
     return to_json(replace(MADE, planned_at_ms=wall_clock_ms()))
 
 
@@ -209,7 +208,7 @@ def edited() -> str:
     return fresh().replace("ABORT", "COMMIT")
 
 
-# A plan, more words, and the status. Nothing is sent, and Spark does not start.
+# A plan, further options, and the status. No request is sent, and Spark does not start.
 REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...], int]] = {
     "prose": (lambda: "nothing", (), 6),
     "another object": (lambda: "{}", (), 6),
@@ -220,7 +219,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...], int]] = {
 }
 
 
-def test_a_plan_that_is_not_to_be_done_is_refused_before_anything_starts(
+def test_an_unacceptable_plan_is_refused_before_any_request(
     listener: Listener, tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
     sentences = {}
@@ -245,14 +244,14 @@ def test_a_plan_that_is_not_to_be_done_is_refused_before_anything_starts(
     assert sentences == wording
 
 
-def test_another_apply_is_a_status_of_its_own() -> None:
+def test_another_running_apply_has_its_own_status() -> None:
     with pytest.raises(typer.Exit) as ended, errors_in_one_line():
         raise ApplyRunning("--tables", "another apply is under way")
     assert ended.value.exit_code == 7
 
 
 LOGIN = "sasl.mechanism=PLAIN\nsasl.jaas.config=hunter2\n"
-# The setting that the complaint begins with, and the file. The secret in a file is hunter2.
+# The setting at the start of the error, and the file. The secret in a file is hunter2.
 PROPERTIES: list[tuple[str, str | bytes | None]] = [
     ("", None),
     ("", ""),
@@ -275,7 +274,7 @@ PROPERTIES: list[tuple[str, str | bytes | None]] = [
 ]
 
 
-def test_a_wrong_client_properties_names_the_key_and_never_the_value(
+def test_a_wrong_client_properties_file_is_reported_by_key_without_the_value(
     listener: Listener, tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
     sentences = {}
@@ -297,7 +296,7 @@ def test_a_wrong_client_properties_names_the_key_and_never_the_value(
     assert sentences == wording
 
 
-# What each warning begins with.
+# The start of each warning.
 WARNED = [
     ("acks=all\nmax.poll.records=5\nmetric.reporters=x\n", []),
     ("schema.registry.url=http://hunter2@x\n", ["schema.registry.url"]),
@@ -306,7 +305,7 @@ WARNED = [
 
 
 @pytest.mark.parametrize(("text", "warnings"), WARNED, ids=["Kafka's own", "foreign", "a line of a key"])
-def test_a_setting_that_kafka_does_not_know_is_a_warning_without_its_value(
+def test_an_unknown_setting_is_a_warning_without_its_value(
     tmp_path: Path, text: str, warnings: list[str], wording: SnapshotAssertion
 ) -> None:
     path = tmp_path / "client.properties"
@@ -335,7 +334,7 @@ ASKING = [
 
 
 @pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
-def test_every_command_says_that_no_broker_answers_in_one_sentence(command: tuple[str, ...]) -> None:
+def test_every_command_reports_an_unreachable_cluster_in_one_sentence(command: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     ran = CliRunner().invoke(app, [*command, "--bootstrap-server", address])
@@ -344,7 +343,7 @@ def test_every_command_says_that_no_broker_answers_in_one_sentence(command: tupl
 
 
 @pytest.mark.parametrize("command", ASKING, ids=[command[0] for command in ASKING])
-def test_ctrl_c_ends_every_command_at_once_with_one_sentence(command: tuple[str, ...]) -> None:
+def test_ctrl_c_ends_every_command_with_one_sentence(command: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         process = started(*command, "--bootstrap-server", f"127.0.0.1:{mute.getsockname()[1]}")
         mute.accept()
@@ -352,7 +351,7 @@ def test_ctrl_c_ends_every_command_at_once_with_one_sentence(command: tuple[str,
 
 
 @pytest.mark.parametrize("address", UNREACHED)
-def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_with_1(
+def test_an_unreachable_bootstrap_server_is_one_sentence_and_exits_with_1(
     address: str, wording: SnapshotAssertion
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -363,7 +362,7 @@ def test_a_bootstrap_server_that_cannot_be_reached_is_one_sentence_and_exits_wit
     assert ran.stderr.replace(address, "<address>") == wording
 
 
-def test_a_port_that_accepts_connections_and_never_answers_is_named(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_a_silent_port_is_named(tmp_path: Path, wording: SnapshotAssertion) -> None:
     settings = tmp_path / "client.properties"
     settings.write_text("request.timeout.ms=300\nsocket.connection.setup.timeout.ms=300\n")
     with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -374,21 +373,19 @@ def test_a_port_that_accepts_connections_and_never_answers_is_named(tmp_path: Pa
     assert ran.stderr.replace(address, "<address>") == wording
 
 
-def test_blanks_around_bootstrap_servers_are_no_part_of_them_as_in_kafka() -> None:
+def test_blanks_around_bootstrap_servers_are_stripped_as_in_kafka() -> None:
     ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", "127.0.0.1:1, 127.0.0.1:2"])
     assert ran.exit_code == 1 and "(127.0.0.1:1)" in ran.stderr and "(127.0.0.1:2)" in ran.stderr
 
 
-def test_one_bootstrap_server_that_answers_is_enough_to_say_what_the_others_did() -> None:
+def test_the_failure_of_each_bootstrap_server_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other)]
     ran = CliRunner().invoke(app, ["find-hanging", "--bootstrap-server", ",".join(addresses)])
     assert all(address in ran.stderr for address in addresses)
 
 
-def test_a_table_location_that_cannot_be_written_is_one_line_before_anything_is_sent(
-    listener: Listener, tmp_path: Path
-) -> None:
+def test_an_unwritable_table_location_is_one_line_before_any_request(listener: Listener, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     tables = ("--tables", str(tmp_path / "file" / "tables"), "--engine", "threads")
     ran = run("sweep", "--bootstrap-server", listener.address, *tables)
@@ -425,7 +422,7 @@ def test_without_spark_a_command_names_the_extra_to_install(
 
 
 def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    """An Ivy settings file that reaches nothing stands for a network without registries."""
+    """Simulates a network without registries, by an empty Ivy settings file."""
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(
         '<ivysettings><settings defaultResolver="none"/><resolvers><filesystem name="none">'
@@ -440,7 +437,7 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: Snap
     assert "Traceback" not in ran.stderr
 
 
-def test_what_an_executor_raised_is_one_line() -> None:
+def test_an_exception_of_an_executor_is_one_line() -> None:
     from txnscan.engine.spark.session import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
@@ -459,7 +456,7 @@ def test_what_an_executor_raised_is_one_line() -> None:
         ("threads", EXECUTORS_PAY_FROM_PARTITIONS, "--engine spark"),
     ],
 )
-def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partitions: int, advised: str | None) -> None:
+def test_a_sweep_recommends_the_faster_engine(engine: str, partitions: int, advised: str | None) -> None:
     said = advice(engine, partitions)
     if advised is None:
         assert said is None
@@ -468,7 +465,7 @@ def test_a_sweep_says_when_the_other_engine_would_be_quicker(engine: str, partit
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_quicker_engine_is_named_on_a_terminal_alone(
+def test_the_faster_engine_is_named_only_on_a_terminal(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(base, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
@@ -482,7 +479,7 @@ def test_the_quicker_engine_is_named_on_a_terminal_alone(
 
 
 def shell(typed: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a shell, with `txnscan` for what would be installed."""
+    """The command line in a shell, with `txnscan` for the installed command."""
     script = f'set -o pipefail; txnscan() {{ "{sys.executable}" -m txnscan "$@"; }}; {typed}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return run_to_end(["bash", "-c", script], environment=environment)
@@ -499,7 +496,7 @@ STREAMS = [
 
 
 @pytest.mark.parametrize(("command", "status", "said"), STREAMS, ids=[command for command, _, _ in STREAMS])
-def test_a_stream_that_is_full_closed_or_not_read_leaves_no_trace(command: str, status: int, said: str) -> None:
+def test_a_full_closed_or_unread_stream_leaves_no_traceback(command: str, status: int, said: str) -> None:
     ran = shell(command)
     assert (ran.returncode, ran.stdout, ran.stderr) == (status, "", said)
 
@@ -513,7 +510,9 @@ def java_that(directory: Path, does: str) -> dict[str, str]:
     return {"JAVA_HOME": str(java.parent.parent)}
 
 
-def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_a_failed_start_of_spark_is_one_sentence_without_a_traceback(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
     java = java_that(
         tmp_path,
         "echo 'WARNING: Using incubator modules: jdk.incubator.vector' >&2\n"
@@ -525,7 +524,7 @@ def test_why_spark_does_not_start_is_one_sentence_and_not_its_trace(tmp_path: Pa
     assert ran.stderr == wording
 
 
-def test_a_master_that_is_not_there_is_reported_at_once(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_an_unreachable_master_is_reported_at_once(tmp_path: Path, wording: SnapshotAssertion) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         master = f"spark://127.0.0.1:{closed.getsockname()[1]}"
     ran = run("show", "--tables", str(tmp_path), "--master", master, environment=java_that(tmp_path, "exit 1"))
@@ -535,7 +534,7 @@ def test_a_master_that_is_not_there_is_reported_at_once(tmp_path: Path, wording:
 
 @pytest.mark.parametrize("variable", ["MASTER", "--master"])
 @pytest.mark.parametrize("master", ["foo", "local[x]", "sc://x:15002", "spark://x"])
-def test_a_master_that_spark_does_not_know_is_a_wrong_option(
+def test_an_unknown_master_is_an_error_of_its_option(
     variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     from txnscan.engine.spark.session import _master
@@ -560,9 +559,9 @@ def started(*arguments: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def test_ctrl_c_while_the_jvm_starts_is_one_sentence_and_leaves_no_jvm(tmp_path: Path) -> None:
-    """Spark's launcher names the command of the JVM. Here it is one that does not notice the end of who started it, as
-    a JVM does not that is still starting.
+def test_ctrl_c_during_the_jvm_start_is_one_sentence_and_leaves_no_jvm(tmp_path: Path) -> None:
+    """Spark's launcher names the command of the JVM. Here the command ignores the end of its parent, like a JVM that is
+    still starting.
     """
     there = tmp_path / "there"
     jvm = f"echo $$ >{there}.part; echo Exception >&2; mv {there}.part {there}; exec sleep 60"
@@ -580,15 +579,15 @@ def test_ctrl_c_while_the_jvm_starts_is_one_sentence_and_leaves_no_jvm(tmp_path:
     wait_until(lambda: not command.exists() or not command.read_bytes(), "the JVM was gone")
 
 
-def test_ctrl_c_while_a_broker_is_waited_for_is_one_sentence_and_exits_with_130() -> None:
+def test_ctrl_c_during_a_broker_wait_is_one_sentence_and_exits_with_130() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         process = started("find-hanging", "--bootstrap-server", f"127.0.0.1:{mute.getsockname()[1]}")
         mute.accept()
         assert interrupted(process) == (130, "", "txnscan: interrupted\n")
 
 
-def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path: Path) -> None:
-    """A module that waits stands for a slow disk."""
+def test_ctrl_c_during_the_import_prints_nothing(tmp_path: Path) -> None:
+    """A module that waits simulates a slow disk."""
     there = tmp_path / "there"
     (tmp_path / "typer.py").write_text(f"open({str(there)!r}, 'w'); import time; time.sleep(60)")
     process = started("find-hanging", PYTHONPATH=f"{tmp_path}:{ROOT}")
@@ -599,7 +598,7 @@ def test_ctrl_c_while_the_command_is_imported_says_nothing(tmp_path: Path) -> No
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_stage_of_a_command_is_said_in_words() -> None:
+def test_every_stage_of_a_command_has_a_description() -> None:
     package = Path(txnscan.__file__).parent
     files = [package / "sweeps" / "pipeline.py", package / "api.py", *(package / "cli").glob("*.py")]
     sources = [file.read_text("utf-8") for file in files]
@@ -608,7 +607,7 @@ def test_every_stage_of_a_command_is_said_in_words() -> None:
     assert stages <= _STAGES.keys()
 
 
-def test_progress_is_one_line_that_fits_and_says_what_comes_after_a_stage_that_is_complete() -> None:
+def test_progress_is_one_fitting_line_and_shows_the_next_stage_after_a_finished_one() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     seen = []
     with TerminalProgress(console) as progress:
@@ -632,7 +631,7 @@ def test_progress_is_one_line_that_fits_and_says_what_comes_after_a_stage_that_i
     assert " of " not in seen[-1]
 
 
-def test_what_the_jvm_always_says_is_not_passed_on_and_what_matters_is() -> None:
+def test_usual_output_of_the_jvm_is_dropped_and_errors_are_passed_on() -> None:
     heard: list[str] = []
     error = "2026-11-22 08:00:00 ERROR Executor: no space left"
     begun = threading.Event()
@@ -657,7 +656,7 @@ def shown_commands() -> list[str]:
     return sorted(name for name, one in get_command(app).commands.items() if not one.hidden)  # type: ignore[attr-defined]
 
 
-def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understood() -> None:
+def test_help_shows_no_python_types_and_ends_with_valid_examples() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     with Cases() as cases:
         for command in shown_commands():
@@ -668,7 +667,7 @@ def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understoo
                     and ran.stdout == CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
                 )
                 assert not re.search(r"<(list|int|str|float|path|bool)|\{|\}", ran.stdout)
-                # Nothing is cut short; in the usage it says that there may be several.
+                # Lines are not truncated. The usage marks repeatable options.
                 assert not re.search(r"\.\.\.$", ran.stdout.partition("\n")[2], re.M)
                 shown = re.findall(r"^ +(?:MASTER=\S+ )?txnscan (\S.*)$", ran.stdout.partition("Examples:")[2], re.M)
                 assert shown
@@ -677,7 +676,7 @@ def test_help_shows_no_types_of_python_and_ends_with_examples_that_are_understoo
                     commands[name].make_context(name, words)
 
 
-def test_the_list_of_commands_has_each_summary_whole() -> None:
+def test_the_list_of_commands_has_unabridged_summaries() -> None:
     ran = CliRunner().invoke(app, ["-h"], env={"COLUMNS": "80"})
     listed = ran.stdout.partition("Commands:")[2]
     assert "..." not in listed and all(re.search(rf"^  {name} ", listed, re.M) for name in shown_commands())

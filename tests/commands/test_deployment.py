@@ -1,4 +1,4 @@
-"""What docs/deployment has is understood by those who read it: Kubernetes, Databricks, Airflow, cron and txnscan."""
+"""The files of docs/deployment are valid for Kubernetes, Databricks, Airflow, cron and txnscan."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from txnscan.watch.clusters import read_clusters
 FOLDER = ROOT / "docs" / "deployment"
 KUBERNETES = FOLDER / "kubernetes"
 BOARD: dict[str, Any] = json.loads((FOLDER / "databricks" / "txnscan.lvdash.json").read_text("utf-8"))
-# The oldest that is kept up when this was written; what is in it is in later ones.
+# The oldest supported version at the time of writing. Later versions include its fields.
 KUBERNETES_VERSION = "1.33"
-# What Kubernetes itself has no schema of.
+# Kinds without a schema in Kubernetes itself.
 CUSTOM = {"Kustomization", "ServiceMonitor"}
 
 
 @cache
 def objects() -> dict[str, dict[str, Any]]:
-    """The objects of Kubernetes, by kind and name."""
+    """The Kubernetes objects, by kind and name."""
     found = [one for path in sorted(KUBERNETES.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text("utf-8"))]
     return {f"{one['kind']} {one['metadata']['name']}" if "metadata" in one else one["kind"]: one for one in found}
 
@@ -55,7 +55,7 @@ def pods() -> dict[str, dict[str, Any]]:
 
 @cache
 def bundle() -> dict[str, Any]:
-    """The bundle of Databricks."""
+    """The Databricks bundle."""
     made: dict[str, Any] = yaml.safe_load((FOLDER / "databricks" / "databricks.yml").read_text("utf-8"))
     return made
 
@@ -63,7 +63,7 @@ def bundle() -> dict[str, Any]:
 # --- Kubernetes
 
 
-def test_an_object_is_one_by_the_schemas_of_kubernetes() -> None:
+def test_an_object_matches_the_schemas_of_kubernetes() -> None:
     import kubernetes_validate
 
     with Cases() as cases:
@@ -76,7 +76,7 @@ def test_an_object_is_one_by_the_schemas_of_kubernetes() -> None:
                     kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
 
 
-def test_a_field_that_kubernetes_does_not_know_would_be_found() -> None:
+def test_an_unknown_kubernetes_field_is_detected() -> None:
     import kubernetes_validate
 
     spoilt = json.loads(json.dumps(objects()["CronJob txnscan-sweep"]))
@@ -85,7 +85,7 @@ def test_a_field_that_kubernetes_does_not_know_would_be_found() -> None:
         kubernetes_validate.validate(spoilt, KUBERNETES_VERSION, strict=True)
 
 
-def test_a_pod_is_not_root_and_may_do_nothing_that_it_need_not() -> None:
+def test_a_pod_is_not_root_and_has_minimal_rights() -> None:
     with Cases() as cases:
         for name, pod in pods().items():
             with cases.case(name):
@@ -100,7 +100,7 @@ def test_a_pod_is_not_root_and_may_do_nothing_that_it_need_not() -> None:
                     assert "memory" in container["resources"]["limits"]
 
 
-def test_what_a_pod_mounts_is_there() -> None:
+def test_every_mount_of_a_pod_exists() -> None:
     with Cases() as cases:
         for name, pod in pods().items():
             with cases.case(name):
@@ -124,7 +124,7 @@ def test_what_a_pod_mounts_is_there() -> None:
                             assert volume["emptyDir"] == {}
 
 
-def test_what_is_scraped_is_what_watch_serves() -> None:
+def test_the_scraped_port_is_the_one_that_watch_serves() -> None:
     (container,) = pods()["Deployment txnscan-watch"]["containers"]
     (port,) = container["ports"]
     assert container["args"][container["args"].index("--listen") + 1] == f":{port['containerPort']}"
@@ -151,7 +151,7 @@ def addresses() -> Iterator[tuple[str, str, int]]:
             yield component, host.split(".")[1], int(port)
 
 
-def test_a_pod_may_connect_to_its_brokers_and_to_nothing_that_is_not_needed() -> None:
+def test_a_pod_may_connect_only_to_its_brokers_and_dns() -> None:
     policy = objects()["NetworkPolicy txnscan-brokers"]["spec"]
     (selected,) = policy["podSelector"]["matchExpressions"]
     dns, brokers = policy["egress"]
@@ -166,7 +166,7 @@ def test_a_pod_may_connect_to_its_brokers_and_to_nothing_that_is_not_needed() ->
     assert denied == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def test_only_the_metrics_port_takes_connections() -> None:
+def test_only_the_metrics_port_accepts_connections() -> None:
     entering = {name: one["spec"]["ingress"] for name, one in objects().items() if "ingress" in one.get("spec", {})}
     assert entering.keys() == {"NetworkPolicy txnscan-metrics"}
     selected = objects()["NetworkPolicy txnscan-metrics"]["spec"]["podSelector"]["matchLabels"].items()
@@ -176,7 +176,7 @@ def test_only_the_metrics_port_takes_connections() -> None:
     assert rule["from"] and [one["port"] for one in rule["ports"]] == [one["name"] for one in container["ports"]]
 
 
-def test_kustomize_takes_every_file(tmp_path: Path) -> None:
+def test_kustomize_uses_every_file(tmp_path: Path) -> None:
     import kubernetes_validate
 
     kustomization = objects()["Kustomization"]
@@ -199,7 +199,7 @@ def test_kustomize_takes_every_file(tmp_path: Path) -> None:
         kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
 
 
-def test_the_clusters_of_the_config_map_are_a_file_that_watch_takes(tmp_path: Path) -> None:
+def test_the_clusters_of_the_config_map_are_valid_for_watch(tmp_path: Path) -> None:
     text = (KUBERNETES / "clusters.toml").read_text("utf-8").replace("/etc/txnscan/kafka/", "")
     (tmp_path / "clusters.toml").write_text(text, "utf-8")
     shutil.copy(KUBERNETES / "client.properties", tmp_path)
@@ -211,7 +211,7 @@ def test_the_clusters_of_the_config_map_are_a_file_that_watch_takes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["jobs", "dashboards", "alerts"])
-def test_a_resource_of_the_bundle_is_one_by_databricks_own_types(kind: str) -> None:
+def test_a_resource_of_the_bundle_matches_the_databricks_types(kind: str) -> None:
     from databricks.bundles.alerts import Alert
     from databricks.bundles.dashboards import Dashboard
     from databricks.bundles.jobs import Job
@@ -223,7 +223,7 @@ def test_a_resource_of_the_bundle_is_one_by_databricks_own_types(kind: str) -> N
         types[kind].from_dict({**resource, "nmae": "x"})
 
 
-def test_the_bundle_names_what_is_there() -> None:
+def test_references_in_the_bundle_exist() -> None:
     text = json.dumps(bundle())
     named = set(re.findall(r"\$\{var\.(\w+)\}", text))
     assert named == bundle()["variables"].keys()
@@ -235,7 +235,7 @@ def test_the_bundle_names_what_is_there() -> None:
         assert {task["environment_key"] for task in job["tasks"]} <= environments
 
 
-def test_the_dashboard_shows_columns_that_its_queries_have_and_no_two_widgets_overlap() -> None:
+def test_the_dashboard_shows_existing_columns_in_widgets_without_overlap() -> None:
     datasets = {one["name"]: "".join(one["queryLines"]) for one in BOARD["datasets"]}
     (page,) = BOARD["pages"]
     taken: set[tuple[int, int]] = set()
@@ -259,7 +259,7 @@ def _encodings(encodings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from one if isinstance(one, list) else (one,)
 
 
-def test_every_view_is_on_the_dashboard_but_the_one_without_a_verdict() -> None:
+def test_every_view_with_a_verdict_is_on_the_dashboard() -> None:
     text = " ".join("".join(one["queryLines"]) for one in BOARD["datasets"])
     assert {view.name for view in VIEWS if not re.search(rf"\b{view.name}\b", text)} == {"current_transactions"}
 
@@ -268,7 +268,7 @@ def test_every_view_is_on_the_dashboard_but_the_one_without_a_verdict() -> None:
 
 
 class Operators:
-    """Takes the place of Airflow, which is too large to install for a test, and keeps what the file makes."""
+    """Stands in for Airflow, which is too large to install for a test, and records the operators of the file."""
 
     def __init__(self) -> None:
         self.made: dict[str, dict[str, Any]] = {}
@@ -302,7 +302,7 @@ def airflow() -> Operators:
     return operators
 
 
-def test_airflow_never_sweeps_twice_at_once_and_tells_hanging_from_incomplete(airflow: Operators) -> None:
+def test_airflow_runs_one_sweep_at_a_time_and_separates_hanging_from_incomplete(airflow: Operators) -> None:
     assert airflow.dag["max_active_runs"] == 1 and airflow.dag["catchup"] is False
     assert "--fail-on incomplete" in airflow.made["sweep"]["bash_command"]
     assert "--fail-on hanging" in airflow.made["hanging"]["bash_command"]
@@ -310,7 +310,7 @@ def test_airflow_never_sweeps_twice_at_once_and_tells_hanging_from_incomplete(ai
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:
-    """Every command of txnscan in docs/deployment, by where it stands."""
+    """Every txnscan command in docs/deployment, by its location."""
     for name, pod in pods().items():
         yield from ((name, container["args"]) for container in pod["containers"])
     for job in bundle()["resources"]["jobs"].values():
@@ -331,7 +331,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
             yield f"{path.name}", words[1:]
 
 
-def test_every_command_line_is_understood() -> None:
+def test_every_command_line_is_valid() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     with Cases() as cases:
         for where, words in command_lines():
@@ -352,10 +352,8 @@ CRON = FOLDER / "cron" / "txnscan-sweep"
         (4, "Not everything was observed. What is missing: txnscan check"),
     ],
 )
-def test_cron_is_told_what_a_status_means_and_mails_nothing_while_all_is_well(
-    tmp_path: Path, status: int, says: str | None
-) -> None:
-    """A program by the name of txnscan ends with each status."""
+def test_cron_reports_each_failing_status_and_is_quiet_otherwise(tmp_path: Path, status: int, says: str | None) -> None:
+    """A fake txnscan ends with each status."""
     fake = tmp_path / "txnscan"
     fake.write_text(f'#!/bin/sh\necho "swept $*"\nexit {status}\n', "utf-8")
     fake.chmod(0o755)
@@ -368,8 +366,8 @@ def test_cron_is_told_what_a_status_means_and_mails_nothing_while_all_is_well(
         assert ran.stdout.startswith(says) and "swept sweep --bootstrap-server localhost:9092" in ran.stdout
 
 
-def test_the_lock_of_cron_is_private_and_a_sweep_of_an_hour_is_reported(tmp_path: Path) -> None:
-    """A program by the name of txnscan counts its sweeps. Status, lines and sweeps for each place of the lock."""
+def test_the_lock_of_cron_is_private_and_a_lock_older_than_an_hour_is_reported(tmp_path: Path) -> None:
+    """A fake txnscan counts its sweeps. Status, lines and sweeps for each path of the lock."""
     fake = tmp_path / "txnscan"
     fake.write_text(f'#!/bin/sh\necho >>"{tmp_path}/sweeps"\n', "utf-8")
     fake.chmod(0o755)
@@ -439,7 +437,7 @@ def test_the_image_installs_only_packages_with_pinned_hashes() -> None:
                     assert command[1] == "install" or "--no-build-isolation" in command
 
 
-def test_the_build_context_has_what_the_image_copies_and_no_more() -> None:
+def test_the_build_context_has_exactly_the_files_that_the_image_copies() -> None:
     ignored = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if not line.startswith("#")]
     text = (FOLDER / "Dockerfile").read_text("utf-8")
     copied = {name for names in re.findall(r"^COPY ([^-].*) \S+$", text, re.M) for name in names.split()}

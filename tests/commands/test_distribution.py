@@ -1,4 +1,4 @@
-"""Executors of their own: the same rows as in one process, with one of them killed in the middle of the wide read."""
+"""Executors in separate processes return the same rows as one process, even if one is killed during the wide read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnscan.engine.threads import lanes
 from txnscan.kafka.topology import Topic
 from txnscan.reads.planner import plan_wide
 
-# Long enough to read that a read can be broken into; broker 1 leads half of all.
+# Long enough to interrupt a read. Broker 1 leads half of the partitions.
 SHAPE = ClusterShape(brokers=6, partitions=6_000, hanging=7, ongoing=5, busy_share=0.5, latency_ms=150)
 BATCH_SIZE = 100
 
@@ -41,7 +41,7 @@ print(json.dumps({"rows": rows, "complete": found.complete, "producers": found.p
 """
 
 
-def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() -> None:
+def test_an_executor_killed_during_the_read_loses_no_rows() -> None:
     with WireCluster(SHAPE) as cluster:
         here = find_hanging(ScanConfig(cluster.bootstrap_servers))
         variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
@@ -58,11 +58,11 @@ def test_an_executor_that_is_killed_in_the_middle_of_the_read_loses_nothing() ->
     ]
     assert there == {"rows": rows, "complete": True, "producers": here.producers, "killed": 1}
     assert len(rows) == SHAPE.hanging + SHAPE.ongoing
-    # What a killed executor had asked may still be on its way when another one asks it again.
+    # A request of a killed executor may still be in flight when another executor repeats it.
     assert max(in_flight.values()) <= 2 * ScanConfig("unused:1").in_flight_max
 
 
-def test_a_broker_that_leads_half_of_all_partitions_is_read_by_as_many_tasks_as_its_cap_allows() -> None:
+def test_a_broker_leading_half_of_the_partitions_is_read_by_its_maximum_of_tasks() -> None:
     from txnscan.engine.spark.executors import dealt
 
     topics: dict[str, list[tuple[int, int, int]]] = {}

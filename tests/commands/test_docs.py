@@ -1,4 +1,4 @@
-"""README, docs and CHANGELOG name what exists, and describe all of it."""
+"""README, docs and CHANGELOG describe every feature, and only existing ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 DOCS = "\n".join(page.read_text("utf-8") for page in PAGES)
-# Pages that a person wrote.
+# Handwritten pages.
 WRITTEN = "\n".join(page.read_text("utf-8") for page in PAGES if page.name != "commands.md")
 SHOWN = [line.strip() for line in DOCS.splitlines() if re.match(r"    (txnscan|MASTER=\S+ \./spark-submit\.sh) ", line)]
 
@@ -59,7 +59,7 @@ def test_every_option_has_a_help_text() -> None:
                     assert getattr(parameter, "help", None) or parameter.name == "help"
 
 
-def test_every_option_that_the_docs_name_exists() -> None:
+def test_every_option_in_the_docs_exists() -> None:
     helps = [help_of(command) for command in sorted(commands())]
     before = {"--help", *(name for parameter in get_command(app).params for name in parameter.opts)}
     with Cases() as cases:
@@ -75,7 +75,7 @@ def test_the_options_of_the_sweeps_are_explained(option: str) -> None:
 
 
 def test_every_command_line_in_the_docs_parses() -> None:
-    """Up to the point of connecting: an option that does not exist, or a wrong value, would exit with 2."""
+    """Up to the connection: an unknown option or a wrong value would exit with 2."""
     with Cases() as cases:
         for line in SHOWN:
             with cases.case(line):
@@ -84,23 +84,23 @@ def test_every_command_line_in_the_docs_parses() -> None:
                 commands()[arguments[0]].make_context(arguments[0], arguments[1:])
 
 
-def test_there_are_command_lines_in_the_docs_to_test() -> None:
+def test_the_docs_have_command_lines() -> None:
     assert len(SHOWN) >= 4
 
 
-def test_the_makefile_has_what_the_readme_tells_to_make() -> None:
+def test_the_makefile_has_every_target_of_the_docs() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     assert set(re.findall(r"(?:`|^    )make ([a-z-]+)", DOCS, re.M)) <= targets
 
 
-def test_the_ci_runs_the_readmes_test_command_lint_and_types() -> None:
+def test_the_ci_runs_the_test_command_lint_and_types_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "make lint types" in script
     (tiers,) = re.findall(r"^for tier in (.+); do$", script, re.M)
     assert tiers.split() == ["test-all", "test"] and 'make "$tier"' in script
 
 
-def test_every_verdict_reason_and_table_is_explained() -> None:
+def test_every_verdict_reason_and_table_is_documented() -> None:
     for name in (*Verdict, *Reason, *(table.name for table in TABLES)):
         assert f"`{name}`" in DOCS, name
 
@@ -130,7 +130,7 @@ def test_linked_files_and_headings_exist() -> None:
                 assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
-def test_the_python_of_the_readme_names_what_the_package_has() -> None:
+def test_the_python_example_of_the_readme_uses_existing_names() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
     compile(code, "README.md", "exec")
     import txnscan
@@ -152,7 +152,7 @@ def locked(name: str) -> dict[str, str]:
     return pinned
 
 
-def test_locks_name_no_address_pin_with_hashes_and_give_users_the_versions_that_are_tested() -> None:
+def test_locks_have_hashes_and_no_addresses_and_users_get_the_tested_versions() -> None:
     users, developers = locked("requirements.txt"), locked("requirements-dev.txt")
     assert len(users) > 40 and users.items() <= developers.items()
     assert {"pytest", "ruff", "mypy"} <= developers.keys() - users.keys()
@@ -170,19 +170,19 @@ def acls_under(heading: str) -> set[tuple[str, str]]:
     return {(operation, resource) for operations, resource in rows for operation in operations.split(" and ")}
 
 
-def test_the_acls_of_the_reading_principal_are_those_with_which_sweeps_are_tested() -> None:
+def test_the_acls_of_the_reading_principal_are_the_tested_ones() -> None:
     tested = {(acl.operation, acl.resource) for acl in LISTED}
     # The tests' brokers have no share groups.
     assert acls_under("Grant the reading principal") == {*tested, ("DescribeConfigs", "Group")}
 
 
-def test_only_the_applying_principal_is_granted_what_changes_a_cluster() -> None:
+def test_only_the_applying_principal_gets_permissions_to_change_a_cluster() -> None:
     assert acls_under("Grant the applying principal") == {("Alter", "Cluster"), ("Write", "TransactionalId")}
     assert {operation for operation, _ in acls_under("Grant the reading principal")} == {
         *("Describe", "DescribeConfigs", "Read")
     }
 
 
-def test_notebooks_are_json_that_git_can_show() -> None:
+def test_notebooks_are_json_files() -> None:
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         json.loads(path.read_text("utf-8"))

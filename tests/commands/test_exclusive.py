@@ -1,4 +1,4 @@
-"""Where two applies could commit at once: each scheme, and what its log store is set to."""
+"""Storage on which two applies could commit at once: each scheme, and its log store setting."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def nothing_set(_: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["", "file", "hdfs", "viewfs", "abfs", "abfss", "adl", "wasb", "wasbs", "gs"])
-def test_deltas_own_log_store_excludes_a_second_writer_on_most_storage(scheme: str) -> None:
+def test_deltas_log_store_is_exclusive_on_most_storage(scheme: str) -> None:
     assert why_not_exclusive(scheme, nothing_set) is None
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-def test_on_s3_it_does_not_and_the_sentence_says_what_to_set(scheme: str) -> None:
+def test_s3_needs_another_log_store_and_the_sentence_names_the_setting(scheme: str) -> None:
     why = why_not_exclusive(scheme, nothing_set)
     assert why is not None
     assert "S3SingleDriverLogStore, excludes no other process" in why
@@ -43,12 +43,12 @@ def test_on_s3_it_does_not_and_the_sentence_says_what_to_set(scheme: str) -> Non
     [
         ("s3a", {impl("s3a"): DYNAMODB}),
         ("s3n", {impl("s3n"): DYNAMODB}),
-        # Delta takes the name without spark. as well.
+        # Delta also accepts the name without the spark. prefix.
         ("s3a", {impl("s3a").removeprefix("spark."): DYNAMODB}),
         ("s3a", {impl("s3a"): OWN}),
         ("s3a", {CLASS: DYNAMODB}),
         ("s3a", {CLASS.removeprefix("spark."): DYNAMODB}),
-        # The one that chooses by scheme chooses what is set for the scheme.
+        # The delegating log store uses the log store of the scheme.
         ("s3a", {CLASS: DELEGATING, impl("s3a"): DYNAMODB}),
         ("hdfs", {CLASS: HDFS}),
         ("abfss", {impl("abfss"): OWN}),
@@ -56,11 +56,11 @@ def test_on_s3_it_does_not_and_the_sentence_says_what_to_set(scheme: str) -> Non
         ("oss", {CLASS: HDFS}),
         ("s3", DATABRICKS),
         ("dbfs", DATABRICKS),
-        # The operating system's lock does it there, whatever the log store.
+        # The operating system's lock is sufficient there, for any log store.
         ("file", {CLASS: SINGLE}),
     ],
 )
-def test_a_log_store_that_is_set_for_the_storage_is_taken_at_its_word(scheme: str, settings: dict[str, str]) -> None:
+def test_a_log_store_set_for_the_scheme_is_accepted(scheme: str, settings: dict[str, str]) -> None:
     assert why_not_exclusive(scheme, settings.get) is None
 
 
@@ -74,7 +74,7 @@ def test_a_log_store_that_is_set_for_the_storage_is_taken_at_its_word(scheme: st
         # Set for another scheme.
         ("s3a", {impl("s3"): DYNAMODB}, "excludes no other process"),
         ("s3a", {CLASS: DELEGATING}, "excludes no other process"),
-        # The global one counts, and Delta asks for no other then.
+        # The global setting takes precedence in Delta.
         ("s3a", {CLASS: SINGLE, impl("s3a"): DYNAMODB}, f"log store for s3a is {SINGLE}"),
         ("hdfs", {CLASS: SINGLE_OF_OLD}, "take that setting away"),
         ("dbfs", {}, "whether it excludes a second writer is not known"),
@@ -82,7 +82,7 @@ def test_a_log_store_that_is_set_for_the_storage_is_taken_at_its_word(scheme: st
         ("oss", {CLASS: SINGLE}, f"log store for oss is {SINGLE}"),
     ],
 )
-def test_what_does_not_exclude_a_second_writer_is_refused_with_what_to_set(
+def test_a_log_store_without_exclusive_commits_is_refused_with_the_setting(
     scheme: str, settings: dict[str, str], said: str
 ) -> None:
     why = why_not_exclusive(scheme, settings.get)
@@ -101,6 +101,6 @@ def test_what_does_not_exclude_a_second_writer_is_refused_with_what_to_set(
         ("main.txnscan", ""),
     ],
 )
-def test_the_scheme_of_a_location_is_what_stands_before_its_colon(location: str, scheme: str) -> None:
+def test_the_scheme_of_a_location_precedes_its_colon(location: str, scheme: str) -> None:
     assert scheme_of(location) == scheme
     assert is_local(scheme) is (scheme in ("", "file"))

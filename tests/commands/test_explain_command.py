@@ -1,4 +1,4 @@
-"""`explain` without brokers: what it refuses, and how it fails."""
+"""`explain` without brokers: refusals and failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.process import run_here
 NOWHERE = "127.0.0.1:1"
 
 
-def test_options_that_are_no_symptom_exit_with_2() -> None:
+def test_options_that_form_no_symptom_exit_with_2() -> None:
     table = ((), ("--group", "g", "--topic", "t"), ("--group", "g", "--error", "PRODUCER_FENCED"), ("--error", "hello"))
     with Cases() as cases:
         for words in table:
@@ -17,12 +17,12 @@ def test_options_that_are_no_symptom_exit_with_2() -> None:
                 assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.count("\n") == 1
 
 
-def test_without_a_broker_it_exits_with_1() -> None:
+def test_without_a_broker_explain_exits_with_1() -> None:
     ran = run_here("explain", "--bootstrap-server", NOWHERE, "--group", "g")
     assert (ran.returncode, ran.stdout) == (1, "") and ran.stderr.startswith("txnscan: --bootstrap-server")
 
 
-def test_the_text_of_a_log_is_not_printed() -> None:
-    """It may have a password."""
+def test_the_log_line_is_not_printed() -> None:
+    """It may contain a password."""
     ran = run_here("explain", "--bootstrap-server", NOWHERE, "--error", "password=s3cret")
     assert ran.returncode == 2 and "s3cret" not in ran.stderr

@@ -1,5 +1,5 @@
-"""When modules are imported, and what a command loads that does not need it. `pyproject.toml` declares who may import
-what (import-linter, `make lint`).
+"""Times of imports, and the modules that a command loads. `pyproject.toml` declares the allowed imports (import-linter,
+`make lint`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.cases import Cases
 from tests.process import ROOT, run_to_end
 
 PACKAGE = ROOT / "txnscan"
-# Which rule hides an id depends on who asks; all else that fails says what is needed, and not to whom to grant it.
+# The rule that hides an id depends on the principal. Other failures name the permission without a principal.
 ASKED_BY_SOMEBODY = {
     "coordinators/snapshot.py": {"conclude"},
     "coordinators/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
 }
-# These have no clock and no socket of their own: what they need is an argument.
+# These have no clock and no socket: they get both as arguments.
 PURE_BUT_FOR_SEND = (
     *(f"coordinators/{name}.py" for name in ("claims", "metadata_quorum", "snapshot", "visibility")),
     "explain/ahead.py",
@@ -43,13 +43,13 @@ PURE = (
     *("tables/exclusive.py", "tables/schema.py", "txnlog/decode.py", "txnlog/timeline.py", "watch/incident_tracker.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
-# Inside txnscan: what opens connections, runs a clock or needs Spark.
+# Inside txnscan: modules that open connections, run a clock or need Spark.
 IMPURE_HOMES = (
     *("api", "cli", "coordinators.cluster", "engine.spark", "engine.threads", "report", "tables.history"),
     *("reads.tasks", "sweeps.log_reads", "sweeps.pipeline", "sweeps.reader", "tables.tables", "txnlog.task"),
     *("offline.disk", "offline.reading", "offline.replica"),
 )
-# What listens, for Prometheus.
+# Modules that listen, for Prometheus.
 WATCHED = "watch/endpoint.py"
 JOURNAL = ("resolve/journal.py", "resolve/lock.py")
 SPARK_HOMES = (
@@ -63,9 +63,9 @@ SPARK_HOMES = (
     ),
     *("engine/spark/jvm.py", "tables/spark.py", "sql/source.py"),
 )
-# What is worth numpy, and done without where it is not installed.
+# Modules that use numpy if it is installed.
 COLUMNS = ("kafka/protocol/search_columns.py", "txnlog/columns.py")
-# What needs Arrow, which Spark and delta-rs bring.
+# Modules that need Arrow, which Spark and delta-rs bring.
 ARROW_HOMES = (
     *(
         "engine/",
@@ -130,17 +130,17 @@ def imports() -> list[Import]:
 
 
 def offenders(*packages: str, allowed: tuple[str, ...], unless: tuple[str, ...] = ()) -> list[Import]:
-    """Imports of these packages outside the files and folders allowed, but for the moments in `unless`."""
+    """Imports of these packages outside the allowed files and folders, except at the times in `unless`."""
     return [
         one for one in imports() if one.is_of(*packages) and not one.file.startswith(allowed) and one.when not in unless
     ]
 
 
-def test_the_files_that_these_rules_name_are_there() -> None:
+def test_the_files_named_by_these_rules_exist() -> None:
     assert {*PURE, *SPARK_HOMES, *COLUMNS, *JOURNAL, *ASKED_BY_SOMEBODY} - {*files()} == set()
 
 
-def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does() -> None:
+def test_pure_modules_import_no_impure_modules() -> None:
     outside = (*IMPURE_MODULES, "pyspark", "pyarrow", "kafka", "delta", *(f"txnscan.{home}" for home in IMPURE_HOMES))
     with Cases() as cases:
         for file in PURE:
@@ -148,7 +148,7 @@ def test_the_pure_part_imports_no_socket_no_clock_no_spark_and_nothing_that_does
                 assert [one for one in walk(parsed(file), file) if one.is_of(*outside)] == []
 
 
-def test_the_pure_part_reads_no_clock_and_prints_nothing() -> None:
+def test_pure_modules_read_no_clock_and_print_nothing() -> None:
     with Cases() as cases:
         for file in PURE:
             with cases.case(file):
@@ -157,7 +157,7 @@ def test_the_pure_part_reads_no_clock_and_prints_nothing() -> None:
                 assert not called & {"print", "open", "input"}
 
 
-def test_modules_that_only_send_import_only_its_type_from_the_client() -> None:
+def test_modules_that_only_send_import_only_the_send_type_from_the_client() -> None:
     with Cases() as cases:
         for file in PURE_BUT_FOR_SEND:
             with cases.case(file):
@@ -167,8 +167,8 @@ def test_modules_that_only_send_import_only_its_type_from_the_client() -> None:
                 assert from_client == {"txnscan.kafka.client.client.Send"}
 
 
-def test_what_reads_gives_failures_as_data_and_does_not_know_who_asks() -> None:
-    """`Cluster.say` puts them into words; a principal in a signature is advice on its way into evidence."""
+def test_reading_modules_return_failures_as_data_without_a_principal() -> None:
+    """`Cluster.say` formats them. A principal in a signature would put advice into evidence."""
     taking = {
         file: {
             function.name
@@ -209,7 +209,7 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
         )
         == []
     )
-    # And what looks at a port to say why there is none; Spark's master is no broker.
+    # Also the modules that probe a port to explain a failure. Spark's master is no broker.
     kafka = (
         "kafka/client/client.py",
         "kafka/client/connection.py",
@@ -222,11 +222,11 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
     assert offenders("socket", "ssl", allowed=opening) == []
 
 
-def test_pyspark_is_imported_only_where_spark_is_used_and_elsewhere_for_types_alone() -> None:
+def test_pyspark_is_imported_only_by_spark_modules_and_for_types() -> None:
     assert offenders("pyspark", "delta", allowed=SPARK_HOMES, unless=("typing",)) == []
 
 
-def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> None:
+def test_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> None:
     stores = ("txnscan.tables.spark", "txnscan.tables.delta_rs", "txnscan.tables.tables", "txnscan.tables.history")
     heavy = (
         *stores,
@@ -238,7 +238,7 @@ def test_the_modules_that_need_spark_or_arrow_are_imported_inside_functions() ->
         "deltalake",
     )
     assert offenders(*heavy, allowed=ARROW_HOMES, unless=("call", "typing")) == []
-    # numpy is no part of the base installation.
+    # numpy is not in the base installation.
     assert offenders("numpy", allowed=("offline/columns.py", *COLUMNS)) == []
     assert offenders("txnscan.offline.columns", allowed=(), unless=("call",)) == []
     journal = ("txnscan.resolve.journal", "txnscan.resolve.lock")
@@ -256,7 +256,7 @@ def test_only_apply_can_send_a_marker_and_only_through_its_brokers() -> None:
     assert senders == ["resolve/apply.py"]
 
 
-def test_what_extras_bring_is_imported_only_where_it_is_needed() -> None:
+def test_optional_libraries_are_imported_only_by_their_modules() -> None:
     watching = ("watch/", "report/metrics.py", "report/notifications.py")
     assert offenders("prometheus_client", "txnscan.watch", allowed=watching, unless=("call", "typing")) == []
     assert offenders("jinja2", allowed=(*watching, "report/html.py"), unless=("call", "typing")) == []
@@ -265,7 +265,7 @@ def test_what_extras_bring_is_imported_only_where_it_is_needed() -> None:
     assert offenders(*charts, allowed=drawing, unless=("call", "typing")) == []
 
 
-def test_nothing_but_the_demo_imports_the_demo_except_its_command_when_it_runs() -> None:
+def test_only_its_command_imports_the_demo() -> None:
     strangers = offenders("txnscan.demo", allowed=("demo/",), unless=("typing",))
     assert {(one.file, one.when) for one in strangers} <= {("cli/demo.py", "call")}
 
@@ -283,7 +283,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         ["watch", "--bootstrap-server", "127.0.0.1:1", "--listen", "256.0.0.0:0"],
     ],
 )
-def test_a_command_that_needs_no_spark_loads_none(arguments: list[str]) -> None:
+def test_a_command_without_spark_does_not_load_it(arguments: list[str]) -> None:
     script = f"""
 import sys
 from txnscan.cli import main
@@ -298,8 +298,8 @@ sys.exit(f"loaded {{loaded}}" if loaded else 0)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_command_line_is_parsed_without_what_only_some_commands_need() -> None:
-    """Every command waits for what is loaded here, and people wait for --version."""
+def test_a_command_line_is_parsed_without_modules_of_single_commands() -> None:
+    """Every command waits for these imports, and users wait for --version."""
     script = """
 import sys
 from txnscan.cli import main
@@ -312,7 +312,7 @@ sys.exit(str(sorted({"rich.console", "javaproperties", "kafka", "txnscan.sweeps.
     assert python("-c", script).stderr.strip() == ""
 
 
-def test_find_hanging_tells_of_its_options() -> None:
+def test_find_hanging_lists_its_options() -> None:
     ran = python("-m", "txnscan", "find-hanging", "--help")
     assert ran.returncode == 0
     assert all(
@@ -325,11 +325,11 @@ def test_importing_the_package_loads_neither_the_client_nor_spark() -> None:
     assert ran.returncode == 0
 
 
-# The longest text that an assertion may hold; `wording` holds the longer ones.
+# The longest text in an assertion. Longer ones belong into `wording`.
 WORDS_MAX = 5
 
 
-def test_no_assertion_freezes_a_sentence() -> None:
+def test_no_assertion_contains_a_sentence() -> None:
     """A rewrite of the English is one diff, of `tests/__snapshots__/wording.ambr`."""
     frozen = [
         f"{path.relative_to(ROOT)}:{text.lineno}: {text.value}"

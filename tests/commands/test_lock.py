@@ -1,4 +1,4 @@
-"""One apply at a time: across processes on a local path, and not at all where commits are not exclusive."""
+"""One apply at a time: across processes on a local path, and refused on storage without exclusive commits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 CLUSTER = "a cluster/with a name of its own"
-# A lease that has run out as soon as it is taken: what excludes then is the operating system's lock alone.
+# A lease that expires at once: only the operating system's lock excludes then.
 NO_LEASE_MS = 0
 
 OTHER_PROCESS = """
@@ -54,15 +54,15 @@ with Lock(tables, cluster, lease_ms=0):
 
 
 def without_holder(text: str) -> str:
-    """The sentence without the host and the process that has the lock."""
+    """The sentence without the host and the process of the lock."""
     return re.sub(r"\(.* process .*\)", "(<holder>)", text)
 
 
 @pytest.mark.parametrize("store", ["spark", "delta-rs"])
-def test_of_two_processes_on_a_local_path_one_has_the_lock_until_it_ends_or_is_killed(
+def test_only_one_process_on_a_local_path_has_the_lock_until_it_ends(
     tmp_path: Path, store: str, wording: SnapshotAssertion
 ) -> None:
-    """Whichever of them goes through Spark."""
+    """For either of them through Spark."""
     location = str(tmp_path / "tables of two")
     tables = open_tables(location, None)
     tables.create()
@@ -98,13 +98,13 @@ def test_of_two_processes_on_a_local_path_one_has_the_lock_until_it_ends_or_is_k
         pass
 
 
-def test_a_lock_that_was_refused_leaves_nothing_locked(opens: Opens, location: str, wording: SnapshotAssertion) -> None:
+def test_a_refused_lock_leaves_no_file_locked(opens: Opens, location: str, wording: SnapshotAssertion) -> None:
     tables = opens(location)
     tables.create()
     with Lock(tables, CLUSTER):
         (file,) = Path(location, "apply_locks").glob("_*.lock")
         file.rename(file.with_suffix(".moved"))
-        # The lease in the table refuses now, after the file was locked.
+        # Now the lease in the table refuses, after the file was locked.
         with pytest.raises(ApplyRunning) as error, Lock(tables, CLUSTER):
             pass
         assert "300 s" in str(error.value)
@@ -114,7 +114,7 @@ def test_a_lock_that_was_refused_leaves_nothing_locked(opens: Opens, location: s
 
 
 class Host:
-    """A host whose clock is off by some minutes. Time passes when it sleeps."""
+    """A host with a clock that is minutes off. Time passes when it sleeps."""
 
     def __init__(self, minutes_ahead: int = 0) -> None:
         self.ahead_ms = minutes_ahead * 60_000
@@ -122,7 +122,7 @@ class Host:
         self.meanwhile: Callable[[], object] = lambda: None
 
     def lock(self, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Lock:
-        """Its lock. The file of the operating system excludes only processes of one host."""
+        """Its lock. The file of the operating system excludes only processes of the same host."""
         monkeypatch.setattr("txnscan.resolve.lock.is_local", lambda scheme: False)
         monkeypatch.setattr("txnscan.resolve.lock.Process.is_gone", False)
         return Lock(
@@ -151,10 +151,10 @@ def tables(opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch) -> Tabl
     return found
 
 
-def test_a_host_whose_clock_is_ahead_does_not_take_the_lock_of_one_that_renews_it(
+def test_a_host_with_a_clock_ahead_does_not_take_a_renewed_lock(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its clock the lease has run out at once."""
+    """By its clock the lease expires at once."""
     here, there = Host(), Host(minutes_ahead=6)
     with here.lock(tables, monkeypatch) as held:
         there.meanwhile = held.hold
@@ -165,7 +165,7 @@ def test_a_host_whose_clock_is_ahead_does_not_take_the_lock_of_one_that_renews_i
         held.hold()
 
 
-def test_a_lease_that_is_not_renewed_is_taken_after_a_lease_and_its_holder_sends_nothing_more(
+def test_an_unrenewed_lease_is_taken_over_and_its_former_holder_stops(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = Host(), Host(minutes_ahead=6)
@@ -178,13 +178,11 @@ def test_a_lease_that_is_not_renewed_is_taken_after_a_lease_and_its_holder_sends
             taken.hold()
             paused.pop_all()
             held.__exit__(None, None, None)
-            # What is given back late is not given back for another.
+            # A late release does not release the lock of another.
             taken.hold()
 
 
-def test_a_host_whose_clock_is_behind_does_not_wait_for_a_lease_that_seems_to_last(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_with_a_clock_behind_does_not_wait_for_a_lease(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = Host(), Host(minutes_ahead=-6)
     with here.lock(tables, monkeypatch):
         with pytest.raises(ApplyRunning), there.lock(tables, monkeypatch):
@@ -192,7 +190,7 @@ def test_a_host_whose_clock_is_behind_does_not_wait_for_a_lease_that_seems_to_la
         assert there.slept == []
 
 
-def test_a_holder_whose_clock_jumps_keeps_the_lock(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_with_a_jumping_clock_keeps_the_lock(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Host()
     with here.lock(tables, monkeypatch) as held:
         for minutes in (60, -60):
@@ -206,13 +204,13 @@ def test_a_holder_whose_clock_jumps_keeps_the_lock(tables: Tables, monkeypatch: 
         assert row["renewals"] == 2
 
 
-def test_of_two_hosts_that_watched_the_same_lease_one_takes_it(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_hosts_takes_over_an_expired_lease(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there, third = Host(), Host(minutes_ahead=6), Host(minutes_ahead=6)
     with contextlib.ExitStack() as stack:
         dead = stack.enter_context(here.lock(tables, monkeypatch))
         HOSTS_TIME[0] += 1
         one, other = there.lock(tables, monkeypatch), third.lock(tables, monkeypatch)
-        # The other one looks and waits before the first one writes.
+        # The second host reads and waits before the first host writes.
         seen = other._dead()
         stack.enter_context(one)
         assert other._write(over=seen) is not None
@@ -223,9 +221,7 @@ def test_of_two_hosts_that_watched_the_same_lease_one_takes_it(tables: Tables, m
         one.__exit__(None, None, None)
 
 
-def test_where_the_file_cannot_be_locked_the_apply_says_so(
-    opens: Opens, location: str, wording: SnapshotAssertion
-) -> None:
+def test_a_lock_file_that_cannot_be_locked_is_reported(opens: Opens, location: str, wording: SnapshotAssertion) -> None:
     tables = opens(location)
     tables.create()
     with Lock(tables, CLUSTER):
@@ -238,7 +234,7 @@ def test_where_the_file_cannot_be_locked_the_apply_says_so(
 
 
 class Untouched:
-    """A session whose tables nobody may look at."""
+    """A session whose tables must not be read."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
@@ -251,7 +247,7 @@ class Untouched:
         return self._settings
 
 
-def test_an_apply_refuses_s3_without_a_look_at_it_or_at_the_cluster() -> None:
+def test_an_apply_refuses_s3_before_any_request() -> None:
     config = ScanConfig("127.0.0.1:1", tables="s3a://bucket/txnscan")
     with pytest.raises(
         ConfigError, match=r"--execute refuses s3a://bucket/txnscan: .*spark\.delta\.logStore\.s3a\.impl"
@@ -259,13 +255,13 @@ def test_an_apply_refuses_s3_without_a_look_at_it_or_at_the_cluster() -> None:
         apply_to(cast(SparkSession, Untouched({})), config, cast(Plan, None), execute=True)
 
 
-def test_s3_with_a_log_store_that_excludes_others_is_not_refused() -> None:
+def test_s3_with_an_exclusive_log_store_is_accepted() -> None:
     settings = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
     location = "s3a://bucket/txnscan"
     check_exclusive(open_tables(location, cast(SparkSession, Untouched(settings))), location)
 
 
-def test_what_a_session_sets_does_not_count_because_delta_does_not_read_it(spark: SparkSession) -> None:
+def test_session_settings_do_not_count_because_delta_ignores_them(spark: SparkSession) -> None:
     location, name = "s3a://bucket/txnscan", "spark.delta.logStore.s3a.impl"
     spark.conf.set(name, "io.delta.storage.S3DynamoDBLogStore")
     try:
@@ -275,7 +271,7 @@ def test_what_a_session_sets_does_not_count_because_delta_does_not_read_it(spark
         spark.conf.unset(name)
 
 
-def test_tables_of_a_catalog_are_where_their_files_are(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_a_catalog_are_located_by_their_files(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.locked")
     # The schema is of spark_catalog, which is the default catalog.
     tables = open_tables("spark_catalog.locked", spark)
@@ -290,15 +286,13 @@ def test_tables_of_a_catalog_are_where_their_files_are(spark: SparkSession, monk
         check_exclusive(tables, "spark_catalog.locked")
 
 
-def test_a_location_without_tables_is_said_to_have_none(
-    opens: Opens, location: str, wording: SnapshotAssertion
-) -> None:
+def test_a_location_without_tables_is_reported(opens: Opens, location: str, wording: SnapshotAssertion) -> None:
     with pytest.raises(ConfigError) as error:
         check_exclusive(opens(location), location)
     assert str(error.value) == wording
 
 
-def test_delta_rs_puts_a_commit_only_where_there_is_none_unless_it_is_told_otherwise(
+def test_delta_rs_commits_are_exclusive_unless_configured_otherwise(
     monkeypatch: pytest.MonkeyPatch,
     wording: SnapshotAssertion,
 ) -> None:

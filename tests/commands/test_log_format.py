@@ -1,4 +1,4 @@
-"""`--log-format json`: each line on stderr is a JSON object. Secrets never appear."""
+"""`--log-format json`: each line on stderr is a JSON object, without secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = ["time", "level", "logger", "message"]
 SECRET = "s3cr3t"
 JSON = {"TXNSCAN_LOG_FORMAT": "json"}
 DEBUG = ("--log-level", "debug")
-# Words before the command and after it, the environment, the exit status, and levels and loggers of the lines.
+# Arguments before the command and after it, the environment, the exit status, and levels and loggers of the lines.
 RUNS: tuple[tuple[tuple[str, ...], tuple[str, ...], Mapping[str, str], int, set[tuple[str, str]]], ...] = (
     (("--log-format", "json"), ("list",), {}, ExitStatus.DONE, set()),
     ((), ("list", "--command-config", "SECRET"), JSON, ExitStatus.FAILED, {("error", "txnscan")}),
@@ -73,7 +73,7 @@ def test_levels_and_times_of_lines() -> None:
     assert lines.timed("swept").endswith("Z swept")
 
 
-def test_a_record_of_the_log_has_its_exception() -> None:
+def test_a_log_record_includes_its_exception() -> None:
     try:
         raise ValueError("broken")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Alert rules and dashboard, held against a real Prometheus that scrapes a real `txnscan watch`."""
+"""Alert rules and dashboard, tested with a real Prometheus that scrapes a real `txnscan watch`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RULES = FOLDER / "alerts.yml"
 PAGE = (FOLDER / "README.md").read_text("utf-8")
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))
 QUERIES = [(panel["title"], target["expr"]) for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
-# Panels of a cluster where nothing is wrong with the scanner and no counter has risen have nothing to show.
+# Panels that are empty if the scanner has no errors and no counter has risen.
 EMPTY = {"Not observed, by step", "Notifications", "Not known, and markers that are overdue"}
 ALERTS = re.findall(r"alert: (\w+)", RULES.read_text("utf-8"))
 
@@ -45,18 +45,18 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
 # --- alert rules
 
 
-def test_the_alert_rules_fire_when_they_should_and_say_what_they_should() -> None:
+def test_the_alert_rules_fire_as_specified() -> None:
     ran = promtool("test", "rules", str(FOLDER / "alerts_test.yml"))
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     ran = promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_each_alert_is_tested_and_has_its_place_in_the_runbook(alert: str) -> None:
+def test_each_alert_is_tested_and_documented_in_the_runbook(alert: str) -> None:
     tested = (FOLDER / "alerts_test.yml").read_text("utf-8")
     assert re.search(rf"alertname: {alert}\n\s+exp_alerts:", tested), "that it fires"
     assert re.search(rf"^#+ {alert}$", PAGE, re.M)
@@ -69,16 +69,16 @@ COMMANDS = sorted(
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_every_command_line_of_the_runbook_is_understood(line: str) -> None:
+def test_every_command_line_of_the_runbook_is_valid(line: str) -> None:
     _, name, *arguments = shlex.split(line)
     get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 
-def test_there_are_command_lines_in_the_runbook_to_test() -> None:
+def test_the_runbook_has_command_lines() -> None:
     assert len(COMMANDS) >= 8
 
 
-def test_the_file_that_the_page_shows_is_one_that_can_be_read(tmp_path: Path) -> None:
+def test_the_example_file_of_the_page_is_valid(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
     (tmp_path / "orders.properties").write_text("request.timeout.ms=5000\n", "utf-8")
     (tmp_path / "chat.json.j2").write_text('{"text": {{ events[0].summary | tojson }}}', "utf-8")
@@ -94,11 +94,11 @@ def test_the_file_that_the_page_shows_is_one_that_can_be_read(tmp_path: Path) ->
 # --- names
 
 
-def test_the_page_has_every_metric_and_no_other() -> None:
+def test_the_page_lists_exactly_the_metrics() -> None:
     assert set(re.findall(r"^\| `(\w+)`", PAGE, re.M)) == set(NAMES)
 
 
-def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
+def test_rules_and_dashboard_use_existing_metrics() -> None:
     asked = " ".join([RULES.read_text("utf-8"), *(query for _, query in QUERIES)])
     named = set(re.findall(r"\b(?:txnscan|kafka)_\w+", asked))
     assert named and named <= set(NAMES)
@@ -108,7 +108,7 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
 
 
 def unlike(ours: Any, theirs: Any, at: str = "dashboard") -> Iterator[str]:
-    """Where Grafana's types have lost or changed something: they know no such field, or not with such a value."""
+    """Fields that Grafana's types dropped or changed: unknown fields, or fields with an invalid value."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name, value in ours.items():
             if name in theirs:
@@ -131,14 +131,14 @@ def through_grafanas_types(dashboard: dict[str, Any]) -> Any:
     return json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
 
 
-def test_the_dashboard_is_one_by_grafanas_own_types() -> None:
+def test_the_dashboard_matches_grafanas_types() -> None:
     assert list(unlike(DASHBOARD, through_grafanas_types(DASHBOARD))) == []
 
 
 @pytest.mark.parametrize(
     ("path", "name"), [((), "panles"), (("panels", 0), "gridpos"), (("panels", 0, "targets", 0), "expression")]
 )
-def test_a_field_that_grafana_does_not_know_would_be_found(path: tuple[Any, ...], name: str) -> None:
+def test_an_unknown_grafana_field_is_detected(path: tuple[Any, ...], name: str) -> None:
     spoilt = json.loads(json.dumps(DASHBOARD))
     place = spoilt
     for step in path:
@@ -147,7 +147,7 @@ def test_a_field_that_grafana_does_not_know_would_be_found(path: tuple[Any, ...]
     assert [one for one in unlike(spoilt, through_grafanas_types(spoilt)) if name in one]
 
 
-def test_no_two_panels_overlap_and_each_has_an_id_of_its_own() -> None:
+def test_panels_do_not_overlap_and_have_unique_ids() -> None:
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -178,7 +178,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Scrapes `txnscan watch` of a cluster at work on which something hangs, over basic authentication."""
+    """Scrapes `txnscan watch` of a busy cluster with a hanging transaction, over basic authentication."""
     directory = tmp_path_factory.mktemp("prometheus")
     shape = ClusterShape.busy(brokers=3, partitions=60, hanging=2)
     (directory / "users").write_text("prometheus:s3cret\n", "utf-8")
@@ -236,7 +236,7 @@ def filled_in(expression: str) -> str:
     return expression.replace("$cluster", ".*").replace("$__rate_interval", "1m")
 
 
-def test_each_query_of_the_dashboard_is_answered(prometheus: Prometheus) -> None:
+def test_each_query_of_the_dashboard_has_a_result(prometheus: Prometheus) -> None:
     with Cases() as cases:
         for title, expression in QUERIES:
             with cases.case(title):
@@ -251,13 +251,13 @@ def test_the_dashboards_variable_lists_the_cluster(prometheus: Prometheus) -> No
     assert name.startswith("127.0.0.1:")
 
 
-def test_figures_in_prometheus_are_what_hangs(prometheus: Prometheus) -> None:
+def test_figures_in_prometheus_equal_the_hanging_transactions(prometheus: Prometheus) -> None:
     assert [one["value"][1] for one in prometheus.query("sum(txnscan_candidates)")] == ["2"]
     late = prometheus.query("sum(kafka_server_replicamanager_partitionswithlatetransactionscount)")
     assert [one["value"][1] for one in late] == ["2"]
 
 
-def test_prometheus_takes_the_rules_and_the_alert_is_pending(prometheus: Prometheus) -> None:
+def test_prometheus_loads_the_rules_and_the_alert_is_pending(prometheus: Prometheus) -> None:
     def pending() -> set[str]:
         return {alert["labels"]["alertname"] for alert in prometheus.ask("alerts")["alerts"]}
 

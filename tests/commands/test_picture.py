@@ -1,4 +1,4 @@
-"""The pictures in the docs show the package and its output as they are."""
+"""The pictures in the docs match the package and its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_picture_has_every_folder() -> None:
     assert {folder for step in STEPS for folder in step.folders}.union(*AROUND) == folders
 
 
-def test_the_picture_in_the_docs_is_the_one_that_is_drawn() -> None:
+def test_the_picture_in_the_docs_is_up_to_date() -> None:
     assert FILE.read_text("utf-8") == drawn()
 
 

@@ -1,4 +1,4 @@
-"""The files that GitHub, pre-commit and editors read: they parse, and they name what exists."""
+"""The files of GitHub, pre-commit and editors are valid, and name existing targets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_yaml_file_parses() -> None:
                 assert isinstance(parsed(path), dict)
 
 
-def test_every_target_of_make_that_is_named_exists() -> None:
+def test_every_named_make_target_exists() -> None:
     (declared,) = re.findall(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     named = {*targets_named()}
     assert named <= {*declared.split()}
@@ -66,7 +66,7 @@ def test_every_action_is_pinned_by_its_commit() -> None:
     assert text.count("persist-credentials: false") == text.count("uses: actions/checkout@")
 
 
-def test_the_fast_tests_run_from_the_oldest_python_and_the_slow_ones_on_one() -> None:
+def test_fast_tests_run_on_all_pythons_and_slow_tests_on_the_oldest() -> None:
     (oldest,) = re.findall(r"^>=([\d.]+)$", PROJECT["requires-python"])
     versions = jobs()["tests"]["strategy"]["matrix"]["python-version"]
     assert versions == [oldest, "3.12", "3.13", "3.14"]
@@ -75,7 +75,7 @@ def test_the_fast_tests_run_from_the_oldest_python_and_the_slow_ones_on_one() ->
         assert python == oldest
 
 
-def test_a_workflow_may_only_read() -> None:
+def test_workflows_have_read_permissions_only() -> None:
     for path in WORKFLOWS:
         assert parsed(path)["permissions"] == {"contents": "read"}
 
@@ -95,8 +95,8 @@ def test_hooks_run_the_tools_of_the_environment() -> None:
         assert hook["language"] == "system" and hook["entry"].startswith(".venv/bin/")
 
 
-def test_a_text_file_is_as_editorconfig_wants_it() -> None:
-    """Those of a text editor: ruff formats Python."""
+def test_a_text_file_follows_editorconfig() -> None:
+    """Except Python files, which ruff formats."""
     with Cases() as cases:
         for path in (*YAML_FILES, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"):
             with cases.case(path.relative_to(ROOT)):
@@ -105,7 +105,7 @@ def test_a_text_file_is_as_editorconfig_wants_it() -> None:
                 assert not re.search(rb"[ \t]$", data, re.M)
 
 
-def test_every_file_that_names_the_version_names_the_same() -> None:
+def test_every_file_has_the_same_version() -> None:
     """CONTRIBUTING.md lists them under "Release"."""
     version = re.escape(PROJECT["version"])
     deployment = ROOT / "docs" / "deployment"

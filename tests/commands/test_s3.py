@@ -1,4 +1,4 @@
-"""Tables on a server that speaks S3, through delta-rs: commits are exclusive there, or `apply --execute` is refused."""
+"""Tables on an S3 server, through delta-rs: commits are exclusive, or `apply --execute` is refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_two_processes_that_race_lose_no_commit_and_never_apply_at_once(tmp_path
 
 
 @pytest.mark.usefixtures("at_s3")
-def test_an_apply_that_is_under_way_keeps_another_from_starting() -> None:
+def test_a_running_apply_blocks_another() -> None:
     tables = open_tables(LOCATION, None)
     tables.create()
     with Lock(tables, "cluster-2"), pytest.raises(ApplyRunning), Lock(open_tables(LOCATION, None), "cluster-2"):
@@ -92,7 +92,7 @@ def test_an_apply_that_is_under_way_keeps_another_from_starting() -> None:
         pass
 
 
-def test_where_one_commit_takes_the_place_of_another_apply_is_refused(
+def test_apply_is_refused_if_a_commit_can_overwrite_another(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     with s3_server("--takes-no-notice") as environment:
@@ -107,7 +107,7 @@ def test_where_one_commit_takes_the_place_of_another_apply_is_refused(
 
 
 @pytest.mark.usefixtures("at_s3")
-def test_a_put_without_a_condition_is_refused_without_a_try(
+def test_an_unconditional_put_is_refused_without_a_trial(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
@@ -117,7 +117,9 @@ def test_a_put_without_a_condition_is_refused_without_a_try(
 
 
 @pytest.mark.usefixtures("at_s3")
-def test_where_it_cannot_be_tried_apply_is_refused(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
+def test_apply_is_refused_if_commits_cannot_be_tried(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     nowhere = f"s3a://{BUCKET}-that-is-not-there/txnscan"
     with pytest.raises(ConfigError) as error:
         check_exclusive(open_tables(nowhere, None), nowhere)
@@ -129,13 +131,13 @@ def test_where_it_cannot_be_tried_apply_is_refused(monkeypatch: pytest.MonkeyPat
     assert str(error.value) == wording
 
 
-def test_amazons_own_needs_no_try(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amazon_s3_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     check_exclusive(open_tables(LOCATION, None), LOCATION)
 
 
-def test_what_storage_says_is_one_plain_sentence_without_colours(wording: SnapshotAssertion) -> None:
+def test_a_storage_error_is_one_plain_sentence_without_colours(wording: SnapshotAssertion) -> None:
     error = DeltaError(
         "Kernel error -> Generic S3 error \x1b[31m\u21b3\x1b[0m Error performing GET http://host/b/_last_checkpoint "
         "in 5 s, "

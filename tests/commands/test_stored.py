@@ -1,4 +1,4 @@
-"""Stored sweeps: which one counts, how old it may be, and what show, plan and history say of it."""
+"""Stored sweeps: the selection of a sweep, its maximum age, and the output of show, plan and history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from txnscan.verdict.rules import judge_observation
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-# --- which one counts -------------------------------------------------------------------------------------------------
+# --- selection --------------------------------------------------------------------------------------------------------
 
 
 def row(number: int, scope: str = "all", cluster_id: str = "c1") -> dict[str, Any]:
@@ -45,7 +45,7 @@ def row(number: int, scope: str = "all", cluster_id: str = "c1") -> dict[str, An
 
 
 ONE, ALL = row(2, "topic=x"), row(1)
-# Words that the notes contain.
+# Words in the notes.
 LATER, NARROW, OTHERS = "--sweep-id s2", "topic=x", "--cluster-id"
 CHOICES = [
     ([ALL], "s1", ()),
@@ -60,7 +60,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("sweeps", "chosen", "notes"), CHOICES)
-def test_the_last_sweep_of_everything_is_chosen_and_others_are_noted(
+def test_the_last_full_sweep_is_chosen_and_others_are_noted(
     sweeps: list[dict[str, Any]], chosen: str, notes: tuple[str, ...], wording: SnapshotAssertion
 ) -> None:
     found = choose(sweeps)
@@ -89,8 +89,9 @@ def test_a_stale_sweep_is_reported_with_its_age(wording: SnapshotAssertion) -> N
 
 @cache
 def since_ms() -> int:
-    """Counted from when the first of these tests runs, which may be an hour behind the start of them all. The second
-    sweep is of 2 days and 12 and a half hours ago: how long these tests take changes no word.
+    """Relative to the first of these tests, which may run an hour after the start of the run. The second sweep is 2
+    days
+    and 12 and a half hours old: the duration of the tests changes no word.
     """
     return int(datetime.now(UTC).timestamp() * 1_000) - (60 * 60 + 30 + 20) * MINUTE_MS
 
@@ -116,7 +117,7 @@ def without_times(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two sweeps of everything with one hanging transaction, and a later sweep of a topic without any."""
+    """Two full sweeps with a hanging transaction, and a later sweep of a topic without any."""
     location = str(tmp_path_factory.mktemp("stored") / "tables")
     tables = open_tables(location, None)
     tables.create()
@@ -144,7 +145,7 @@ def invoke(*arguments: str) -> tuple[int, str, str]:
 LATER_NOTE = f"note: {NOTE}\n"
 
 
-def test_a_narrow_sweep_never_stands_for_the_cluster(written: str, wording: SnapshotAssertion) -> None:
+def test_a_narrow_sweep_never_represents_the_cluster(written: str, wording: SnapshotAssertion) -> None:
     status, out, said = invoke("show", "--tables", written, "--fail-on", "hanging", "--fail-on", "incomplete")
     assert (status, said) == (3, LATER_NOTE)
     first, *_ = out.splitlines()
@@ -160,7 +161,7 @@ def test_a_named_narrow_sweep_shows_its_scope(written: str, wording: SnapshotAss
     assert without_times(out) == wording
 
 
-def test_json_has_the_scope_the_times_and_the_stored_warnings(written: str) -> None:
+def test_json_has_the_scope_times_and_stored_warnings(written: str) -> None:
     status, out, said = invoke("show", "--tables", written, "--format", "json")
     sweep = json.loads(out)["sweep"]
     assert (status, sweep["sweep_id"], sweep["scope"], sweep["warnings"]) == (0, "sweep-2", "all", ["a broker is old"])
@@ -171,21 +172,21 @@ OLD = "began 2 d 12 h ago, and at most 15 min is allowed; sweep again, or see wh
 
 
 @pytest.mark.parametrize(("fail_on", "expected"), [((), 4), (("--fail-on", "hanging"), 3)])
-def test_stale_data_fails_and_is_shown_all_the_same(written: str, fail_on: tuple[str, ...], expected: int) -> None:
+def test_stale_data_fails_and_is_still_shown(written: str, fail_on: tuple[str, ...], expected: int) -> None:
     status, out, said = invoke("show", "--tables", written, "--max-age", "15m", *fail_on)
     assert (status, said) == (expected, f"{LATER_NOTE}txnscan: --max-age: sweep sweep-2 {OLD}")
     assert "1 hanging" in out
     assert invoke("show", "--tables", written, "--max-age", "3d")[0] == 0
 
 
-def test_nothing_is_planned_of_stale_data(written: str, tmp_path: Path) -> None:
+def test_stale_data_gives_no_plan(written: str, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     status, printed, said = invoke("plan", "--tables", written, "--out", str(out), "--max-age", "15m")
     assert (status, printed, out.exists()) == (4, "", False)
     assert said == f"{LATER_NOTE}txnscan: --max-age: sweep sweep-2 {OLD}"
 
 
-def test_a_plan_is_of_the_last_sweep_of_everything_and_json_is_what_apply_takes(written: str, tmp_path: Path) -> None:
+def test_a_plan_uses_the_last_full_sweep_and_its_json_is_valid_for_apply(written: str, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     status, printed, said = invoke("plan", "--tables", written, "--out", str(out), "--format", "json")
     assert (status, said) == (0, LATER_NOTE)
@@ -204,7 +205,7 @@ def test_a_plan_of_a_narrow_sweep_names_its_scope(written: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("command", [("show",), ("plan", "--out", "{out}")])
-def test_a_sweep_that_is_not_there_is_a_usage_error(
+def test_an_unknown_sweep_is_a_usage_error(
     written: str, tmp_path: Path, command: tuple[str, ...], wording: SnapshotAssertion
 ) -> None:
     words = [word.format(out=tmp_path / "plan.json") for word in command]
@@ -216,10 +217,10 @@ def test_a_sweep_that_is_not_there_is_a_usage_error(
     assert said == wording
 
 
-# --- what was not observed --------------------------------------------------------------------------------------------
+# --- unobserved parts -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_complete_beside_what_was_not_observed() -> None:
+def test_a_sweep_with_an_error_is_not_complete() -> None:
     assert scan().complete and not scan(errors=(unobserved("config", "denied", 1),)).complete
 
 
@@ -228,7 +229,7 @@ def test_nothing_is_complete_beside_what_was_not_observed() -> None:
 SWEEP = ("sweep", "--bootstrap-server", "127.0.0.1:1", "--tables")
 
 
-def test_a_table_that_is_gone_is_not_made_anew_in_silence(damaged: Path, wording: SnapshotAssertion) -> None:
+def test_a_missing_table_is_not_recreated_silently(damaged: Path, wording: SnapshotAssertion) -> None:
     shutil.rmtree(damaged / "open_transactions" / "_delta_log")
     status, out, said = invoke(*SWEEP, str(damaged), "--engine", "threads")
     assert (status, out) == (2, "") and said.startswith("txnscan: --tables: open_transactions ")
@@ -238,7 +239,7 @@ def test_a_table_that_is_gone_is_not_made_anew_in_silence(damaged: Path, wording
 
 
 @pytest.mark.parametrize("command", [SWEEP, ("show", "--tables")])
-def test_a_commit_that_is_damaged_is_named_before_anything_is_asked(
+def test_a_damaged_commit_is_named_before_any_request(
     damaged: Path, command: tuple[str, ...], wording: SnapshotAssertion
 ) -> None:
     last = max((damaged / "sweeps" / "_delta_log").glob("*.json"))
@@ -289,7 +290,7 @@ def test_findings_are_printed_even_if_ctrl_c_interrupts_storing(
     assert said == wording
 
 
-def test_in_python_the_error_has_the_result(
+def test_in_python_the_exception_has_the_result(
     damaged: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     def denied(*_: object, **__: object) -> None:
@@ -318,7 +319,7 @@ def test_history_lists_sweeps_incidents_and_the_journal(written: str, wording: S
     assert without_times(before_journal) == wording
 
 
-def test_an_incident_has_a_life(written: str, wording: SnapshotAssertion) -> None:
+def test_an_incident_has_a_timeline(written: str, wording: SnapshotAssertion) -> None:
     found = json.loads(invoke("history", "--tables", written, "--format", "json", "--limit", "2")[1])
     assert [sweep["sweep_id"] for sweep in found["sweeps"]] == ["sweep-3", "sweep-2"]
     (incident,) = found["incidents"]
@@ -332,14 +333,14 @@ def test_an_incident_has_a_life(written: str, wording: SnapshotAssertion) -> Non
     assert (told["incident"], [seen["sweep_id"] for seen in told["seen"]]) == (incident, ["sweep-1", "sweep-2"])
 
 
-def test_an_incident_that_is_none_is_a_usage_error(written: str, wording: SnapshotAssertion) -> None:
+def test_an_unknown_incident_is_a_usage_error(written: str, wording: SnapshotAssertion) -> None:
     status, out, said = invoke("history", "--tables", written, "--incident", "nosuch")
     assert (status, out) == (2, "") and said.startswith("txnscan: --incident: ")
     assert said == wording
 
 
-def test_a_program_that_calls_a_command_can_go_on_with_pandas(written: str) -> None:
-    """A command's own process leaves it out, as Arrow would import it for nothing."""
+def test_a_program_can_use_pandas_after_calling_a_command(written: str) -> None:
+    """The process of a command omits pandas, which Arrow would import without need."""
     script = f"""
 import sys
 from typer.testing import CliRunner

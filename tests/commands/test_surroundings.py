@@ -1,7 +1,6 @@
-"""Poor surroundings and hostile names: each command ends in one sentence, and prints names on one line.
+"""Restricted environments and hostile names: each command ends in one sentence, and prints names on one line.
 
-Without memory, a home, a name of the user, temporary files, room on the disk, a table to write or a stdout. The cluster
-is simulated.
+Without memory, home, user name, temporary files, disk space, a writable table or stdout. The cluster is simulated.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Surroundings:
 
 
 def _no_rights() -> None:
-    """Takes the right of root to read and write everything."""
+    """Drops root's right to read and write every file."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None)
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
@@ -80,13 +79,13 @@ SURROUNDINGS: dict[str, Surroundings] = {
     "no right to write": Surroundings(limit=_no_rights),
     "no stdout": Surroundings(limit=lambda: os.close(1)),
 }
-# By surroundings and command: the exit statuses that may be. Memory depends on the machine.
+# By environment and command: the allowed exit statuses. Memory depends on the machine.
 FIND, CHECK = ("find-hanging",), ("check", "--tables", "<good>")
 SWEEP, SHOW = ("sweep", "--engine", "threads", "--tables", "<new>"), ("show", "--tables", "<good>")
 AGAIN = ("sweep", "--engine", "threads", "--tables", "<copy>")
 PLAN, MAINTAIN = ("plan", "--tables", "<good>", "--out", "<new>"), ("maintain", "--tables", "<copy>")
 REPORT, LIST = ("report", "--tables", "<good>", "--out", "<new>"), ("list",)
-# They ask no broker.
+# They contact no broker.
 OF_TABLES = {"show", "plan", "maintain", "report"}
 CASES: list[tuple[str, tuple[str, ...], set[int]]] = [
     ("no HOME, and a user without a name", FIND, {0}),
@@ -150,7 +149,7 @@ def run_in(surroundings: Surroundings, arguments: list[str], locked: Path) -> tu
     return done.returncode, done.stdout, done.stderr
 
 
-def test_in_poor_surroundings_a_command_ends_in_one_sentence(tmp_path: Path, cluster: WireCluster) -> None:
+def test_in_a_restricted_environment_a_command_ends_in_one_sentence(tmp_path: Path, cluster: WireCluster) -> None:
     servers = ("--bootstrap-server", cluster.bootstrap_servers)
     good, locked = tmp_path / "good", tmp_path / "locked"
     assert run("sweep", *servers, "--engine", "threads", "--tables", f"{good}/").returncode == 0
@@ -175,7 +174,7 @@ def test_in_poor_surroundings_a_command_ends_in_one_sentence(tmp_path: Path, clu
                 status, stdout, stderr = run_in(SURROUNDINGS[name], [*arguments, *more], locked)
                 assert status in statuses, stderr
                 lines = stderr.splitlines()
-                # One sentence of ours. A library that gives up has words of its own.
+                # One sentence by txnscan. A failing library prints its own text.
                 assert len(lines) <= 1 and all(line.startswith("txnscan: ") for line in lines), stderr
                 # Status 1 needs a sentence on stderr, or a finding of check.
                 assert status == 0 or lines or (command[0] == "check" and stdout)
@@ -214,7 +213,7 @@ def test_csv_quotes_every_cell_and_runs_no_formula(capsys: pytest.CaptureFixture
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in an object of JSON."""
+    """All texts in a JSON object."""
     if isinstance(value, str):
         yield value
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -250,7 +249,7 @@ def test_names_in_notifications_are_one_line_of_plain_text() -> None:
                             assert not [mark for mark in marks if mark in sent["text"]] and sent["mrkdwn"] is False
 
 
-def test_the_page_of_check_prints_each_source_on_one_line() -> None:
+def test_the_page_of_check_prints_each_finding_on_one_line() -> None:
     with Cases() as cases:
         for text in HOSTILE:
             settings = ConnectionSettings(

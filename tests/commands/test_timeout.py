@@ -1,6 +1,6 @@
-"""`--timeout`: a sweep ends soon after it, although brokers are silent, and lists all that it has not observed.
+"""`--timeout`: a sweep ends soon after it even if brokers are silent, and lists everything unobserved.
 
-Brokers are paused when a stage begins: they take connections, and do not answer. Times have wide margins.
+Brokers are paused when a stage begins: they accept connections and do not answer. Times have wide margins.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from txnscan.tables.open import open_tables
 from txnscan.verdict.evidence import Verdict
 from txnscan.watch.clusters import ClustersError, read_clusters
 
-# Brokers 1 and 3 are in one process, and broker 2 is in another.
+# Brokers 1 and 3 are in the same process, and broker 2 is in another.
 SHAPE = ClusterShape(brokers=3, partitions=90, partitions_per_topic=10, hanging=6, ongoing=5, groups=20)
 TIMEOUT_S = 1
-# Without a timeout, silent brokers cost a sweep 15 to 30 seconds.
+# Without a timeout, silent brokers delay a sweep by 15 to 30 seconds.
 SECONDS_MAX = TIMEOUT_S + 10
 SLOW_MS = 600_000
 STAGES = (
@@ -43,7 +43,7 @@ STAGES = (
     *("read decisions", "ask who waits"),
 )
 ALL, SOME = None, 1
-# The stage that begins when brokers fall silent, and in how many processes they do.
+# The stage at which brokers fall silent, and the number of their processes.
 SILENCES = (*((stage, ALL) for stage in STAGES), ("read every partition", SOME), ("ask coordinators", SOME))
 
 
@@ -51,7 +51,7 @@ def accused(found: Scan) -> set[TransactionKey]:
     return {j.observation.transaction_key for j in found.transactions if j.judgement.verdict is Verdict.HANGING}
 
 
-def test_a_sweep_ends_soon_after_its_time_in_whatever_stage_brokers_fall_silent(tmp_path: Path) -> None:
+def test_a_sweep_ends_soon_after_its_timeout_in_any_stage(tmp_path: Path) -> None:
     location = str(tmp_path / "tables")
     with WireCluster(SHAPE) as cluster, Cases() as cases:
         config = ScanConfig(cluster.bootstrap_servers, engine="threads", tables=location)
@@ -76,7 +76,7 @@ def test_a_sweep_ends_soon_after_its_time_in_whatever_stage_brokers_fall_silent(
                     cluster.resume()
                 assert took_s < SECONDS_MAX
                 assert accused(found) <= accused(whole)
-                # No verdict rests on what comes after the log.
+                # No verdict depends on the stages after the log.
                 assert stage in ("judge", "ask who waits") or not found.complete
                 if stage == "ask who waits":
                     assert all(one.groups_error is not None for one in found.impacts.values())
@@ -84,7 +84,7 @@ def test_a_sweep_ends_soon_after_its_time_in_whatever_stage_brokers_fall_silent(
                 assert open_now.keys() == accused(whole), "no incident is closed"
 
 
-def test_the_command_prints_and_stores_what_it_has_and_says_that_it_is_not_all(tmp_path: Path) -> None:
+def test_the_command_prints_and_stores_a_partial_result_as_incomplete(tmp_path: Path) -> None:
     slow = ClusterShape(brokers=3, partitions=90, partitions_per_topic=10, hanging=6, slow_brokers={2: SLOW_MS})
     tables = str(tmp_path / "tables")
     with WireCluster(slow) as cluster:
@@ -102,7 +102,7 @@ def test_the_command_prints_and_stores_what_it_has_and_says_that_it_is_not_all(t
 
 
 def test_a_slow_broker_costs_a_bounded_time_without_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its 60 requests would take 24 seconds, of which it may have a few."""
+    """Its 60 requests would take 24 seconds, and its limit is a few."""
     monkeypatch.setattr(deadline, "QUICK_MS_MAX", 100)
     monkeypatch.setattr(deadline, "WAITS_MAX", 0.1)
     shape = ClusterShape(brokers=2, partitions=120, partitions_per_topic=10, hanging=2, slow_brokers={2: 400})
@@ -114,7 +114,7 @@ def test_a_slow_broker_costs_a_bounded_time_without_a_timeout(monkeypatch: pytes
     assert {error.broker for error in found.errors if error.stage == "read"} == {2}
 
 
-def test_a_broker_that_is_silent_for_a_moment_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_silent_for_a_moment_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     properties = tmp_path / "client.properties"
     properties.write_text("request.timeout.ms=2000\n")
     silent: list[bool] = []
@@ -149,7 +149,7 @@ def test_a_timeout_is_a_duration(text: str) -> None:
     assert ScanConfig("localhost:9092").timeout_ms is None
 
 
-def test_watch_takes_a_timeout_for_each_cluster(tmp_path: Path) -> None:
+def test_watch_has_a_timeout_for_each_cluster(tmp_path: Path) -> None:
     path = tmp_path / "clusters.toml"
     one = '[clusters.{name}]\nbootstrap-server = "{name}:9092"\n'
     path.write_text(one.format(name="a") + 'timeout = "50s"\n' + one.format(name="b"))

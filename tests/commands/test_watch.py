@@ -1,4 +1,4 @@
-"""`txnscan watch`: its file, its endpoint, and that no cluster waits for another, nor a scrape for a sweep."""
+"""`txnscan watch`: its file, its endpoint, and its independence: clusters and scrapes do not wait for each other."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_keys_are_the_options_and_paths_are_relative_to_the_file(tmp_path: Path)
     assert found.targets[1].routing_key == "key"
 
 
-def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path, wording: SnapshotAssertion) -> None:
     found = complaints(
         tmp_path,
         """
@@ -153,7 +153,7 @@ def test_all_that_is_wrong_is_reported_at_once(tmp_path: Path, wording: Snapshot
         ('[clusters."a\\nb"]\nbootstrap-server = "h:1"', "characters that can be printed"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_file_is_reported_with_the_reason(tmp_path: Path, text: str, says: str) -> None:
     (complaint,) = complaints(tmp_path, text)
     assert says in complaint
 
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, says: st
 # --- the command line
 
 
-# The option that is wrong, and a command line with it.
+# The wrong option, and a command line with it.
 USAGE: tuple[tuple[str, list[str]], ...] = (
     ("--config", []),
     ("--config", ["--config", "x", "--bootstrap-server", "h:1"]),
@@ -202,7 +202,7 @@ def test_a_wrong_option_is_one_line_and_status_2(wording: SnapshotAssertion) -> 
 
 
 class Sweeps:
-    """Sweeps that give these, one after the other; an exception is raised."""
+    """Sweeps with these results, in order. An exception is raised."""
 
     def __init__(self, *given: Scan | Exception) -> None:
         self._given = list(given)
@@ -246,7 +246,7 @@ def watching(
 DOWN = ClusterUnreachable("the bootstrap server (h:1) cannot be reached")
 
 
-def test_a_failed_sweep_keeps_the_last_values_and_says_that_it_is_down() -> None:
+def test_a_failed_sweep_keeps_the_last_values_and_is_down() -> None:
     found = scan(HANGING)
     watch, _, _, _ = watching(found, DOWN)
     assert (watch.watched.scan, watch.watched.up) == (found, False)
@@ -254,19 +254,19 @@ def test_a_failed_sweep_keeps_the_last_values_and_says_that_it_is_down() -> None
     assert watch.watched.sweeps == {"done": 1, "failed": 1}
 
 
-def test_a_cluster_was_tried_once_a_sweep_of_it_has_ended_and_not_before() -> None:
-    """Which makes the process ready: one that cannot be swept must not keep the others from being scraped."""
+def test_a_cluster_is_attempted_after_its_first_sweep_ends() -> None:
+    """This makes the process ready: an unreachable cluster must not prevent scrapes of the others."""
     assert not watching()[0].attempted
     assert watching(DOWN)[0].attempted and watching(scan())[0].attempted
 
 
-def test_an_incomplete_sweep_is_shown_and_the_last_complete_one_stays_the_last_complete_one() -> None:
+def test_an_incomplete_sweep_does_not_replace_the_last_complete_one() -> None:
     later = scan(partitions_failed=1, finished_at_ms=scan().finished_at_ms + 1)
     watch, _, _, _ = watching(scan(), later)
     assert (watch.watched.scan, watch.watched.last_complete_ms) == (later, scan().finished_at_ms)
 
 
-def test_what_a_sweep_left_is_the_history_of_the_next_one() -> None:
+def test_the_result_of_a_sweep_is_the_history_of_the_next() -> None:
     _, sweeps, _, _ = watching(scan(HANGING), DOWN, scan(HANGING))
     seen = HANGING.observation.first_seen_ms
     assert sweeps.histories == [
@@ -282,13 +282,13 @@ def test_an_unchanged_state_is_reported_once(wording: SnapshotAssertion) -> None
     assert said == wording
 
 
-def test_an_error_that_nobody_foresaw_is_a_failed_sweep_and_the_next_one_comes(wording: SnapshotAssertion) -> None:
+def test_an_unexpected_error_is_a_failed_sweep_and_the_next_sweep_runs(wording: SnapshotAssertion) -> None:
     watch, _, _, said = watching(RuntimeError("what\nis this"), scan())
     assert said[0] == wording
     assert watch.watched.up
 
 
-def test_two_names_of_one_cluster_do_not_sweep_it_twice(wording: SnapshotAssertion) -> None:
+def test_two_names_of_one_cluster_are_swept_once(wording: SnapshotAssertion) -> None:
     swept = SweptClusters()
     watching(scan(), swept=swept, name="a")
     watch, sweeps, _, said = watching(scan(), swept=swept, name="b")
@@ -296,7 +296,7 @@ def test_two_names_of_one_cluster_do_not_sweep_it_twice(wording: SnapshotAsserti
     assert not watch.watched.up and sweeps.histories == []
 
 
-def test_a_name_that_is_led_to_another_cluster_leaves_the_first_to_others() -> None:
+def test_a_name_that_moves_to_another_cluster_releases_the_first() -> None:
     swept = SweptClusters()
     watching(scan(), scan(cluster_id="cluster-2"), swept=swept, name="a")
     watch, _, _, _ = watching(scan(), swept=swept, name="b")
@@ -304,7 +304,7 @@ def test_a_name_that_is_led_to_another_cluster_leaves_the_first_to_others() -> N
 
 
 class Stored:
-    """A store whose parts can be broken."""
+    """A store with parts that can fail."""
 
     def __init__(self, incidents: Incidents, sightings: Sightings) -> None:
         self.incidents, self.sightings = incidents, sightings
@@ -334,7 +334,7 @@ class Stored:
         self.written.append(found)
 
 
-def test_what_a_store_has_is_the_history_of_the_first_sweep_and_every_sweep_is_written() -> None:
+def test_the_store_is_the_history_of_the_first_sweep_and_gets_every_sweep() -> None:
     stored = Stored({WHERE: Incident(5)}, {WHERE: Sighting(5, 3)})
     first = scan(judged(STALE, first_seen_ms=5))
     watch, sweeps, news, _ = watching(first, scan(), store=Store(stored, stored.write))
@@ -343,8 +343,8 @@ def test_what_a_store_has_is_the_history_of_the_first_sweep_and_every_sweep_is_w
     assert [(one.kind.value, one.first_seen_ms) for one in news] == [("opened", 5), ("closed", 5)]
 
 
-def test_a_watch_of_some_topics_counts_no_incidents_of_others() -> None:
-    """It would never see them end."""
+def test_a_watch_of_some_topics_ignores_incidents_of_others() -> None:
+    """It would never see their end."""
     elsewhere = WHERE._replace(topic="other")
     stored = Stored({WHERE: Incident(5), elsewhere: Incident(5)}, {})
     config = replace(CONFIG, topic=("p",))
@@ -355,7 +355,7 @@ def test_a_watch_of_some_topics_counts_no_incidents_of_others() -> None:
 
 
 @pytest.mark.parametrize("broken", ["read", "write"])
-def test_a_store_that_fails_costs_no_sweep_and_is_said_once(broken: str) -> None:
+def test_a_failing_store_affects_no_sweep_and_is_reported_once(broken: str) -> None:
     stored = Stored({}, {})
     stored.broken = {broken}
     watch, _, news, said = watching(scan(HANGING), scan(HANGING), store=Store(stored, stored.write))
@@ -365,7 +365,7 @@ def test_a_store_that_fails_costs_no_sweep_and_is_said_once(broken: str) -> None
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["the store is read", "the store cannot be read"])
-def test_the_facts_of_the_next_sweep_are_those_of_the_store_and_of_this_process(broken: bool) -> None:
+def test_facts_come_from_the_store_and_from_this_process(broken: bool) -> None:
     found = swept(HANGING, **read_for(HANGING, COMMIT, commits=[SEEN_COMMIT]))
     stored = Stored({}, {})
     marker = SeenMarker("q", 0, 50, 7, 3)
@@ -380,7 +380,7 @@ def test_the_facts_of_the_next_sweep_are_those_of_the_store_and_of_this_process(
 
 
 class Server:
-    """An endpoint that is up."""
+    """A running endpoint."""
 
     def __init__(self, **access: Any) -> None:
         self.alive = self.ready = True
@@ -418,7 +418,7 @@ def basic(user: str) -> dict[str, str]:
     return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
 
 
-def test_the_probes_say_whether_it_lives_and_whether_each_cluster_was_tried() -> None:
+def test_probes_report_life_and_the_attempt_of_each_cluster() -> None:
     with Server() as server:
         assert [server.get(path)[0] for path in ("/healthz", "/readyz", "/metrics", "/")] == [200, 200, 200, 404]
         server.alive = server.ready = False
@@ -441,7 +441,7 @@ def test_the_probes_say_whether_it_lives_and_whether_each_cluster_was_tried() ->
         ({"Authorization": "Bearer " + base64.b64encode(b"me:right").decode()}, 401),
     ],
 )
-def test_metrics_are_for_those_who_know_a_password_and_probes_for_all(headers: dict[str, Any], status: int) -> None:
+def test_metrics_need_a_password_and_probes_do_not(headers: dict[str, Any], status: int) -> None:
     with Server(users={"me": "right", "you": "also:right"}) as server:
         assert server.get("/metrics", **headers)[0] == status
         assert server.get("/healthz")[0] == server.get("/readyz")[0] == 200
@@ -466,9 +466,7 @@ def trusting(authority: trustme.CA, *, client: bool = False) -> ssl.SSLContext:
     return context
 
 
-def test_tls_is_served_and_one_client_that_says_nothing_holds_up_no_other(
-    tmp_path: Path, authority: trustme.CA
-) -> None:
+def test_tls_is_served_and_a_silent_client_does_not_block_others(tmp_path: Path, authority: trustme.CA) -> None:
     with Server(tls=Tls(tmp_path / "cert.pem", tmp_path / "key.pem")) as server:
         port = int(server.endpoint.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)):
@@ -476,7 +474,7 @@ def test_tls_is_served_and_one_client_that_says_nothing_holds_up_no_other(
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_clients_that_never_finish_their_request_keep_no_probe_out(
+def test_clients_with_unfinished_requests_do_not_block_probes(
     tmp_path: Path, authority: trustme.CA, encrypted: bool
 ) -> None:
     tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem") if encrypted else None
@@ -489,7 +487,7 @@ def test_clients_that_never_finish_their_request_keep_no_probe_out(
             assert server.get(path, context)[0] == 200
 
 
-def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txnscan.watch.endpoint.REQUEST_S_MAX", 0.5)
     with (
         Server() as server,
@@ -509,9 +507,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(monkeypatch: py
         wait_until(is_disconnected, "the client was disconnected")
 
 
-def test_clients_without_a_certificate_are_refused_where_they_must_have_one(
-    tmp_path: Path, authority: trustme.CA
-) -> None:
+def test_clients_without_a_required_certificate_are_refused(tmp_path: Path, authority: trustme.CA) -> None:
     with Server(tls=Tls(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem")) as server:
         assert server.get("/healthz", trusting(authority, client=True))[0] == 200
         with pytest.raises((urllib.error.URLError, OSError)):
@@ -521,14 +517,12 @@ def test_clients_without_a_certificate_are_refused_where_they_must_have_one(
 @pytest.mark.parametrize(
     ("certificate", "key"), [("nowhere", "key.pem"), ("cert.pem", "cert.pem"), ("ca.pem", "key.pem")]
 )
-def test_a_certificate_that_cannot_be_used_is_said(
-    tmp_path: Path, authority: trustme.CA, certificate: str, key: str
-) -> None:
+def test_an_unusable_certificate_is_an_error(tmp_path: Path, authority: trustme.CA, certificate: str, key: str) -> None:
     with pytest.raises(ConfigError, match=r"--tls-cert: .* cannot be used"):
         Server(tls=Tls(tmp_path / certificate, tmp_path / key))
 
 
-def test_an_address_that_is_taken_is_said() -> None:
+def test_a_taken_address_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match=r"--listen: .* in use"):
         Endpoint(
             Access("127.0.0.1", taken.getsockname()[1]), CollectorRegistry(), alive=lambda: True, ready=lambda: True
@@ -543,7 +537,7 @@ def test_an_address_to_listen_at_is_host_and_port(text: str, expected: tuple[str
     assert parse_listen(text) == expected
 
 
-def test_names_and_passwords_are_lines_and_none_is_repeated_in_an_error() -> None:
+def test_users_are_parsed_from_lines_without_printing_secrets() -> None:
     assert parse_users("a:b:c\n\nd:e f\n", "x") == {"a": "b:c", "d": "e f"}
     for text in (f"{SECRET}\n", "", f"a:b\n:{SECRET}"):
         with pytest.raises(ConfigError) as refused:
@@ -598,7 +592,7 @@ class Process:
         wait_until(lambda: condition(self.metrics()), what, 60)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """The exit status; fails where it takes longer than it may."""
+        """The exit status. Fails if it takes too long."""
         if self._process.poll() is None:
             self._process.send_signal(number)
         try:
@@ -627,7 +621,7 @@ def wired() -> Iterator[WireCluster]:
         yield cluster
 
 
-def test_it_sweeps_serves_tells_and_ends_with_0_on_sigterm(wired: WireCluster) -> None:
+def test_watch_sweeps_serves_notifies_and_exits_with_0_on_sigterm(wired: WireCluster) -> None:
     with Process("--bootstrap-server", wired.bootstrap_servers, "--interval", "1s") as process:
         name = wired.bootstrap_servers
         process.until(lambda found: found.get(("txnscan_sweeps_total", name, "done"), 0) >= 2, "it had swept twice")
@@ -653,10 +647,10 @@ def end(cluster: WireCluster, incident: dict[str, Any]) -> None:
     assert marker.answered(answer) == ErrorCode.NONE
 
 
-def test_clusters_that_are_dead_or_mute_silence_no_other_and_do_not_delay_the_end(
+def test_dead_or_silent_clusters_do_not_delay_other_clusters_or_the_end(
     wired: WireCluster, tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
-    """Sweeps of those that take connections and answer nothing are under way all the time."""
+    """The sweeps of silent clusters run all the time."""
     with contextlib.ExitStack() as stack:
         other = stack.enter_context(WireCluster(ClusterShape(brokers=2, partitions=20)))
         ports = [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(3)]
@@ -675,12 +669,12 @@ def test_clusters_that_are_dead_or_mute_silence_no_other_and_do_not_delay_the_en
         found = process.metrics()
         assert [found["txnscan_up", name] for name in ("dead", "mute0")] == [0, 0]
         assert process.end() == 0
-    # All wire clusters have one id, and of two names of one cluster one alone sweeps it.
+    # All wire clusters have the same id, and a cluster with two names is swept once.
     assert process.said.count("watches already") == 1
     assert process.said.count("dead: this sweep failed") == 1, "what stays is not said again"
 
 
-def test_more_sweeps_than_a_process_keeps_clients_of_do_not_close_each_others() -> None:
+def test_many_concurrent_sweeps_do_not_close_clients_of_each_other() -> None:
     factories = [ClientFactory(f"many-{n}", ConnectionSettings(), ()) for n in range(3 * _CLIENTS_MAX)]
     with contextlib.ExitStack() as stack:
         for factory in factories:
@@ -690,8 +684,8 @@ def test_more_sweeps_than_a_process_keeps_clients_of_do_not_close_each_others() 
         assert [factory.client() for factory in factories] == clients
 
 
-def test_clients_of_sweeps_that_nobody_ends_are_closed_when_there_are_too_many() -> None:
-    """As on an executor, which is not told when a sweep ends."""
+def test_clients_of_unfinished_sweeps_are_closed_beyond_a_limit() -> None:
+    """As on an executor, which does not learn the end of a sweep."""
     factories = [ClientFactory(f"few-{n}", ConnectionSettings(), ()) for n in range(_CLIENTS_MAX + 1)]
     clients = [factory.client() for factory in factories]
     assert factories[-1].client() is clients[-1]
@@ -700,7 +694,7 @@ def test_clients_of_sweeps_that_nobody_ends_are_closed_when_there_are_too_many()
         factory.close()
 
 
-def test_with_tables_each_sweep_is_stored_and_an_incident_goes_on_over_a_restart(tmp_path: Path) -> None:
+def test_with_tables_each_sweep_is_stored_and_an_incident_survives_a_restart(tmp_path: Path) -> None:
     location = str(tmp_path / "tables")
     with WireCluster(ClusterShape(brokers=2, partitions=20, hanging=1)) as cluster:
         arguments = ("--bootstrap-server", cluster.bootstrap_servers, "--interval", "1s", "--tables", location)
@@ -717,7 +711,7 @@ def test_with_tables_each_sweep_is_stored_and_an_incident_goes_on_over_a_restart
     assert incident["sweeps"] >= 2 and incident["resolved_at"] is None
 
 
-def test_an_incident_is_told_when_it_opens_and_when_it_closes(tmp_path: Path) -> None:
+def test_an_incident_is_notified_when_it_opens_and_when_it_closes(tmp_path: Path) -> None:
     hook = Hook()
     (tmp_path / "hook").write_text(f"{hook.url}/{SECRET}", "utf-8")
     shape = ClusterShape(brokers=2, partitions=20, hanging=1)

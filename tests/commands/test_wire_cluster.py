@@ -1,4 +1,4 @@
-"""The cluster on the wire: txnscan, kafka-python and Kafka's own tool all see in it what its shape says."""
+"""The wire-level cluster: txnscan, kafka-python and Kafka's own tool all see the transactions of its shape."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ Opened = set[tuple[str, int, int, int]]
 
 @dataclass(frozen=True)
 class Tool:
-    """As much of a demo cluster as Kafka's tool needs."""
+    """The part of a demo cluster that Kafka's tool needs."""
 
     jars: Path
     bootstrap_servers: str
@@ -142,7 +142,7 @@ def planted(shape: ClusterShape, *, hanging: bool) -> Opened:
 
 
 def framed(request: Any, correlation_id: int = 1, version: int = 0) -> bytes:
-    """The request as it goes over the wire."""
+    """The request as bytes on the wire."""
     request.API_VERSION = version
     request.with_header(correlation_id=correlation_id, client_id="raw")
     return bytes(request.encode(version=version, header=True, framed=True))
@@ -160,7 +160,7 @@ def ask(port: int, request: Any, response: Any, version: int) -> Any:
     with socket.create_connection((HOST, port), 10) as raw, raw.makefile("rb") as received:
         raw.sendall(framed(request, 1, version))
         _, answer = read(received)
-    # A header without tags is one byte.
+    # A header without tags has one byte for them.
     return response.decode(io.BytesIO(answer[1:]), version=version, header=False)
 
 
@@ -194,7 +194,7 @@ def answers_of(shape: ClusterShape) -> Answers:
 
 
 def answered(answers: Answers, broker_id: int, request: Any, response: Any, version: int) -> Any:
-    """What a broker answers to a kafka-python request, decoded by kafka-python, which must use up all of it."""
+    """A broker's answer to a kafka-python request, decoded by kafka-python to its last byte."""
     body = answers.body(broker_id, Api(request.API_KEY), version, Reader(request.encode(version=version, header=False)))
     data = io.BytesIO(body)
     decoded = response.decode(data, version=version, header=False)
@@ -202,10 +202,10 @@ def answered(answers: Answers, broker_id: int, request: Any, response: Any, vers
     return decoded
 
 
-# --- what clients see ---
+# --- clients ----------------------------------------------------------------------------------------------------------
 
 
-def test_txnscan_calls_exactly_the_planted_transactions_hanging(wired: WireCluster) -> None:
+def test_txnscan_reports_exactly_the_planted_transactions_as_hanging(wired: WireCluster) -> None:
     scan = swept(wired)
     assert scan.complete and scan.errors == ()
     assert judged(scan, Verdict.HANGING) == planted(SHAPE, hanging=True)
@@ -217,7 +217,7 @@ def test_txnscan_calls_exactly_the_planted_transactions_hanging(wired: WireClust
     assert (scan.coordinators_proven, scan.brokers) == (SHAPE.transaction_state_partitions, SHAPE.brokers)
 
 
-def test_kafka_python_describes_and_lists_it(wired: WireCluster) -> None:
+def test_kafka_python_describes_and_lists_the_cluster(wired: WireCluster) -> None:
     admin = KafkaAdminClient(bootstrap_servers=wired.bootstrap_servers)
     try:
         topics = {SHAPE.topic_name(topic) for topic in range(SHAPE.topics)}
@@ -245,7 +245,7 @@ def test_kafkas_own_tool_reports_exactly_the_planted_transactions() -> None:
         assert {(h.topic, h.partition) for h in found} == leads
 
 
-def test_a_cluster_at_work_is_seen_as_its_shape_says() -> None:
+def test_a_busy_cluster_has_the_transactions_of_its_shape() -> None:
     shape = ClusterShape.busy(3, 2_000, hanging=4, transactional_ids=600, log_records=3_000)
     with WireCluster(shape) as cluster:
         scan = swept(cluster)
@@ -254,10 +254,10 @@ def test_a_cluster_at_work_is_seen_as_its_shape_says() -> None:
     assert scan.partitions_planned == 2_000 + 50 + 50, "those of __transaction_state and of __consumer_offsets"
     assert judged(scan, Verdict.HANGING) == planted(shape, hanging=True)
     assert judged(scan, Verdict.ONGOING) | judged(scan, Verdict.PENDING_MARKER) == planted(shape, hanging=False)
-    # 5 % of the partitions, ten to a transaction; and one that is decided, with four of its ten markers to come.
+    # 5 % of the partitions, ten per transaction. One transaction is decided, with four of its ten markers pending.
     assert (scan.counts["ongoing"], scan.counts["pending_marker"]) == (100, 4)
     assert scan.transactional_ids == 10 + 1
-    # Each of 20 topics has 50 groups, of which every third stands at the last stable offset.
+    # Each of 20 topics has 50 groups, of which every third is at the last stable offset.
     told = [(impact.groups_blocked, impact.groups_asked, impact.groups_error) for _, impact in impacts(scan)]
     assert told == 4 * [(17, 1_000, None)]
 
@@ -268,13 +268,13 @@ def impacts(scan: Scan) -> list[tuple[str, Impact]]:
     return [(topic, impact) for topic, impact in found if impact is not None]
 
 
-def test_a_sweep_names_the_groups_that_wait_behind_what_hangs_and_how_its_topic_is_cleaned() -> None:
+def test_a_sweep_reports_blocked_groups_and_the_cleanup_policy() -> None:
     shape = ClusterShape(brokers=3, partitions=40, partitions_per_topic=10, hanging=4, groups=14)
     with WireCluster(shape) as cluster:
         scan = swept(cluster)
     assert scan.complete and scan.warnings == ()
     found = dict(impacts(scan))
-    # The first group of each topic waits, the second has read on, the third lags; topics 0 and 1 have a fourth.
+    # The first group of each topic is blocked, the second has read on, the third lags. Topics 0 and 1 have a fourth.
     waiting = {"topic-00000": (0, 12), "topic-00001": (1, 13), "topic-00002": (2,), "topic-00003": (3,)}
     assert {topic: impact.groups for topic, impact in found.items()} == {
         topic: tuple(
@@ -287,13 +287,13 @@ def test_a_sweep_names_the_groups_that_wait_behind_what_hangs_and_how_its_topic_
     assert {(i.cleanup_policy, i.retention_ms) for i in found.values()} == {("delete", 7 * 24 * 60 * 60 * 1000)}
 
 
-def test_without_groups_a_sweep_asks_about_none_and_warns_of_nothing(wired: WireCluster) -> None:
+def test_without_groups_a_sweep_has_no_group_warnings(wired: WireCluster) -> None:
     scan = swept(wired)
     assert scan.warnings == ()
     assert {(impact.groups_asked, impact.groups_error) for _, impact in impacts(scan)} == {(0, None)}
 
 
-# --- what brokers can be made to do ---
+# --- faults of brokers ------------------------------------------------------------------------------------------------
 
 
 def test_every_nth_partition_answers_with_an_error() -> None:
@@ -305,7 +305,7 @@ def test_every_nth_partition_answers_with_an_error() -> None:
     assert all(ErrorCode.NOT_LEADER_OR_FOLLOWER.name in str(e.failure) for e in scan.errors)
 
 
-def test_at_every_nth_request_for_producers_a_broker_closes_the_connection_unanswered() -> None:
+def test_at_every_nth_request_a_broker_closes_the_connection() -> None:
     shape = ClusterShape(brokers=1, partitions=1, reset_every=2)
     with WireCluster(shape) as cluster, socket.create_connection((HOST, cluster.ports[1]), 10) as raw:
         for correlation_id in (1, 2):
@@ -317,7 +317,7 @@ def test_at_every_nth_request_for_producers_a_broker_closes_the_connection_unans
     assert (stats.resets, stats.requests["DescribeProducers"]) == (1, 2)
 
 
-def test_a_client_that_asks_anew_gets_past_resets() -> None:
+def test_a_client_that_retries_gets_past_resets() -> None:
     with WireCluster(ClusterShape(brokers=2, partitions=40, hanging=3, reset_every=3)) as cluster:
         scan = swept(cluster, batch_size=4)
         stats = cluster.stats()
@@ -325,14 +325,14 @@ def test_a_client_that_asks_anew_gets_past_resets() -> None:
     assert sum(s.resets for s in stats.values()) > 0
 
 
-def test_the_throttle_time_stands_in_that_brokers_answers_alone() -> None:
+def test_the_throttle_time_is_in_the_answers_of_its_broker_only() -> None:
     answers = answers_of(ClusterShape(brokers=2, partitions=4, throttle_ms={2: 70}))
     request = DescribeProducersRequest(topics=[])
     told = [answered(answers, b, request, DescribeProducersResponse, 0).throttle_time_ms for b in (1, 2)]
     assert told == [0, 70]
 
 
-def test_requests_of_many_connections_wait_for_their_answers_together() -> None:
+def test_requests_of_many_connections_are_delayed_in_parallel() -> None:
     with WireCluster(ClusterShape(brokers=2, partitions=1, latency_ms=0, slow_brokers={2: 300})) as cluster:
         for broker_id in (1, 2):
             connections = [socket.create_connection((HOST, cluster.ports[broker_id]), 10) for _ in range(5)]
@@ -347,12 +347,12 @@ def test_requests_of_many_connections_wait_for_their_answers_together() -> None:
         again = cluster.stats()
     assert stats[2].describe_producers_in_flight_max == stats[2].in_flight_max == 10
     assert stats[1].describe_producers_in_flight_max <= 2, "a quick broker answers one connection after the other"
-    # Throttle time, no topics and no tags, behind length, correlation id and tags.
+    # Throttle time, no topics and no tags, after length, correlation id and tags.
     assert stats[1].bytes_by_api == stats[2].bytes_by_api == {"DescribeProducers": 10 * (4 + 1 + 1 + 4 + 4 + 1)}
     assert again[2].requests == {} and again[2].in_flight_max == again[2].bytes_sent == 0
 
 
-def test_answers_of_one_connection_come_in_the_order_of_its_requests() -> None:
+def test_answers_of_one_connection_have_the_order_of_its_requests() -> None:
     with WireCluster(ClusterShape(brokers=1, partitions=5, latency_ms=20)) as cluster:
         with socket.create_connection((HOST, cluster.ports[1]), 10) as raw, raw.makefile("rb") as received:
             asked = [
@@ -366,7 +366,7 @@ def test_answers_of_one_connection_come_in_the_order_of_its_requests() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_ends_the_transaction_it_names(commit: bool) -> None:
+def test_a_marker_ends_its_transaction(commit: bool) -> None:
     shape = ClusterShape(brokers=2, partitions=10, hanging=2, ongoing=10)
     ended, kept = (shape.hanging_ordinal(n) for n in (0, 1))
     (topic, index), leader = shape.key(ended), shape.leader(ended)
@@ -396,7 +396,7 @@ def test_a_marker_ends_the_transaction_it_names(commit: bool) -> None:
         (1, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     ],
 )
-def test_offsets_are_told_by_the_leader_at_its_leader_epoch_alone(
+def test_only_the_leader_at_its_epoch_returns_offsets(
     wired: WireCluster, follower: int, epoch_change: int, error: ErrorCode
 ) -> None:
     port = wired.ports[SHAPE.replicas(SHAPE.leader(4))[follower]]
@@ -409,7 +409,7 @@ def test_offsets_are_told_by_the_leader_at_its_leader_epoch_alone(
 
 
 @pytest.mark.parametrize("version", range(OFFERED[Api.Metadata].first, OFFERED[Api.Metadata].last + 1))
-def test_metadata_decodes_to_what_the_shape_says(version: int) -> None:
+def test_metadata_has_the_partitions_of_the_shape(version: int) -> None:
     told = answered(answers_of(SHAPE), 1, MetadataRequest(topics=None), MetadataResponse, version)
     assert [(b.node_id, b.host, b.port) for b in told.brokers] == [(b, HOST, 9_000 + b) for b in (1, 2, 3)]
     assert told.cluster_id
@@ -428,7 +428,7 @@ def test_metadata_decodes_to_what_the_shape_says(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(OFFERED[Api.Metadata].first, OFFERED[Api.Metadata].last + 1))
-def test_metadata_of_a_name_that_no_topic_has_is_an_error(version: int) -> None:
+def test_metadata_of_an_unknown_topic_is_an_error(version: int) -> None:
     names = ["nowhere", "topic-00001", "topic-1", "topic-00003", TRANSACTION_STATE_TOPIC]
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names])
     told = answered(answers_of(SHAPE), 2, request, MetadataResponse, version)
@@ -439,7 +439,7 @@ def test_metadata_of_a_name_that_no_topic_has_is_an_error(version: int) -> None:
     }
 
 
-def test_producers_decode_to_what_the_shape_says() -> None:
+def test_producers_have_the_transactions_of_the_shape() -> None:
     shape = ClusterShape(brokers=2, partitions=40, partitions_per_topic=20, hanging=40, ongoing=7, error_every=9)
     topics = [
         DescribeProducersRequest.TopicRequest(name=name, partition_indexes=list(range(21)))
@@ -492,7 +492,7 @@ def test_the_cluster_describes_its_brokers(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
-def test_a_client_of_any_age_learns_what_is_offered(wired: WireCluster, version: int) -> None:
+def test_a_client_of_any_version_gets_the_supported_apis(wired: WireCluster, version: int) -> None:
     frame = struct.pack(">hhih", 18, version, 3, -1) + (b"\0\2x\2y\0" if version >= 3 else b"")
     with socket.create_connection((HOST, wired.ports[2]), 10) as raw, raw.makefile("rb") as received:
         raw.sendall(struct.pack(">i", len(frame)) + frame)
@@ -518,9 +518,7 @@ def test_a_client_of_any_age_learns_what_is_offered(wired: WireCluster, version:
     ],
     ids=["a negative length", "a huge length", "an old version", "an unknown API", "a cut request", "half a header"],
 )
-def test_a_request_that_cannot_be_understood_closes_its_connection_and_no_other(
-    wired: WireCluster, frame: bytes
-) -> None:
+def test_an_invalid_request_closes_only_its_connection(wired: WireCluster, frame: bytes) -> None:
     with socket.create_connection((HOST, wired.ports[1]), 10) as raw:
         raw.sendall(frame)
         with contextlib.suppress(ConnectionResetError):
@@ -528,7 +526,7 @@ def test_a_request_that_cannot_be_understood_closes_its_connection_and_no_other(
         assert producers(wired.ports[1], *SHAPE.key(0))
 
 
-def test_each_answer_names_any_broker_as_the_controller_and_is_the_same_otherwise() -> None:
+def test_each_answer_names_a_random_controller_and_is_otherwise_constant() -> None:
     answers = answers_of(SHAPE)
     broker = ServedBroker(1, answers, Kept())
     for request, api in ((MetadataRequest(topics=None), Api.Metadata), (DescribeClusterRequest(), Api.DescribeCluster)):
@@ -544,7 +542,7 @@ def test_each_answer_names_any_broker_as_the_controller_and_is_the_same_otherwis
 
 
 def logged(shape: ClusterShape, k: int, bytes_max: int) -> list[LoggedTransaction]:
-    """All records of a partition of the log, read in pieces of this size; every whole batch has a right checksum."""
+    """All records of a log partition, read in pieces of this size. Every whole batch has a valid checksum."""
     log = World(shape, STARTED_AT_MS, {}).state_log
     found: list[LoggedTransaction] = []
     offset = 0
@@ -572,7 +570,7 @@ LOGGED = [
 
 
 @pytest.mark.parametrize("shape", LOGGED, ids=["with a history", "cleaned", "nothing at rest", "empty"])
-def test_the_last_record_of_each_id_in_the_log_is_what_its_coordinator_says(shape: ClusterShape) -> None:
+def test_the_last_logged_record_of_each_id_is_the_state_at_its_coordinator(shape: ClusterShape) -> None:
     records = {k: logged(shape, k, 10_000) for k in range(3)}
     assert sum(map(len, records.values())) >= shape.log_records
     last = {record.transactional_id: (k, record) for k, each in records.items() for record in each}
@@ -590,7 +588,7 @@ def test_the_last_record_of_each_id_in_the_log_is_what_its_coordinator_says(shap
     assert not orphans & {record.producer_id for each in records.values() for record in each}
 
 
-def test_each_record_of_the_log_follows_from_the_one_before() -> None:
+def test_each_record_of_the_log_follows_from_its_predecessor() -> None:
     order = {"Empty": {"Ongoing"}, "Ongoing": {"PrepareCommit", "PrepareAbort"}}
     order |= {f"Prepare{end}": {f"Complete{end}"} for end in ("Commit", "Abort")}
     order |= {f"Complete{end}": {"Ongoing", "Empty"} for end in ("Commit", "Abort")}
@@ -612,7 +610,7 @@ def test_the_log_is_the_same_in_pieces_of_any_size(bytes_max: int) -> None:
     assert all(logged(LOGGED[0], k, bytes_max) == logged(LOGGED[0], k, 1 << 24) for k in range(3))
 
 
-def test_what_is_kept_of_the_log_is_bounded_and_what_is_made_again_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_cache_is_bounded_and_rebuilt_identically(monkeypatch: pytest.MonkeyPatch) -> None:
     log = World(LOGGED[0], STARTED_AT_MS, {}).state_log
     kept = [log.read(k, 0, 1 << 24) for k in range(3)]
     monkeypatch.setattr(state_log, "_ROWS_BYTES_MAX", 1)
@@ -620,7 +618,7 @@ def test_what_is_kept_of_the_log_is_bounded_and_what_is_made_again_is_the_same(m
     assert again == kept and len(log._kept) == 1
 
 
-def test_markers_stand_at_the_end_of_a_partitions_log_and_before_them_what_is_open() -> None:
+def test_markers_are_at_the_end_of_a_log_after_the_open_transactions() -> None:
     shape = ClusterShape(brokers=1, partitions=1, hanging=1)
     world = World(shape, STARTED_AT_MS, {1: 9_001})
     world.end(0, Written(1_000_000_000, 0, 7, True))
@@ -647,7 +645,9 @@ def test_markers_stand_at_the_end_of_a_partitions_log_and_before_them_what_is_op
         (["--quiet", "--partitions", "9", "--latency-ms", "3"], ClusterShape(partitions=9, latency_ms=3)),
     ],
 )
-def test_by_hand_the_cluster_is_busy_unless_it_is_to_be_quiet(arguments: list[str], expected: ClusterShape) -> None:
+def test_by_hand_the_cluster_is_busy_unless_a_quiet_one_is_requested(
+    arguments: list[str], expected: ClusterShape
+) -> None:
     assert by_hand.parsed(arguments)[0] == expected
 
 
@@ -662,7 +662,7 @@ def test_each_number_of_a_shape_is_an_option_with_its_default(capsys: pytest.Cap
     assert "--live-share" in capsys.readouterr().err
 
 
-def test_a_live_transaction_is_on_partitions_of_different_topics_and_leaders() -> None:
+def test_a_live_transaction_spans_different_topics_and_leaders() -> None:
     shape = ClusterShape.busy(10, 10_000)
     assert (shape.ongoing, shape.partitions_per_transaction, shape.prepared) == (50, 10, 1)
     for number in range(shape.ongoing):
@@ -693,7 +693,7 @@ def test_open_transactions_are_spread_over_partitions_and_leaders(count: int, br
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_a_busy_broker_leads_its_share_and_the_others_share_the_rest(share: float) -> None:
+def test_a_busy_broker_leads_its_share_and_the_others_divide_the_rest(share: float) -> None:
     shape = ClusterShape(brokers=5, partitions=1_000, busy_share=share)
     led = Counter(map(shape.leader, range(1_000)))
     assert led[1] == (round(1_000 * share) or 200)
@@ -709,19 +709,19 @@ def test_a_busy_broker_leads_its_share_and_the_others_share_the_rest(share: floa
         *({"groups": -1}, {"consumer_offsets_partitions": 0}),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_shape_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ClusterShape(**wrong)
 
 
-def test_what_is_kept_of_answers_is_bounded_and_the_oldest_goes_first() -> None:
+def test_the_answer_cache_is_bounded_and_drops_the_oldest() -> None:
     kept = Kept(bytes_max=10)
     for name, size in ((b"a", 4), (b"b", 3), (b"c", 5), (b"d", 20)):
         kept.keep((1, name), bytes(size))
     assert [kept.get((1, name)) is not None for name in (b"a", b"b", b"c", b"d")] == [False, True, True, False]
 
 
-def test_the_same_request_is_answered_with_the_same_bytes_until_a_marker_is_written() -> None:
+def test_an_answer_is_constant_until_a_marker_is_written() -> None:
     shape = ClusterShape(brokers=2, partitions=4, hanging=4)
     broker = ServedBroker(1, answers_of(shape), Kept())
     frame = framed(
@@ -740,9 +740,7 @@ def test_the_same_request_is_answered_with_the_same_bytes_until_a_marker_is_writ
     ("groups", "why"),
     [(1, "one group for all topics"), (7, "several topics to a group"), (10, "one"), (29, "some topics with two more")],
 )
-def test_each_topic_has_a_group_that_waits_at_what_is_open_and_all_offsets_are_of_its_topics(
-    groups: int, why: str
-) -> None:
+def test_each_topic_has_a_blocked_group_and_offsets_belong_to_topics_of_their_group(groups: int, why: str) -> None:
     shape = ClusterShape(partitions=95, partitions_per_topic=10, hanging=5, ongoing=20, groups=groups)
     world = World(shape, STARTED_AT_MS, {})
     waiting = {topic for group in shape.all_groups() if group.reads is Reads.COMMITTED for topic in group.topics}
@@ -759,7 +757,7 @@ def test_each_topic_has_a_group_that_waits_at_what_is_open_and_all_offsets_are_o
     assert shape.group("consumers-7") is shape.group(f"consumers-{groups:07d}") is shape.group("nobody") is None
 
 
-def test_a_thousand_groups_are_spread_over_all_coordinators_by_the_hash_of_their_names() -> None:
+def test_groups_are_spread_over_coordinators_by_the_hash_of_their_names() -> None:
     shape = ClusterShape.busy(brokers=50, transactional_ids=0)
     world = World(shape, STARTED_AT_MS, {})
     assert sum(map(len, world.groups.values())) == shape.groups == 1_000
@@ -770,7 +768,7 @@ def test_a_thousand_groups_are_spread_over_all_coordinators_by_the_hash_of_their
             assert held is not None and held.leader == broker_id
 
 
-def test_a_cluster_without_groups_has_no_consumer_offsets_and_nobody_coordinates_groups() -> None:
+def test_a_cluster_without_groups_has_no_group_coordinators() -> None:
     answers = answers_of(SHAPE)
     told = answered(answers, 1, MetadataRequest(topics=None), MetadataResponse, OFFERED[Api.Metadata].last)
     assert CONSUMER_OFFSETS_TOPIC not in {topic.name for topic in told.topics}
@@ -787,7 +785,7 @@ def test_a_cluster_without_groups_has_no_consumer_offsets_and_nobody_coordinates
 # --- processes ---
 
 
-def test_by_hand_it_prints_where_it_is_and_its_processes_end_with_it() -> None:
+def test_by_hand_the_cluster_prints_its_address_and_ends_with_its_process() -> None:
     size = ["--brokers", "2", "--partitions", "4", "--hanging", "1", "--transactional-ids", "50"]
     command = [sys.executable, "-m", "tests.sim.wire", *size]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as served:
@@ -800,7 +798,7 @@ def test_by_hand_it_prints_where_it_is_and_its_processes_end_with_it() -> None:
             assert raw.recv(1) == b"", "its child has seen it end, and ends"
 
 
-def test_a_closed_cluster_answers_no_more() -> None:
+def test_a_closed_cluster_does_not_answer() -> None:
     cluster = WireCluster(ClusterShape(brokers=1, partitions=1))
     cluster.close()
     cluster.close()
@@ -811,7 +809,7 @@ def test_a_closed_cluster_answers_no_more() -> None:
 
 
 class CountedHistory:
-    """A history of these incidents and of nothing else, which counts how often each part of it is waited for."""
+    """A history of only these incidents, which counts the waits for each part."""
 
     def __init__(self, incidents: Iterable[TransactionKey]) -> None:
         self.incidents = dict.fromkeys(incidents, Incident(1))
@@ -851,7 +849,7 @@ def with_history(
 
 
 class ApartEngine(ThreadsEngine):
-    """Reads apart from the driver, as executors do, and notes what."""
+    """Reads outside the driver, as executors do, and records the row types."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -870,7 +868,7 @@ class ApartEngine(ThreadsEngine):
     ("few", "read_apart"),
     [(1_000, [WideRow, LogRow]), (0, [WideRow, FencedRow, FencedRow, LogRow])],
 )
-def test_only_where_many_are_left_to_prove_executors_read_them(
+def test_executors_read_only_many_unclaimed_partitions(
     monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type]
 ) -> None:
     monkeypatch.setattr("txnscan.sweeps.reader.DRIVER_READS_MAX", few)
@@ -881,7 +879,7 @@ def test_only_where_many_are_left_to_prove_executors_read_them(
     assert engine.read_apart == read_apart
 
 
-def test_the_history_is_asked_for_once_however_much_is_open_and_for_no_more_than_is_needed() -> None:
+def test_the_history_is_read_once_and_only_as_far_as_needed() -> None:
     with WireCluster(SHAPE) as cluster:
         found, history = with_history(cluster, ())
         assert len(found.transactions) == SHAPE.hanging + SHAPE.ongoing

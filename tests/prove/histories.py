@@ -193,12 +193,12 @@ def report(lines: Iterable[str]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command, and returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.histories", description=__doc__)
-    parser.add_argument("--random", type=int, default=120_000, metavar="N", help="random histories (default: 120000)")
+    parser.add_argument("--random", type=int, default=48_000, metavar="N", help="random histories (default: 48000)")
     parser.add_argument(
-        "--applies", type=int, default=48_000, metavar="N", help="random histories with an apply (default: 48000)"
+        "--applies", type=int, default=24_000, metavar="N", help="random histories with an apply (default: 24000)"
     )
     parser.add_argument(
-        "--again", type=int, default=24_000, metavar="N", help="random histories of several sweeps (default: 24000)"
+        "--again", type=int, default=12_000, metavar="N", help="random histories of several sweeps (default: 12000)"
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=2, help="how many to use (default: 2)")

@@ -78,6 +78,8 @@ TARGETS = (
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py",)),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
+    Target("impact/event.py", ("unit/test_event.py",)),
+    Target("sweeps/news.py", ("unit/test_notifications.py",)),
     Target("tables/incidents.py", ("unit/test_incidents.py",)),
     Target("txnlog/verification.py", ("unit/test_verification.py",)),
     Target("txnlog/scan.py", ("unit/test_log_scan.py", "unit/test_log_reads.py")),

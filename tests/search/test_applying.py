@@ -1,7 +1,7 @@
-"""apply with every option on simulated clusters: what its markers do, and which of its rules keep them from harm.
+"""apply with every option on simulated clusters: the effect of its markers, and the rules that prevent harm.
 
-Each rule is dropped in a history in which it is needed: there a marker then makes a committed record invisible, or one
-visible that was not committed, or disturbs a producer that is alive; and with the rule none does.
+Each rule is dropped in a history that needs it: then a marker hides a committed record, or exposes an uncommitted one,
+or disturbs a live producer. With the rule no marker does harm.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from tests.sim.scenarios import (
     COMPACTED,
     DELETED,
     DOWN,
+    HIDDEN_BETWEEN,
     LOG,
     MORE_WRITTEN,
     MOVED,
     NEW_REPLICA,
+    OPENINGS,
     UP,
     WIDE,
     A,
@@ -48,6 +50,7 @@ from txnscan.resolve.plan import Action
 from txnscan.sweeps import log_reads
 from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
+from txnscan.txnlog import transitions
 from txnscan.txnlog.facts import Facts, SeenMarker
 from txnscan.verdict import outcome
 from txnscan.verdict.evidence import Judged, PeerPartitions
@@ -56,16 +59,16 @@ from txnscan.verdict.outcome import Decision
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-# Of each world. A marker that breaks something names its seed.
+# In each world. A harmful marker names its seed.
 SEEDS = range(150)
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A history: what happens first, before each step of resolving, and after it.
+    """A history: the events first, before each step of resolving, and after it.
 
-    drop: what makes the rule go away. broken: what its markers then do.
+    drop: disables the rule. broken: the harm of its markers.
     """
 
     rule: str
@@ -79,7 +82,7 @@ class Case:
 
 
 def played(case: Case) -> tuple[Applied, list[str]]:
-    """What apply did, and what its markers broke."""
+    """The actions of apply, and the harm of its markers."""
     world = opened(case.scenario, case.opening)
 
     def happens(world: World, events: tuple[Event, ...]) -> None:
@@ -102,11 +105,11 @@ def patched(target: object, name: str, value: object) -> Patch:
 
 
 def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is dropped is in the way of applying."""
+    """The dropped rule is in the way of applying."""
 
 
 class Forgetful(Memory):
-    """Knows what the last sweep has found by itself, and nothing of those before."""
+    """Knows only the results of the last sweep."""
 
     def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
         """See Memory."""
@@ -120,7 +123,7 @@ class Forgetful(Memory):
 
 
 class Blind(SimulatedBrokers):
-    """Looks at no siblings."""
+    """Ignores peer partitions."""
 
     def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
@@ -128,7 +131,7 @@ class Blind(SimulatedBrokers):
 
 
 class Hasty(SimulatedBrokers):
-    """Takes the proof for the last look, whatever owners do by then."""
+    """Uses the proof as the last look, whatever owners do meanwhile."""
 
     def prove_again(self, action: Action) -> Judged | None:
         """See Brokers."""
@@ -140,7 +143,7 @@ class Hasty(SimulatedBrokers):
 
 
 class OfOpenIncidents(Memory):
-    """Forgets the facts of a producer id with its last open incident, as the memory of `watch` does."""
+    """Drops the facts of a producer id with its last open incident, like the memory of `watch`."""
 
     def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
         """See Memory."""
@@ -153,7 +156,7 @@ UNADDED = "a record of ('a', 2), which was not committed, was made visible"
 INVISIBLE = "a committed record of ('a', 1) was made invisible"
 VISIBLE = "a record of ('a', 1), which was not committed, was made visible"
 _TWO = replace(COMPACTED, name="two partitions", topics=((P, (2,)), (Q, (1,))))
-# A commit over both, of which p-0 is down: q-0 has the marker. Then the decision is compacted away.
+# A commit on both partitions while p-0 is offline: q-0 has the marker. Then the decision is compacted.
 _TORN: tuple[Event, ...] = (
     *begun_and_written(2),
     *(("AddPartitionsToTxn", (1, A, Q)), ("send data", (A, Q, 2)), ("append data", (0,))),
@@ -163,7 +166,7 @@ _TORN: tuple[Event, ...] = (
 )
 _HOLED: tuple[Event, ...] = (("clean log", (LOG, 1, 6)), *BACK, *MOVED)
 _STALE_AND_BUSY: tuple[Event, ...] = (
-    # A late record of an aborted transaction, and its owner, at the next epoch, is under way elsewhere.
+    # A late record of an aborted transaction, whose owner has an ongoing transaction elsewhere at the next epoch.
     *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, 1))),
     *(("EndTxn", (1, A, False, 1)), ("write marker", (1, A, P)), ("marker acknowledged", (1, A, P))),
     *(("write completion", (1, A)), ("append data", (0,)), ("InitProducerId", (1, A))),
@@ -196,9 +199,24 @@ def known(name: str) -> tuple[Scenario, tuple[Event, ...]]:
     return history.scenario, (*history.opening, *history.before)
 
 
+# The producer goes on under v2 at the epoch of a lost marker, and writes where no leader adds the partition.
+_JOINED: tuple[Event, ...] = (
+    *(("send data", (A, P, 2)), ("append data", (0,)), ("AddPartitionsToTxn", (1, A, Q)), ("send data", (A, Q, 2))),
+    ("append data", (0,)),
+)
+
+
+def _ended_on_q(commit: bool) -> tuple[Event, ...]:
+    return (
+        *(("EndTxn", (1, A, commit, 2)), ("write marker", (1, A, Q)), ("marker acknowledged", (1, A, Q))),
+        ("write completion", (1, A)),
+    )
+
+
 def _taken_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every log is taken for whole, as if no record of it could be missing or be in vain."""
+    """Every log is treated as complete, without missing or ineffective records."""
     monkeypatch.setattr(outcome, "whole", lambda a, b, o: True)
+    monkeypatch.setattr(outcome, "first_doubt", lambda chain, o: None)
     monkeypatch.setattr(outcome, "_commit_without_partitions", lambda logged, o: None)
 
 
@@ -254,6 +272,33 @@ CASES = (
         patched(outcome, "_by_date", _of_the_last_epoch_alone),
     ),
     Case(
+        "a commit of v2 counts where v1 has left data open",
+        WIDE["upgraded-abort"],
+        (*OPENINGS["upgraded-abort"], *_JOINED, *_ended_on_q(True)),
+        "a committed record of ('a', 2) was made invisible",
+        patched(outcome, "_not_added", lambda ends, logged, o, doubt: None),
+    ),
+    Case(
+        "an abort of v2 counts where v1 has left committed data open",
+        WIDE["upgraded-commit"],
+        (*OPENINGS["upgraded-commit"], *_JOINED, *_ended_on_q(False)),
+        UNADDED,
+        patched(outcome, "_not_of_this_data", lambda commit, ends, evidence, o: None),
+    ),
+    Case(
+        "a gap before a transaction of v2 may hide one of v1",
+        WIDE["downgraded"],
+        (*HIDDEN_BETWEEN, ("send data", (A, Q, 2)), ("append data", (0,)), *_ended_on_q(True)),
+        "a committed record of ('a', 2) was made invisible",
+        patched(transitions, "_may_hide_v1", lambda a, b, o: False),
+        before={
+            "first sweep": (
+                *(("expand isr", (LOG, 3)), *heard(1, 2, 3), ("move leader", (LOG, 3)), *heard(1, 2, 3)),
+                ("load", (3, 0)),
+            )
+        },
+    ),
+    Case(
         "siblings are looked at",
         _TWO,
         (*_TORN, *_HOLED),
@@ -290,13 +335,13 @@ def test_without_this_rule_a_marker_does_harm(case: Case, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_with_it_none_does(case: Case) -> None:
+def test_with_this_rule_no_marker_does_harm(case: Case) -> None:
     done, broken = played(replace(case, way=Apply()))
     assert broken == []
     assert (done.plan is not None and done.plan.actions + done.plan.refused) or case.rule.startswith("the log")
 
 
-def test_a_commit_that_was_proven_before_the_log_was_compacted_is_completed_after_it() -> None:
+def test_a_commit_proven_before_compaction_is_completed_afterwards() -> None:
     case = next(case for case in CASES if case.rule == "what was proven is not forgotten")
     done, broken = played(replace(case, way=Apply()))
     assert broken == []
@@ -305,11 +350,11 @@ def test_a_commit_that_was_proven_before_the_log_was_compacted_is_completed_afte
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_commit_stays_known_while_the_first_records_of_its_data_are_deleted_and_a_new_replica_leads(
+def test_a_commit_stays_known_with_deleted_first_records_and_a_new_replica(
     version: int,
 ) -> None:
-    """Its incident goes on, and so does what was proven of it. Under v1 the first record is part of the proof, so the
-    marker is refused.
+    """Its incident continues, and so does its proof. Under v1 the first record is part of the proof, so the marker is
+    refused.
     """
     _, _, *replaced = NEW_REPLICA  # Broker 3 is back before the first sweep.
     case = Case(
@@ -328,8 +373,8 @@ def test_a_commit_stays_known_while_the_first_records_of_its_data_are_deleted_an
     assert [refusal.guard for refusal in done.plan.refused] == ([] if version == 2 else ["maybe_committed"])
 
 
-def test_what_was_never_added_and_is_not_dated_later_becomes_visible_with_the_commit() -> None:
-    """The limit that `outcome.py` and `docs/proof.md` name."""
+def test_an_unadded_record_with_the_same_date_becomes_visible_with_the_commit() -> None:
+    """The limitation described in `outcome.py` and `docs/proof.md`."""
     opening = tuple(event for event in MORE_WRITTEN if event[0] != "time passes")
     done, end = Apply().resolve(opened(WIDE["never-added-v1"], (*opening, ("InitProducerId", (1, A)))), at_rest)
     (written,) = done.written
@@ -338,10 +383,10 @@ def test_what_was_never_added_and_is_not_dated_later_becomes_visible_with_the_co
 
 
 def at_rest(world: World, step: str) -> None:
-    """Nothing happens between two steps."""
+    """No events between two steps."""
 
 
-def test_a_sibling_with_the_commit_marker_is_what_refuses_the_abort(wording: SnapshotAssertion) -> None:
+def test_a_peer_partition_with_the_commit_marker_refuses_the_abort(wording: SnapshotAssertion) -> None:
     case = next(case for case in CASES if case.rule == "siblings are looked at")
     done, _ = played(replace(case, way=Apply()))
     (result,) = done.results
@@ -349,7 +394,7 @@ def test_a_sibling_with_the_commit_marker_is_what_refuses_the_abort(wording: Sna
     assert result.detail == wording
 
 
-def test_an_owner_that_is_busy_is_waited_for_in_vain(wording: SnapshotAssertion) -> None:
+def test_a_permanently_busy_owner_refuses_the_marker(wording: SnapshotAssertion) -> None:
     case = next(case for case in CASES if case.rule.startswith("no owner"))
     done, _ = played(replace(case, way=Apply()))
     (result,) = done.results
@@ -358,7 +403,7 @@ def test_an_owner_that_is_busy_is_waited_for_in_vain(wording: SnapshotAssertion)
 
 
 @pytest.mark.parametrize("world", WIDE)
-def test_in_no_history_at_random_does_a_marker_do_harm(world: str) -> None:
+def test_no_random_history_has_a_harmful_marker(world: str) -> None:
     total = Resolved()
     for seed in SEEDS:
         found = wander_and_apply(WIDE[world], seed)
@@ -366,7 +411,7 @@ def test_in_no_history_at_random_does_a_marker_do_harm(world: str) -> None:
         total.add(found)
 
 
-def test_histories_at_random_hold_markers_of_both_kinds_and_refusals() -> None:
+def test_random_histories_have_both_markers_and_refusals() -> None:
     results: list[str] = []
     for world in ("v1-unverified", "holes-in-the-log-v2"):
         for seed in range(300):

@@ -1,4 +1,4 @@
-"""Verdicts of the real sweep against the truth of simulated histories; `make prove` runs half a million."""
+"""Verdicts of the real sweep against the truth of simulated histories. `make prove` runs half a million."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.sim.shorten import shortened
 from tests.sim.truth import hanging, settled
 from tests.sim.wander import wander
 
-# Of each world. A wrong verdict names its seed; `make simulate ARGS="--world WORLD --seed SEED"` shows it.
+# In each world. A wrong verdict names its seed; `make simulate ARGS="--world WORLD --seed SEED"` shows it.
 SEEDS = range(250)
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda small: f"{small.scenario.name}, {len(small.opening)}")
-def test_no_history_of_a_small_world_makes_a_verdict_wrong(small: Small) -> None:
+def test_no_history_of_a_small_world_has_a_wrong_verdict(small: Small) -> None:
     found = exhaustive(small, small.brief)
     assert found.histories > 0
     assert found.wrong == []
 
 
 @pytest.mark.parametrize("world", WIDE)
-def test_no_history_at_random_makes_a_verdict_wrong(world: str) -> None:
+def test_no_random_history_has_a_wrong_verdict(world: str) -> None:
     total = Figures()
     for seed in SEEDS:
         figures, _ = wander(WIDE[world], seed)
@@ -37,7 +37,7 @@ def test_no_history_at_random_makes_a_verdict_wrong(world: str) -> None:
     assert kinds >= {"gone", "pending_marker", "indeterminate", "late_ongoing"}, "the histories show too little"
 
 
-def test_the_histories_at_random_hold_hanging_transactions_of_every_reason() -> None:
+def test_random_histories_have_hanging_transactions_of_every_reason() -> None:
     seen: set[str] = set()
     for seed in range(4_000):
         figures, _ = wander(WIDE["v1-unverified"], seed)
@@ -47,7 +47,7 @@ def test_the_histories_at_random_hold_hanging_transactions_of_every_reason() -> 
     assert seen == {"orphan", "maybe_committed", "stale_epoch", "live_epoch"}
 
 
-def test_the_same_seed_gives_the_same_history_and_replaying_it_the_same_verdicts() -> None:
+def test_a_seed_determines_the_history_and_its_verdicts() -> None:
     for seed in range(50):
         figures, history = wander(WIDE["two-brokers"], seed)
         again, same = wander(WIDE["two-brokers"], seed)
@@ -58,7 +58,7 @@ def test_the_same_seed_gives_the_same_history_and_replaying_it_the_same_verdicts
             assert sum(figures.verdicts.values()) == len(scan.transactions)
 
 
-def test_a_history_is_made_shorter_while_it_still_shows_the_same() -> None:
+def test_a_history_is_shortened_while_its_property_remains() -> None:
     seed, history = next(
         (seed, history)
         for seed in range(2_000)
@@ -74,8 +74,8 @@ def test_a_history_is_made_shorter_while_it_still_shows_the_same() -> None:
     assert len(short.before) + len(short.during) < len(history.before) + len(history.during)
 
 
-def test_a_sweep_at_rest_finds_everything_that_hangs() -> None:
-    """Completeness, in the worlds where late data hangs: nothing else is open once the cluster is at rest."""
+def test_a_sweep_at_rest_finds_every_hanging_transaction() -> None:
+    """Completeness, in the worlds with hanging late data: no other transaction is open once the cluster is at rest."""
     late = next(small for small in SMALL if small.scenario.name == "late data")
     world = opened(late.scenario, (*late.opening, *_ABORTED_BEFORE_ITS_DATA))
     assert len(hanging(world)) == 1
@@ -83,9 +83,9 @@ def test_a_sweep_at_rest_finds_everything_that_hangs() -> None:
     assert [str(judged.judgement.reason) for judged in accused(sweep(Simulation(world)))] == ["live_epoch"]
 
 
-def test_a_claim_stands_while_only_a_broker_that_knows_of_nobody_alive_has_heard_of_its_end() -> None:
-    """Both brokers are fenced, and broker 2, which has led the log since, is back and knows that. No client takes
-    Metadata without brokers for an answer, so the sweep has but the word of broker 1, in good faith.
+def test_a_claim_counts_if_only_a_broker_without_live_peers_knows_its_end() -> None:
+    """Both brokers are fenced. Broker 2 has led the log since then, is back, and knows it. Clients reject Metadata
+    without brokers, so the sweep has only the answer of broker 1, which is in good faith.
     """
     found, wrong, world = run(History(WIDE["unacknowledged-appends"], (), _BOTH_FENCED, ()))
     assert [str(judged.judgement.verdict) for judged in found.transactions] == ["late_ongoing"]
@@ -94,9 +94,10 @@ def test_a_claim_stands_while_only_a_broker_that_knows_of_nobody_alive_has_heard
     assert wrong == []
 
 
-def test_a_claim_counts_for_the_moment_at_which_it_is_described() -> None:
-    """Late data hangs while its coordinator is listed; the next transaction of the id has taken it up by the time it is
-    described, and then loses the partition in its turn.
+def test_a_claim_counts_at_the_time_of_its_description() -> None:
+    """Late data hangs while its coordinator is listed. By the time of the description the next transaction of the id
+    has
+    taken it up, and then loses the partition in turn.
     """
     found, wrong, world = run(History(WIDE["unclean-elections"], (), _LISTED, _TAKEN_UP))
     assert [str(judged.judgement.verdict) for judged in found.transactions] == ["late_ongoing"]
@@ -104,10 +105,11 @@ def test_a_claim_counts_for_the_moment_at_which_it_is_described() -> None:
     assert wrong == []
 
 
-def test_what_is_left_to_a_decision_that_never_completes_is_not_overlooked() -> None:
-    """A PrepareCommit of v2 timed out, yet stands in the log; its coordinator commits by v1, at the epoch before. Who
-    takes over writes the marker of the first, after which the partition refuses that of the second, for good. What a
-    Prepare* does not list may get its marker, for all that anybody can see.
+def test_data_of_a_decision_that_never_completes_is_not_overlooked() -> None:
+    """A PrepareCommit of v2 timed out, yet it is in the log. Its coordinator commits by v1, at the epoch before. The
+    next
+    coordinator writes the marker of the first, after which the partition permanently refuses that of the second. A
+    partition missing in a Prepare* may still get its marker, as far as any read shows.
     """
     _, wrong, world = run(History(WIDE["unacknowledged-appends"], (), _TIMED_OUT, _DECIDED_TWICE))
     calm = settled(world)
@@ -118,8 +120,8 @@ def test_what_is_left_to_a_decision_that_never_completes_is_not_overlooked() -> 
     assert wrong == []
 
 
-def test_what_a_partition_is_owed_is_no_outcome_of_what_is_open_there() -> None:
-    """Data that was committed hangs, having lost its marker; transactions later its partition is owed an abort."""
+def test_a_pending_marker_gives_no_outcome_of_the_open_data() -> None:
+    """Committed data hangs without its marker. Some transactions later, an abort is pending on its partition."""
     name = "holes-in-the-log-v2"
     watched = replace(WIDE[name], watched=frozenset({_P, _Q}))
     found, wrong, world = run(History(watched, OPENINGS[name], _OWED, _OWED_ABORT))

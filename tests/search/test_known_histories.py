@@ -1,4 +1,4 @@
-"""What is true of the histories in `known_histories.py`, and that each of them can happen."""
+"""The properties of the histories in `known_histories.py`, and their possibility."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ANYTHING = frozenset(transition.fault for transition in TRANSITIONS.values() if
 
 
 def played(name: str) -> World:
-    """The world at the end of a history; every event of it was possible, faults that its world leaves out included."""
+    """The world at the end of a history. Every event was possible, including faults outside its world."""
     history = KNOWN[name].history
     world = World(replace(history.scenario, faults=_ANYTHING))
     for number, event in enumerate((*history.opening, *history.before)):
@@ -48,7 +48,7 @@ def played(name: str) -> World:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_known_history_can_happen_and_is_as_it_says(name: str) -> None:
+def test_a_known_history_is_possible_and_has_its_properties(name: str) -> None:
     known, world = KNOWN[name], played(name)
     assert [shown.start_offset for shown in still_open(world.logs[P, world.places[P][0]]).values()] == [0]
     assert hanging(world) == ({(P, 7, 0)} if known.hangs else frozenset())
@@ -62,7 +62,7 @@ def test_no_verdict_of_a_known_history_is_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_log_of_a_known_history_gives_what_is_left_of_the_id(name: str) -> None:
+def test_the_log_of_a_known_history_has_the_remaining_records_of_the_id(name: str) -> None:
     known, world = KNOWN[name], played(name)
     leads = world.leads(2, LOG)
     assert leads is not None
@@ -78,8 +78,8 @@ def test_the_log_of_a_known_history_gives_what_is_left_of_the_id(name: str) -> N
     assert tuple(given) == known.log
 
 
-def test_nothing_hangs_where_leadership_went_and_came_back_before_a_coordinator_that_loaded_nothing_noticed() -> None:
-    """All brokers name it at the new epoch; it claims its part of the log, and does not serve it at that epoch."""
+def test_an_unnoticed_leadership_change_before_an_empty_load_hides_no_owner() -> None:
+    """All brokers name it at the new epoch. It claims its part of the log, and does not serve it at that epoch."""
     back_and_forth = (("move leader", (LOG, 1)), ("move leader", (LOG, 2)))
     noticed_by_none = (*back_and_forth, ("publish metadata", (1,)), ("publish metadata", (2,)))
     opening = (*begun_and_written(1), *MOVED)
@@ -90,8 +90,8 @@ def test_nothing_hangs_where_leadership_went_and_came_back_before_a_coordinator_
     assert "UNKNOWN_LEADER_EPOCH" in judged.judgement.explanation
 
 
-def test_a_leader_does_not_believe_for_ever_in_a_replica_that_left_the_set_before_it_heard_that_it_was_in() -> None:
-    """The set is the same as before for all that the leader hears; the partition epoch tells it apart."""
+def test_a_leader_does_not_trust_a_replica_that_left_before_it_was_reported_in_sync() -> None:
+    """The reported set is the same as before. Only the partition epoch distinguishes it."""
     before = (
         *(("start broker", (2,)), ("unfence broker", (2,)), ("publish metadata", (1,))),
         *(("expand isr", (LOG, 2)), ("apply to replicas", (1,)), ("kill broker", (2,))),
@@ -102,7 +102,7 @@ def test_a_leader_does_not_believe_for_ever_in_a_replica_that_left_the_set_befor
 @pytest.mark.parametrize(
     ("loaded", "hears_at_once", "hears_later", "point"), [(2, 1, 2, 8), (3, 2, 1, 7)], ids=["the other", "itself"]
 )
-def test_a_claim_of_a_coordinator_that_was_elected_anew_is_in_good_faith_until_it_loads(
+def test_a_claim_of_a_reelected_coordinator_is_in_good_faith_until_it_loads(
     loaded: int, hears_at_once: int, hears_later: int, point: int
 ) -> None:
     before = (
@@ -113,8 +113,8 @@ def test_a_claim_of_a_coordinator_that_was_elected_anew_is_in_good_faith_until_i
     assert run(History(PARTIAL_LOAD, (*ended_and_late(), *MOVED), before, during))[1] == []
 
 
-def test_what_its_owner_took_up_again_and_ended_while_the_log_was_read_does_not_hang() -> None:
-    """It hung when it was described; its producer added the partition again, and committed."""
+def test_a_transaction_resumed_and_ended_during_the_log_read_is_not_hanging() -> None:
+    """It hung when it was described. Its producer added the partition again, and committed."""
     figures, history = wander(WIDE["v1-unverified"], 5_005_018)
     assert figures.wrong == []
     (judged,) = [one for one in run(history)[0].transactions if one.observation.producer_id == 8]
@@ -123,8 +123,8 @@ def test_what_its_owner_took_up_again_and_ended_while_the_log_was_read_does_not_
 
 
 @pytest.mark.parametrize("seed", [5_001_515, 5_005_300, 5_005_377])
-def test_an_outcome_is_of_the_data_that_was_read_and_late_data_behind_it_gets_no_marker(seed: int) -> None:
-    """A late record of a later epoch, appended after the second read, joins what was committed."""
+def test_an_outcome_covers_the_data_that_was_read_and_later_data_gets_no_marker(seed: int) -> None:
+    """A late record of a later epoch, appended after the second read, joins the committed data."""
     figures, _ = wander(WIDE["holes-in-the-log-v1"], seed)
     assert figures.accusations == 1 and figures.wrong == []
     applied = wander_and_apply(WIDE["holes-in-the-log-v1"], seed)
@@ -132,8 +132,8 @@ def test_an_outcome_is_of_the_data_that_was_read_and_late_data_behind_it_gets_no
 
 
 @pytest.mark.parametrize("seed", [5_000_018, 5_000_510, 5_000_518])
-def test_a_commit_that_was_proven_is_not_completed_once_late_records_of_another_epoch_stand_behind_it(
+def test_a_proven_commit_is_not_completed_with_late_records_of_another_epoch(
     seed: int,
 ) -> None:
-    """The first sweep proved the commit; a COMMIT marker would show the late records too, which were aborted."""
+    """The first sweep proved the commit. A COMMIT marker would also expose the aborted late records."""
     assert wander_and_apply(WIDE["holes-in-the-log-v1"], seed).harm == []

@@ -1,10 +1,8 @@
-"""Each proof obligation is needed: a sweep without it accuses somebody innocent, or takes what hangs for held, and the
-real sweep does not.
+"""Each proof obligation is needed: without it a sweep gives a wrong verdict, and the real sweep does not.
 
-The histories were found by searching the simulator and made as short as they go; `make simulate ARGS="--story NAME
---without NAME` shows them step by step. Where a sweep asks something more or less, the number of the answer before
-which an event happens changes, and a history with events during the sweep has to be found anew
-(`tests/prove/histories.py`).
+The histories were found by searching the simulator, and shortened. `make simulate ARGS="--story NAME --without NAME"`
+shows them step by step. If the requests of a sweep change, the number of the answer before which an event happens
+changes too: then search again for a history with events during the sweep (`tests/prove/histories.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ CLAIMED_IN_VAIN = "it hangs, and a coordinator that will not end it kept it from
 
 
 def told(name: str, why: str = ACCUSED) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What a sweep without the obligation says, wrongly, and what the real one says, rightly."""
+    """The wrong verdicts of a sweep without the obligation, and the verdicts of the real sweep."""
     history = STORIES[name].history
     blind, wrong, _ = run(history, DROPPED[name])
     assert [one.why for one in wrong] == [why]
@@ -39,7 +37,7 @@ def told(name: str, why: str = ACCUSED) -> tuple[list[tuple[str, str]], list[tup
     return said(blind), said(seeing)
 
 
-def test_a_broker_that_is_cut_off_does_not_show_what_hangs_at_the_leader() -> None:
+def test_a_broker_that_is_cut_off_hides_transactions_of_the_real_leader() -> None:
     """The plan. Every broker that answers is right about itself, but one of them answers from old metadata."""
     assert told("plan", MISSED) == ([], [("indeterminate", "partition")])
     history = STORIES["plan"].history
@@ -47,69 +45,71 @@ def test_a_broker_that_is_cut_off_does_not_show_what_hangs_at_the_leader() -> No
 
 
 def test_a_deposed_leader_shows_a_transaction_that_ended_elsewhere() -> None:
-    """Obligation L. Broker 1 is cut off from the controller and goes on believing that it leads the partition. Broker 2
-    has the marker of the aborted transaction, broker 1 never gets it, and the coordinator is long done.
+    """Obligation L. Broker 1 is cut off from the controller, and still believes that it leads the partition. Broker 2
+    has the marker of the aborted transaction, broker 1 never gets it, and the coordinator has finished long ago.
     """
     assert told("leader") == ([("hanging", "stale_epoch")], [])
 
 
 def test_data_above_the_high_watermark_may_still_be_truncated() -> None:
-    """Obligation L. A late record is on the leader alone, and the controller has already made another broker the
-    leader, of which nobody has heard yet: no broker could tell, and only the high watermark shows that the record is
-    not safe.
+    """Obligation L. A late record is on the leader alone, and the controller has already elected another leader, which
+    no
+    broker knows yet. Only the high watermark shows that the record is not safe.
     """
     assert told("high-watermark") == ([("hanging", "live_epoch")], [("indeterminate", "partition")])
 
 
-def test_a_coordinator_that_moves_is_listed_by_nobody_for_a_moment() -> None:
-    """Obligation V. The old coordinator has forgotten its ids and the new one has not heard that it leads: both list
-    nothing, without an error. The new one will end the transaction.
+def test_a_moving_coordinator_is_briefly_absent_from_every_listing() -> None:
+    """Obligation V. The old coordinator has dropped its ids, and the new one does not know yet that it leads: both list
+    no ids, without an error. The new one will end the transaction.
     """
     assert told("coverage") == ([("hanging", "orphan")], [("indeterminate", "coverage")])
 
 
-def test_an_id_that_the_principal_may_not_describe_owns_a_healthy_transaction() -> None:
-    """Obligation A. A listing leaves out, without a word, what its principal may not describe."""
+def test_an_id_hidden_from_the_principal_owns_a_healthy_transaction() -> None:
+    """Obligation A. A listing silently omits ids without Describe permission."""
     assert told("visibility") == ([("hanging", "orphan")], [("indeterminate", "visibility")])
 
 
-def test_a_transaction_ends_between_the_read_and_the_question() -> None:
-    """The second read. Open when the partition is read; committed before its coordinator is asked, which then owes
-    nobody anything.
+def test_a_transaction_ends_between_the_read_and_the_coordinator_request() -> None:
+    """The second read. The transaction is open when the partition is read, and committed before its coordinator is
+    asked,
+    which then has no pending marker.
     """
     assert told("second-read") == ([("hanging", "maybe_committed")], [("gone", "ended")])
 
 
-def test_a_transaction_begins_between_the_question_and_the_read() -> None:
-    """The order of the steps. Asked first, the coordinator knows nothing of a transaction that begins right after, and
-    that both reads of the partition then find open. In the right order nothing was open at the first read.
+def test_a_transaction_begins_between_the_coordinator_request_and_the_read() -> None:
+    """The order of the steps. If asked first, the coordinator does not know a transaction that begins right after, and
+    that both reads of the partition then find open. In the correct order it was not open at the first read.
     """
     assert told("order") == ([("hanging", "live_epoch")], [])
 
 
-def test_a_coordinator_that_takes_over_sends_a_marker_again() -> None:
-    """Prepare* is no absence. The partition has acknowledged its marker and left the list in the coordinator's memory;
-    a late record opens it again. The log still lists the partition, and a coordinator that takes over before the abort
-    is complete sends the marker once more, which ends the late record. Seen on real brokers as well.
+def test_a_new_coordinator_resends_a_marker() -> None:
+    """Prepare* is no absence. The partition has acknowledged its marker and left the list in the coordinator's memory.
+    A
+    late record opens it again. The log still lists the partition, and a coordinator that takes over before the abort is
+    complete sends the marker again, which ends the late record. Also observed on real brokers.
     """
     assert told("prepare") == ([("hanging", "decided")], [("indeterminate", "decided")])
 
 
-def test_a_coordinator_that_could_not_read_all_of_its_log_claims_it_all_the_same() -> None:
+def test_a_coordinator_with_a_partly_loaded_log_still_claims_it() -> None:
     """The log. By every probe the new coordinator serves the id's partition of the log, and has loaded none of it."""
     assert told("log") == ([("hanging", "orphan")], [("indeterminate", "split")])
 
 
-def test_a_producer_that_is_held_elsewhere_hangs_here() -> None:
-    """Claims. A late record of a transaction that is over hangs on one partition, while the next transaction of the
-    same producer is ongoing on another: its coordinator will never end the first.
+def test_a_producer_claimed_on_another_partition_hangs_on_this_one() -> None:
+    """Claims. A late record of a finished transaction hangs on a partition, while the next transaction of the same
+    producer is ongoing on another: its coordinator will never end the first.
     """
     assert told("claim", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("hanging", "live_epoch")])
 
 
-def test_a_coordinator_that_was_cut_off_keeps_nothing_from_the_proof() -> None:
-    """Claims. Broker 1 was deposed and has not heard of it. Its claim does not count, and the transaction is read
-    with proof. As long as broker 1 answers, its view stands in the snapshot as well, and no absence is proven.
+def test_a_claim_of_a_deposed_coordinator_does_not_skip_the_proof() -> None:
+    """Claims. Broker 1 was deposed and does not know it. Its claim does not count, and the transaction gets a fenced
+    read. As long as broker 1 answers, its view is also in the snapshot, and no absence is proven.
     """
     assert told("claimant", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("late_ongoing", "owned")])
     history = STORIES["claimant"].history
@@ -122,8 +122,8 @@ def test_every_obligation_has_its_story() -> None:
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_the_search_finds_a_wrong_verdict_where_an_obligation_is_dropped(name: str) -> None:
-    """Somebody innocent is accused; of claims, what hangs is taken for held; of the plan, it is missed."""
+def test_the_search_finds_a_wrong_verdict_if_an_obligation_is_dropped(name: str) -> None:
+    """A false hanging verdict. For claims, a hanging transaction counts as claimed; for the plan, it is overlooked."""
     arena = ARENAS[name]
     found = exhaustive(arena, arena.brief, DROPPED[name], stop=lambda figures: figures.wrong != [])
     why = {"plan": MISSED, "claimant": CLAIMED_IN_VAIN, "claim": CLAIMED_IN_VAIN}.get(name, ACCUSED)
@@ -132,7 +132,7 @@ def test_the_search_finds_a_wrong_verdict_where_an_obligation_is_dropped(name: s
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_with_every_obligation_the_same_histories_accuse_nobody_wrongly(name: str) -> None:
+def test_with_every_obligation_the_same_histories_have_no_wrong_verdict(name: str) -> None:
     arena = ARENAS[name]
     found = exhaustive(arena, arena.brief, with_all(name))
     assert found.histories > 0

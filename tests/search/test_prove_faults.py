@@ -1,4 +1,4 @@
-"""What the harness of `tests/prove/faults` takes for a violation: it must not be blind."""
+"""Violations in the harness of `tests/prove/faults`: it must detect each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNREAD = unobserved("read", "broker 1 cannot be reached", 1, "p", 0)
         ([], {"partitions_failed": 1, "errors": (UNREAD,)}),
     ],
 )
-def test_a_planted_transaction_may_be_hanging_or_indeterminate_or_unread(
+def test_a_planted_transaction_may_be_hanging_indeterminate_or_unread(
     found: list[Judged], changes: dict[str, Any]
 ) -> None:
     assert missed(scan(*found, **changes), [PLANTED]) == []
@@ -48,7 +48,7 @@ def test_a_planted_transaction_may_be_hanging_or_indeterminate_or_unread(
         ([judged(view("Empty", epoch=4))], {}, "stale_epoch"),
     ],
 )
-def test_a_planted_transaction_that_a_sweep_gets_wrong_is_a_violation(
+def test_a_wrong_verdict_on_a_planted_transaction_is_a_violation(
     found: list[Judged], changes: dict[str, Any], wrong: str
 ) -> None:
     (violation,) = missed(scan(*found, **changes), [PLANTED])
@@ -60,7 +60,7 @@ def world(*, came_back: bool = False) -> World:
     return cast(World, SimpleNamespace(ever_planted=set(), traffic=traffic))
 
 
-def test_an_accused_one_that_is_gone_from_a_topic_that_is_there_was_a_false_accusation(
+def test_a_reported_transaction_that_disappears_was_a_false_verdict(
     wording: SnapshotAssertion,
 ) -> None:
     accusation = Accusation("#1", NOW_MS, ORPHAN)
@@ -71,19 +71,19 @@ def test_an_accused_one_that_is_gone_from_a_topic_that_is_there_was_a_false_accu
     assert fate_of(world(), accusation, {("p", "t1")}, set()) == wording
 
 
-def test_only_a_client_that_came_back_excuses_an_accused_one_that_is_gone(wording: SnapshotAssertion) -> None:
+def test_only_a_returning_client_explains_a_disappeared_transaction(wording: SnapshotAssertion) -> None:
     accusation = Accusation("#1", NOW_MS, judged(view("Empty", epoch=4)))
     assert fate_of(world(), accusation, {("p", "t0")}, set()) == "FALSE"
     assert fate_of(world(came_back=True), accusation, {("p", "t0")}, set()) == wording
 
 
-def test_the_last_sweep_is_complete_and_calls_hanging_what_is_open_for_ever() -> None:
+def test_the_last_sweep_must_be_complete_and_report_permanent_transactions() -> None:
     assert overlooked(scan(ORPHAN), {PLANTED.key}) == []
     for final in (None, scan(ORPHAN, partitions_failed=1), scan(), scan(UNPROVEN)):
         assert len(overlooked(final, {PLANTED.key})) == 1
 
 
-def test_an_act_that_fails_in_the_middle_of_a_sweep_is_told_when_it_is_joined() -> None:
+def test_a_failure_of_a_concurrent_action_is_raised_at_the_join() -> None:
     def act() -> None:
         raise ValueError("the fault failed")
 

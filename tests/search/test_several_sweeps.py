@@ -1,5 +1,6 @@
-"""Several sweeps of one history: none goes on with the incident of another transaction, and an incident outlives its
-first records. Each condition of `identity.py` is dropped in a history in which it is needed.
+"""Several sweeps of one history: an incident never continues another transaction, and outlives its first records.
+
+Each condition of `identity.py` is dropped in a history that needs it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from txnscan.sweeps import pipeline as scan
 from txnscan.sweeps.history import Incidents
 from txnscan.tables import incidents
 
-# Of each world. A wrong verdict names its seed.
+# In each world. A wrong verdict names its seed.
 SEEDS = range(30)
 Patch = Callable[[pytest.MonkeyPatch], None]
-# Broker 2, the only one with the partition, is killed and finds no snapshot when it is back.
+# Broker 2, the only replica of the partition, is killed and finds no snapshot after its restart.
 _ALONE = replace(DELETED_V1, name="one replica", topics=((P, (2,)),))
 _REBUILT: tuple[Event, ...] = (
     *(("kill broker", (2,)), ("rebuild producers' state", (P, 2)), ("fence broker", (2,)), *heard(1)),
@@ -39,7 +40,7 @@ _INIT: tuple[Event, ...] = (("InitProducerId", (1, A)),)
 
 
 def _late(*before: Event, at: int = 1) -> tuple[Event, ...]:
-    """A transaction is aborted while a record of it is on its way, which arrives and hangs."""
+    """A transaction is aborted while a record of it is in flight, which then arrives and hangs."""
     return (
         *before,
         *(("AddPartitionsToTxn", (1, A, P)), *(("send data", (A, P, 1)),) * at),
@@ -50,8 +51,8 @@ def _late(*before: Event, at: int = 1) -> tuple[Event, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """A condition, and what makes it go away; what hangs at the first sweep, and what ends it before the second, at
-    which something else hangs.
+    """A condition, and its removal. The hanging transaction of the first sweep, and the events that replace it with
+    another before the second.
     """
 
     condition: str
@@ -89,7 +90,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.condition)
-def test_without_this_condition_an_incident_goes_on_with_another_transaction(
+def test_without_this_condition_an_incident_continues_another_transaction(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case.drop(monkeypatch)
@@ -97,7 +98,7 @@ def test_without_this_condition_an_incident_goes_on_with_another_transaction(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.condition)
-def test_with_it_none_does(case: Case) -> None:
+def test_with_this_condition_no_incident_continues_another_transaction(case: Case) -> None:
     found, wrong, _ = run(_two_sweeps(_ALONE, case.opening, case.between))
     assert wrong == []
     assert [judged.observation.incident_offset for judged in found.transactions] == [None]
@@ -114,8 +115,8 @@ def _two_sweeps(scenario: Scenario, opening: tuple[Event, ...], between: tuple[E
 
 
 def swept(scenario: Scenario, opening: tuple[Event, ...], *between: tuple[Event, ...], clock_ms: int = 0) -> Sweeps:
-    """A sweep behind the opening and one behind each of these, at rest, each of which knows all before it. clock_ms: by
-    how much each scanner's clock is before that of the last.
+    """A sweep after the opening and after each of these, at rest, each with the knowledge of all before it. clock_ms:
+    how far each scanner's clock is ahead of the last.
     """
     world, sweeps = opened(scenario, opening), Sweeps(EVERYTHING)
     for number, events in enumerate(((), *between)):
@@ -128,7 +129,7 @@ def swept(scenario: Scenario, opening: tuple[Event, ...], *between: tuple[Event,
 
 
 def shown(sweeps: Sweeps, *order: int) -> list[tuple[int, int, str | None]]:
-    """Each incident after sweeps were stored in this order: start offset, sweeps that saw it, and how it ended."""
+    """Each incident after sweeps were stored in this order: start offset, number of sweeps, and resolution."""
     rows = sweeps.memory(order).incidents.values()
     return [(row["start_offset"], row["sweeps"], row["resolved_how"]) for row in rows]
 
@@ -156,7 +157,7 @@ def test_an_incident_outlives_its_first_records(
 
 
 @pytest.mark.parametrize("world", WIDE)
-def test_no_sweep_that_knows_earlier_ones_is_wrong(world: str) -> None:
+def test_no_sweep_with_earlier_knowledge_is_wrong(world: str) -> None:
     total = Figures()
     for seed in SEEDS:
         figures, _ = wander_again(WIDE[world], seed)
@@ -165,7 +166,7 @@ def test_no_sweep_that_knows_earlier_ones_is_wrong(world: str) -> None:
     assert total.histories > 2 * len(SEEDS)
 
 
-def test_the_same_seed_gives_the_same_sweeps_and_running_them_again_the_same_verdicts() -> None:
+def test_a_seed_determines_the_sweeps_and_their_verdicts() -> None:
     for seed in range(20):
         figures, histories = wander_again(WIDE["new-replicas-v2"], seed)
         again, same = wander_again(WIDE["new-replicas-v2"], seed)
@@ -179,7 +180,7 @@ def test_the_same_seed_gives_the_same_sweeps_and_running_them_again_the_same_ver
         assert verdicts == figures.verdicts
 
 
-def test_a_history_of_several_sweeps_is_made_shorter() -> None:
+def test_a_history_of_several_sweeps_is_shortened() -> None:
     history = _two_sweeps(DELETED, torn_commit(2, 3), (("delete records", (P, 2, 2)), *NEW_REPLICA))
     idle = Visit((), ((3, ("move leader", (P, 2))),))
     longer = replace(history, earlier=(*history.earlier, idle), known=(1, 0))
@@ -192,14 +193,14 @@ def test_a_history_of_several_sweeps_is_made_shorter() -> None:
     assert len(short.earlier) == 1
 
 
-def test_an_end_counts_in_whatever_order_sweeps_are_stored_and_whatever_their_clocks_say() -> None:
+def test_an_end_counts_in_any_order_of_storing_and_with_any_clocks() -> None:
     a_day_back = -86_400_000
     sweeps = swept(_ALONE, _late(*_INIT), (*_late(), ("delete records", (P, 2, 3))), clock_ms=a_day_back)
     assert misfolded(sweeps, (0, 1)) == misfolded(sweeps, (1, 0)) == []
     assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]
 
 
-# What the replica that leads now shows first was written after the first sweep: nobody can tell whose it is.
+# The first batch of the current leader was written after the first sweep: its owner is unknown.
 _MORE_AND_A_NEW_REPLICA: tuple[Event, ...] = (
     *(("append data", (0,)), ("delete records", (P, 2, 3)), ("replace replica", (P, 3)), *heard(1, 2, 3)),
     *(("expand isr", (P, 3)), *heard(1, 2, 3), ("move leader", (P, 3)), *heard(1, 2, 3)),
@@ -207,8 +208,8 @@ _MORE_AND_A_NEW_REPLICA: tuple[Event, ...] = (
 _LED_AS_BEFORE: tuple[Event, ...] = (("move leader", (P, 2)), *heard(1, 2, 3))
 
 
-def test_an_end_that_is_stored_late_closes_nothing_that_was_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The incident is taken to be over, and another to have begun, until the replica leads again that still knows."""
+def test_an_end_stored_late_closes_no_incident_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The incident counts as ended, and another as begun, until the replica that still has it leads again."""
     one_on_its_way: tuple[Event, ...] = (*_INIT, *_late(at=3)[:-1])
     sweeps = swept(DELETED_V1, one_on_its_way, _MORE_AND_A_NEW_REPLICA, _LED_AS_BEFORE)
     assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]

@@ -1,4 +1,4 @@
-"""The simulator's own behaviour: one sentence for each fact about Kafka's transactions that the proof rests on."""
+"""The simulator's own behaviour: a test for each fact about Kafka's transactions that the proof needs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def go_on(world: World, *events: Event) -> None:
         rest(world)
 
 
-def test_every_transition_cites_what_it_models_and_reads_as_a_sentence() -> None:
+def test_every_transition_cites_its_model_in_a_sentence() -> None:
     for name, transition in TRANSITIONS.items():
         assert len(transition.models) > 20 and transition.models.endswith("."), name
     assert sum(len(table) for table in TABLES.values()) == len(TRANSITIONS), "two transitions have one name"
@@ -112,13 +112,13 @@ def test_under_transactions_v2_an_end_raises_the_epoch_already_in_prepare() -> N
     assert (owner(world).state, owner(world).producer_epoch) == ("CompleteCommit", 1)
 
 
-def test_under_transactions_v1_an_end_leaves_the_epoch_as_it_is() -> None:
+def test_under_transactions_v1_an_end_keeps_the_epoch() -> None:
     world = opened(LATE_DATA, (INIT, ADD, *send(1), end(1), *END_MARKERS))
     assert (owner(world).state, owner(world).producer_epoch) == ("CompleteCommit", 0)
     assert still_open(world.logs[P, 1]) == {}
 
 
-def test_a_new_instance_fences_the_old_one_and_its_transaction_is_aborted() -> None:
+def test_a_new_instance_fences_the_former_one_and_aborts_its_transaction() -> None:
     world = opened(LATE_DATA, (INIT, ADD, *send(1), INIT))
     assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
     go_on(world, *END_MARKERS, INIT)
@@ -126,19 +126,19 @@ def test_a_new_instance_fences_the_old_one_and_its_transaction_is_aborted() -> N
     assert producer_state(world.logs[P, 1])[7].producer_epoch == 1
 
 
-def test_late_data_after_the_marker_hangs_where_nothing_is_verified() -> None:
+def test_late_data_after_the_marker_hangs_without_verification() -> None:
     late = (INIT, ADD, ("send data", (A, P, 1)), end(1, commit=False), *END_MARKERS, ("append data", (0,)))
     world = opened(LATE_DATA, late)
     assert hanging(world) == {(P, 7, 1)}
 
 
-def test_late_data_is_refused_where_transactions_are_verified() -> None:
+def test_late_data_is_refused_with_verification() -> None:
     late = (INIT, ADD, ("send data", (A, P, 2)), end(2, commit=False), *END_MARKERS, ("append data", (0,)))
     world = opened(VERIFIED, late)
     assert still_open(world.logs[P, 1]) == {} and hanging(world) == frozenset()
 
 
-def test_recovery_keeps_what_is_ongoing_until_its_timeout() -> None:
+def test_recovery_keeps_ongoing_transactions_until_their_timeout() -> None:
     world = opened(MOVING_COORDINATOR, (INIT, ADD, *send(1)))
     _move_coordinator(world)
     assert (owner(world, 2).state, owner(world, 2).partitions) == ("Ongoing", frozenset({P}))
@@ -147,7 +147,7 @@ def test_recovery_keeps_what_is_ongoing_until_its_timeout() -> None:
     assert owner(world, 2).state == "PrepareAbort"
 
 
-def test_recovery_finishes_what_is_prepared_with_the_whole_list_of_partitions() -> None:
+def test_recovery_completes_prepared_transactions_with_all_partitions() -> None:
     world = opened(MOVING_COORDINATOR, (INIT, ADD, *send(1), end(1), *END_MARKERS[:2]))
     assert owner(world).partitions == frozenset()
     _move_coordinator(world)
@@ -166,7 +166,7 @@ def _hand_over(world: World, leader: int = 2) -> None:
         go_on(world, ("elect coordinators", (broker_id,)))
 
 
-def test_a_marker_for_a_partition_without_a_leader_is_skipped_and_the_commit_completes() -> None:
+def test_a_marker_for_a_leaderless_partition_is_skipped_and_the_commit_completes() -> None:
     world = opened(LEADERLESS, (INIT, ADD, *send(2)))
     go_on(world, ("kill broker", (2,)), ("fence broker", (2,)), ("publish metadata", (1,)), end(2))
     go_on(world, ("skip marker", (1, A, P)), ("write completion", (1, A)))
@@ -181,7 +181,7 @@ def test_a_marker_at_a_lower_epoch_is_refused_and_sending_stops() -> None:
     assert not world.held[1, A].sending
 
 
-def test_an_append_is_acknowledged_only_when_every_replica_in_sync_has_it() -> None:
+def test_an_append_is_acknowledged_only_when_every_in_sync_replica_has_it() -> None:
     world = opened(CRASHES, (INIT, ADD))
     happen(world, ("send data", (A, P, 2)))
     happen(world, ("append data", (0,)))
@@ -190,15 +190,15 @@ def test_an_append_is_acknowledged_only_when_every_replica_in_sync_has_it() -> N
     assert world.high_watermarks[P, 1] == 1
 
 
-def test_a_killed_leader_is_followed_by_the_replica_in_sync_at_the_next_epoch() -> None:
+def test_a_killed_leader_is_replaced_by_an_in_sync_replica_at_the_next_epoch() -> None:
     world = opened(CRASHES, (INIT, ADD, *send(2)))
     go_on(world, ("kill broker", (1,)), ("fence broker", (1,)))
     leadership = world.leadership(world.image, P)
     assert (leadership.leader, leadership.epoch, leadership.isr) == (2, 1, frozenset({2}))
 
 
-def test_a_replica_joins_the_set_in_sync_only_when_its_leader_knows_it_to_be_alive() -> None:
-    """Else a leader that is cut off would not name the broker that takes over from it, and could not be told."""
+def test_a_replica_joins_the_in_sync_set_only_when_its_leader_knows_that_it_is_alive() -> None:
+    """Otherwise a leader that is cut off would not name its successor, and could not be detected."""
     world = opened(CRASHES, (INIT, ADD))
     go_on(world, ("kill broker", (2,)), ("fence broker", (2,)), ("publish metadata", (1,)), ("apply to replicas", (1,)))
     go_on(world, ("elect coordinators", (1,)), ("start broker", (2,)), ("unfence broker", (2,)))
@@ -208,14 +208,14 @@ def test_a_replica_joins_the_set_in_sync_only_when_its_leader_knows_it_to_be_ali
 
 
 def states(world: World, broker_id: int) -> list[str | None]:
-    """What a replica of the log holds of the id, record by record; None for a hole, "" for a tombstone."""
+    """The records of the id on a replica of the log. None for a hole, "" for a tombstone."""
     log = [record for _, record in world.logs[STATE, broker_id]]
     assert all(record is None or isinstance(record, TransactionLogRecord) for record in log)
     return [None if r is None else r.metadata.state if r.metadata else "" for r in log]  # type: ignore[union-attr]
 
 
 def fetched_states(world: World, broker_id: int) -> list[tuple[int, str]]:
-    """What the sweep's own reader gets of the id from this broker: offsets and states."""
+    """The records of the id for the sweep's own reader from this broker: offsets and states."""
     leads = world.leads(broker_id, STATE)
     assert leads is not None
     partition = Partition(STATE[0], "", STATE[1], broker_id, leads.epoch)
@@ -228,7 +228,7 @@ def fetched_states(world: World, broker_id: int) -> list[tuple[int, str]]:
     ]
 
 
-def test_the_cleaner_drops_what_a_later_record_of_the_same_id_supersedes_and_moves_no_offset() -> None:
+def test_the_cleaner_drops_superseded_records_and_keeps_offsets() -> None:
     world = opened(COMPACTED, away(2))
     assert states(world, 1) == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Empty"]
     ends = [end for name, (*_, end) in possible(world) if name == "clean log"]
@@ -251,7 +251,7 @@ def test_a_log_is_cleaned_only_below_its_high_watermark() -> None:
     assert not can_happen(world, ("clean log", (STATE, 2, 2)))
 
 
-def test_a_new_leader_with_an_old_high_watermark_gives_too_little_and_a_read_of_its_log_fails() -> None:
+def test_a_new_leader_with_an_old_high_watermark_returns_too_little_and_the_log_read_fails() -> None:
     world = opened(MOVING_COORDINATOR, (INIT, ADD))
     for event in (end(1), ("fetch", (STATE, 2)), ("move leader", (STATE, 2))):
         happen(world, event)
@@ -266,7 +266,7 @@ def test_a_new_leader_with_an_old_high_watermark_gives_too_little_and_a_read_of_
 
 
 def log_of(world: World, broker_id: int) -> LogRow:
-    """The log as this leader gives it, read for the first producer id."""
+    """The log of this leader, read for the first producer id."""
     leads = world.leads(broker_id, STATE)
     assert leads is not None
     led = Partition(STATE[0], "", STATE[1], broker_id, leads.epoch)
@@ -275,7 +275,7 @@ def log_of(world: World, broker_id: int) -> LogRow:
     return row
 
 
-def test_a_replica_that_was_away_copies_the_holes_of_a_compacted_leader_behind_what_it_has_itself() -> None:
+def test_an_offline_replica_copies_the_holes_of_a_compacted_leader_after_its_own_records() -> None:
     world = opened(COMPACTED, (*away(2), *COMPACTED_MEANWHILE))
     assert states(world, 1) == [None, None, None, "CompleteCommit", "Empty"]
     assert states(world, 2) == ["Empty", "Ongoing", None, "CompleteCommit", "Empty"]
@@ -288,7 +288,7 @@ def test_a_replica_that_was_away_copies_the_holes_of_a_compacted_leader_behind_w
 
 
 def epoch_answer(world: World, broker_id: int, current: int, asked: int) -> tuple[int, int, int]:
-    """What this broker answers of an epoch of the log: its error code, the epoch and the end offset."""
+    """The answer of this broker about an epoch of the log: its error code, the epoch and the end offset."""
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     wanted = topic.OffsetForLeaderPartition(partition=STATE[1], current_leader_epoch=current, leader_epoch=asked)
     request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic(topic=STATE[0], partitions=[wanted])])
@@ -296,7 +296,7 @@ def epoch_answer(world: World, broker_id: int, current: int, asked: int) -> tupl
     return shown.error_code, shown.leader_epoch, shown.end_offset
 
 
-def test_the_leader_alone_says_where_an_epoch_ends_in_its_log() -> None:
+def test_only_the_leader_knows_the_end_of_an_epoch() -> None:
     world = opened(MOVING_COORDINATOR, (INIT, ADD))
     _move_coordinator(world)
     assert [epoch for epoch, _ in world.logs[STATE, 2]] == [0, 0]
@@ -318,7 +318,7 @@ def test_the_leader_alone_says_where_an_epoch_ends_in_its_log() -> None:
                 assert epoch_answer(world, broker_id, current, asked) == expected
 
 
-def test_a_leader_that_copied_a_compacted_log_does_not_know_the_epochs_of_which_nothing_is_left() -> None:
+def test_a_leader_of_a_compacted_copy_does_not_know_epochs_without_records() -> None:
     record = TransactionLogRecord(A, None)
     table: list[tuple[str, Log, dict[int, int]]] = [
         ("all is left", ((0, record), (1, record), (2, record)), {0: 1, 1: 2, 2: 3, 3: 4}),
@@ -339,18 +339,18 @@ def test_a_leader_that_copied_a_compacted_log_does_not_know_the_epochs_of_which_
                 assert epoch_ends(lambda b, r, w=world: answer(w, b, r), partition, range(4)) == expected
 
 
-def test_a_replica_that_was_away_has_no_hole_where_nothing_was_compacted() -> None:
+def test_an_offline_replica_has_no_hole_without_compaction() -> None:
     world = opened(COMPACTED, (*away(2), *BACK))
     assert states(world, 2) == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "Empty"]
 
 
-def test_a_hole_and_the_record_that_another_replica_still_has_are_the_same_entry() -> None:
+def test_a_hole_equals_the_record_of_another_replica() -> None:
     record = TransactionLogRecord(A, None)
     assert common_prefix(((0, record), (1, record)), ((0, None), (1, None), (1, record))) == 2
     assert common_prefix(((0, record), (1, record)), ((0, None), (2, None))) == 1
 
 
-def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_away_never_gets_it() -> None:
+def test_a_tombstone_is_dropped_last_and_never_reaches_an_offline_replica() -> None:
     expired = (*away(2), ("expire id", (1, A)), ("InitProducerId", (1, A)))
     world = opened(replace(COMPACTED, faults=COMPACTED.faults | {"tombstones dropped"}), expired)
     assert states(world, 1)[4:] == ["Empty", "", "Empty"]
@@ -363,16 +363,16 @@ def test_a_tombstone_is_dropped_after_all_else_of_its_id_and_a_replica_that_was_
     assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
 
 
-# Three records of a transaction whose commit lost p-0; the first two are deleted.
+# Three records of a transaction whose commit lost p-0. The first two are deleted.
 DELETED_FIRST: tuple[Event, ...] = (*torn_commit(2, 3), ("delete records", (P, 2, 2)))
 
 
 def shown_open(world: World, broker_id: int) -> list[tuple[int, int]]:
-    """What is open on this replica of p-0: start offsets and last sequence numbers."""
+    """The open transactions on this replica of p-0: start offsets and last sequence numbers."""
     return [(one.start_offset, one.last_sequence) for one in still_open(world.logs[P, broker_id]).values()]
 
 
-def test_a_log_start_that_moves_leaves_the_start_offset_of_what_is_open() -> None:
+def test_a_moved_log_start_keeps_the_start_offset_of_open_transactions() -> None:
     world = opened(DELETED, DELETED_FIRST)
     assert world.log_starts[P, 2] == 2
     assert shown_open(world, 2) == [(0, 2)]
@@ -381,14 +381,14 @@ def test_a_log_start_that_moves_leaves_the_start_offset_of_what_is_open() -> Non
     assert judged.judgement.outcome == "maybe_committed", "its first record cannot be read"
 
 
-def test_a_new_replica_shows_a_later_start_offset_and_the_sequence_numbers_that_batches_have() -> None:
+def test_a_new_replica_has_a_later_start_offset_and_the_sequence_numbers_of_batches() -> None:
     world = opened(DELETED, (*DELETED_FIRST, *NEW_REPLICA))
     assert world.log_starts[P, 3] == 2
     assert shown_open(world, 3) == [(2, 2)]
     assert hanging(world) == {(P, 7, offset) for offset in (0, 1, 2)}, "one transaction, of which replicas differ"
 
 
-def test_a_follower_that_was_away_and_ends_below_the_start_of_the_log_begins_anew_there() -> None:
+def test_a_follower_below_the_log_start_starts_anew_there() -> None:
     back: tuple[Event, ...] = (("start broker", (3,)), ("unfence broker", (3,)), *heard(1, 2, 3))
     world = opened(DELETED, (*torn_commit(2, 3), *back))
     world.logs[P, 3] = world.logs[P, 2][:1]
@@ -401,7 +401,7 @@ def test_a_follower_that_was_away_and_ends_below_the_start_of_the_log_begins_ane
     assert shown_open(world, 3) == [(2, 2)]
 
 
-def test_a_killed_broker_without_snapshots_forgets_what_has_no_record_left() -> None:
+def test_a_broker_killed_without_snapshots_forgets_producers_without_records() -> None:
     killed: tuple[Event, ...] = (("kill broker", (2,)), ("rebuild producers' state", (P, 2)))
     table = [(1, [(1, 2)]), (2, [(2, 2)]), (3, [])]
     with Cases() as cases:
@@ -421,8 +421,8 @@ def test_a_replica_is_replaced_only_while_another_is_in_sync_and_leads() -> None
     assert (world.logs[P, 3], world.leadership(world.image, P).isr) == ((), frozenset({2}))
 
 
-def test_a_leader_that_was_cut_off_takes_a_batch_that_the_next_leader_gets_too() -> None:
-    """What it took is truncated once it follows."""
+def test_a_deposed_leader_appends_a_batch_that_the_next_leader_also_gets() -> None:
+    """Its batch is truncated once it follows."""
     cut: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
     begun: tuple[Event, ...] = (("InitProducerId", (3, A)), ("AddPartitionsToTxn", (3, A, P)), ("send data", (A, P, 1)))
     world = opened(WIDE["two-leaders"], (*begun, *cut))
@@ -434,21 +434,21 @@ def test_a_leader_that_was_cut_off_takes_a_batch_that_the_next_leader_gets_too()
 UNADDED: tuple[Event, ...] = (("send data without adding", (A, P)), ("append data", (0,)))
 
 
-def test_data_that_was_never_added_lands_where_nothing_is_verified_and_hangs() -> None:
+def test_unadded_data_hangs_without_verification() -> None:
     world = opened(WIDE["never-added-v1"], (INIT, *UNADDED))
     assert hanging(world) == {(P, 7, 0)}
     world = opened(WIDE["never-added-verified"], (INIT, *UNADDED))
     assert hanging(world) == frozenset()
 
 
-def test_data_that_was_never_added_joins_an_open_transaction_of_its_epoch_even_where_brokers_verify() -> None:
+def test_unadded_data_joins_an_open_transaction_of_its_epoch_despite_verification() -> None:
     world = opened(WIDE["never-added-verified"], MORE_WRITTEN)
     *_, (_, joined) = world.logs[P, 2]
     assert isinstance(joined, Data)
     assert (joined.txn, joined.added, joined.sequence) == ((A, 2), False, 3)
 
 
-def test_only_a_later_date_tells_what_was_never_added_from_a_commit_that_lost_the_partition() -> None:
+def test_only_a_later_date_distinguishes_unadded_data_from_a_lost_commit() -> None:
     written = [event for event in MORE_WRITTEN if event[0] != "time passes"]
     table = [("later", MORE_WRITTEN, False), ("at once", tuple(written), None)]
     with Cases() as cases:
@@ -459,7 +459,7 @@ def test_only_a_later_date_tells_what_was_never_added_from_a_commit_that_lost_th
                 assert committed == [True, True, True, expected]
 
 
-def test_a_commit_is_of_the_partitions_that_it_names_and_of_those_alone() -> None:
+def test_a_commit_covers_only_its_listed_partitions() -> None:
     other = ("q", 0)
     added: tuple[Event, ...] = (("AddPartitionsToTxn", (1, A, other)), *UNADDED, end(1))
     world = opened(WIDE["never-added-v1"], (INIT, *added))
@@ -472,15 +472,15 @@ def test_a_commit_is_of_the_partitions_that_it_names_and_of_those_alone() -> Non
     )
 
 
-def test_a_batch_that_was_sent_before_the_last_one_of_its_epoch_is_refused() -> None:
-    """Its sequence number is below that of the last one."""
+def test_a_batch_sent_before_the_last_batch_of_its_epoch_is_refused() -> None:
+    """Its sequence number is below that of the last batch."""
     early: tuple[Event, ...] = (("send data", (A, P, 1)), ("time passes", ()), ("send data", (A, P, 1)))
     world = opened(WIDE["never-added-v1"], (INIT, ADD, *early, ("append data", (1,)), ("append data", (0,))))
     assert len(world.logs[P, 2]) == 1
 
 
 def ask(world: World, *events: Event) -> None:
-    """These events, and nothing that follows of itself."""
+    """These events, without automatic ones."""
     for event in events:
         assert can_happen(world, event), f"{event} cannot happen; {list(possible(world))} can"
         happen(world, event)
@@ -490,7 +490,7 @@ TIMEOUT: Event = ("append timeout", (1, A))
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_end_whose_append_timed_out_is_forgotten_and_stands_in_the_log(version: int) -> None:
+def test_an_end_with_a_timed_out_append_is_in_the_log_and_not_in_memory(version: int) -> None:
     world = opened(replace(TIMED_OUT, versions=(version,)), (INIT, ADD, *send(version)))
     ask(world, end(version), TIMEOUT)
     assert (owner(world).state, owner(world).producer_epoch) == ("Ongoing", 0)
@@ -503,7 +503,7 @@ def test_an_end_whose_append_timed_out_is_forgotten_and_stands_in_the_log(versio
     assert (owner(world).state, world.decided) == ("PrepareCommit", {(A, 1): True})
 
 
-def test_a_commit_whose_append_timed_out_may_be_followed_by_an_abort_which_is_what_counts() -> None:
+def test_a_commit_with_a_timed_out_append_may_be_followed_by_an_effective_abort() -> None:
     world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
     ask(world, end(1), TIMEOUT)
     go_on(world, ("timeout", (1, A)))
@@ -513,7 +513,7 @@ def test_a_commit_whose_append_timed_out_may_be_followed_by_an_abort_which_is_wh
     assert settled(world).decided == {(A, 1): False}
 
 
-def test_a_commit_whose_append_timed_out_is_finished_by_whoever_loads_it() -> None:
+def test_a_commit_with_a_timed_out_append_is_completed_by_the_next_coordinator() -> None:
     world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
     ask(world, end(1), TIMEOUT)
     _move_coordinator(world)
@@ -522,7 +522,7 @@ def test_a_commit_whose_append_timed_out_is_finished_by_whoever_loads_it() -> No
     assert (owner(world, 2).state, world.decided) == ("CompleteCommit", {(A, 1): True})
 
 
-def test_a_decision_that_was_loaded_and_whose_marker_is_refused_for_good_is_known_to_the_truth() -> None:
+def test_a_loaded_decision_with_a_refused_marker_is_known_to_the_truth() -> None:
     world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
     world.in_flight = (Produce(P, Data(7, 5, (A, 1)), 1),)
     go_on(world, ("append data", (0,)))
@@ -531,7 +531,7 @@ def test_a_decision_that_was_loaded_and_whose_marker_is_refused_for_good_is_know
     assert settled(world).decided == {(A, 1): True}
 
 
-def test_a_fence_whose_append_timed_out_leaves_the_transaction_at_the_raised_epoch_and_raises_it_once() -> None:
+def test_a_fence_with_a_timed_out_append_raises_the_epoch_once() -> None:
     world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
     ask(world, INIT, TIMEOUT)
     assert (owner(world).state, owner(world).producer_epoch) == ("Ongoing", 1)
@@ -541,7 +541,7 @@ def test_a_fence_whose_append_timed_out_leaves_the_transaction_at_the_raised_epo
     assert (owner(world).state, owner(world).producer_epoch) == ("PrepareAbort", 1)
 
 
-def test_a_producer_that_asked_in_vain_for_an_abort_is_fenced_by_the_one_that_its_timeout_makes() -> None:
+def test_a_producer_with_a_lost_abort_is_fenced_by_its_timeout() -> None:
     world = opened(TIMED_OUT, (INIT, ADD, *send(1)))
     ask(world, end(1, commit=False), TIMEOUT)
     go_on(world, ("timeout", (1, A)))
@@ -552,7 +552,7 @@ def test_a_producer_that_asked_in_vain_for_an_abort_is_fenced_by_the_one_that_it
     assert world.producers[A].fenced
 
 
-def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_owner_in_truth() -> None:
+def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_owner() -> None:
     late = (INIT, ADD, ("send data", (A, P, 1)), end(1, commit=False), *END_MARKERS, ("append data", (0,)))
     world = opened(TIMED_OUT, late)
     assert not can_happen(world, TIMEOUT)
@@ -564,7 +564,7 @@ def test_an_answered_append_does_not_time_out_and_an_unanswered_add_makes_no_own
     assert hanging(world) == frozenset(), "who loads the log has it, and ends it"
 
 
-def test_a_fence_that_is_not_written_falls_back_where_another_coordinator_loads_the_log() -> None:
+def test_an_unwritten_fence_is_lost_when_another_coordinator_loads_the_log() -> None:
     world = opened(UNWRITTEN, (*UNWRITABLE, INIT))
     assert (owner(world).state, owner(world).producer_epoch, states(world, 1)[-1]) == ("Ongoing", 1, "Ongoing")
     for event in (*BACK, ("move leader", (LOG, 2)), *heard(1, 2), ("load", (2, 0))):
@@ -575,7 +575,7 @@ def test_a_fence_that_is_not_written_falls_back_where_another_coordinator_loads_
     assert owner(world, 2).state == "PrepareCommit", "and the producer that was to be fenced commits"
 
 
-def test_a_coordinator_that_loaded_a_part_of_its_log_answers_as_if_that_were_all() -> None:
+def test_a_coordinator_with_a_partly_loaded_log_answers_as_if_it_were_complete() -> None:
     world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1), end(1)))
     _hand_over(world)
     assert [end for name, (*_, end) in possible(world) if name == "partial load"] == [0, 1, 2]
@@ -585,7 +585,7 @@ def test_a_coordinator_that_loaded_a_part_of_its_log_answers_as_if_that_were_all
     assert owner(world, 2).state == "PrepareAbort"
 
 
-def test_a_coordinator_that_loaded_nothing_says_that_the_id_is_unknown_and_proves_its_coverage() -> None:
+def test_a_coordinator_with_an_empty_load_does_not_know_the_id_and_proves_its_coverage() -> None:
     world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1)))
     _hand_over(world)
     go_on(world, ("partial load", (2, 0, 0)))
@@ -594,7 +594,7 @@ def test_a_coordinator_that_loaded_nothing_says_that_the_id_is_unknown_and_prove
     assert judged.judgement.reason != "coverage"
 
 
-def test_the_truth_of_a_partial_load_is_what_a_whole_load_makes_of_the_log() -> None:
+def test_the_truth_of_a_partial_load_is_the_result_of_a_full_load() -> None:
     world = opened(PARTIAL_LOAD, (INIT, ADD, *send(1), end(1)))
     _hand_over(world)
     go_on(world, ("partial load", (2, 0, 2)))
@@ -611,7 +611,7 @@ def test_an_id_expires_only_at_rest() -> None:
     assert (1, A) not in world.held
 
 
-def test_a_used_up_producer_id_is_followed_by_another() -> None:
+def test_an_exhausted_producer_id_is_replaced() -> None:
     world = opened(WIDE["v2-epochs"], (("InitProducerId", (2, A)),))
     coordinator = next(b for b, name in world.held if name == A)
     for _ in range(WIDE["v2-epochs"].last_epoch):
@@ -628,7 +628,7 @@ def test_a_used_up_producer_id_is_followed_by_another() -> None:
 
 
 @pytest.mark.parametrize("after", ["Ongoing", "PrepareCommit", "PrepareAbort"])
-def test_a_transition_that_kafka_would_refuse_is_a_defect_of_the_simulator(after: str) -> None:
+def test_an_invalid_transition_is_an_error_of_the_simulator(after: str) -> None:
     world = opened(LATE_DATA, (INIT,))
     held = Held(owner(world)._replace(state=after))
     assert after not in VALID_PREVIOUS_STATES["Dead"]
@@ -637,7 +637,7 @@ def test_a_transition_that_kafka_would_refuse_is_a_defect_of_the_simulator(after
 
 
 @pytest.mark.parametrize("world_name", [name for name in WIDE if name != "unclean-elections"])
-def test_no_acknowledged_record_is_ever_lost_and_no_two_brokers_lead_at_one_epoch(world_name: str) -> None:
+def test_acknowledged_records_are_never_lost_and_each_epoch_has_one_leader(world_name: str) -> None:
     """`NoCommittedRecordLost` and leader completeness, after every event of random histories."""
     import random
 
@@ -653,14 +653,14 @@ def test_no_acknowledged_record_is_ever_lost_and_no_two_brokers_lead_at_one_epoc
                 leading = [(b, led.epoch) for b in world.brokers if (led := world.leads(b, key)) is not None]
                 assert len({epoch for _, epoch in leading}) == len(leading), (seed, event)
                 for b, _ in leading:
-                    # Zombies too: what they acknowledged, whoever is the leader now must have.
+                    # Zombies too: the current leader must have the records that they acknowledged.
                     written = world.logs[key, b][: world.high_watermarks[key, b]]
                     before = committed.get(key, ())
                     assert common_prefix(written, before) == min(len(written), len(before)), (seed, event)
                     committed[key] = max(written, before, key=len)
 
 
-def test_the_settled_future_leaves_the_world_itself_alone() -> None:
+def test_settling_does_not_change_the_world() -> None:
     world = opened(CRASHES, (INIT, ADD, *send(2)))
     before = world.key
     settled(world)

@@ -86,7 +86,7 @@ def prepared(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Prepared
 
 @pytest.fixture
 def after(prepared: Prepared, location: str) -> After:
-    """Tables to which these sweeps were written, in a process that has ended since."""
+    """Tables with these sweeps, written by a process that has ended."""
     return lambda *sweeps: prepared.copy(location, *sweeps)
 
 
@@ -101,7 +101,7 @@ BOTH_AGAIN = next_sweep(2, ORPHAN, STALE)
 ONE_ENDED = next_sweep(3, ORPHAN)
 
 
-# --- to create --------------------------------------------------------------------------------------------------------
+# --- create -----------------------------------------------------------------------------------------------------------
 
 
 # The features of writer version 4, which every writer of Delta has.
@@ -109,7 +109,7 @@ FEATURES = {"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumn
 
 
 def test_a_created_table_has_its_columns_comments_partitions_and_properties(tables: Tables, location: str) -> None:
-    """As delta-rs reads them. The protocol asks for no feature that only Spark can write."""
+    """As read by delta-rs. The protocol requires no feature that only Spark can write."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -140,7 +140,7 @@ def test_rows_that_break_a_constraint_are_refused(tables: Tables, broken: dict[s
     assert tables.rows(OPEN_TRANSACTIONS) == []
 
 
-def test_a_creation_that_broke_off_is_taken_up_again_and_not_repeated(tables: Tables, location: str) -> None:
+def test_an_interrupted_creation_is_resumed_and_not_repeated(tables: Tables, location: str) -> None:
     for name in ("candidates", "sweeps"):
         shutil.rmtree(f"{location}/{name}")
     tables.create()
@@ -175,7 +175,7 @@ def test_tables_without_a_column_are_refused(opens: Opens, location: str) -> Non
     assert versions(location) == before
 
 
-def test_a_location_without_tables_or_that_cannot_be_written_is_a_config_error(opens: Opens, tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_location_is_a_config_error(opens: Opens, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--tables: "):
         opens(str(tmp_path / "nowhere")).last_sweep()
     (tmp_path / "file").write_text("not a directory")
@@ -183,13 +183,13 @@ def test_a_location_without_tables_or_that_cannot_be_written_is_a_config_error(o
         opens(str(tmp_path / "file" / "tables")).create()
 
 
-# --- to append and to read --------------------------------------------------------------------------------------------
+# --- append and read --------------------------------------------------------------------------------------------------
 
 GROUP = BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5)
 IMPACT = Impact(Cause.NEVER_ADDED, 'it\'s \\ \n "so" ✓', Owner("sink-3-17", "Flink", "ask"), groups=(GROUP,))
 
 
-def test_values_are_read_back_as_they_were_written(tables: Tables) -> None:
+def test_values_survive_a_round_trip(tables: Tables) -> None:
     from txnscan.tables.delta import By, arrow_rows, from_arrow
     from txnscan.tables.tables import OF_SWEEPS, items_of
 
@@ -256,13 +256,13 @@ def test_the_last_sweep_of_each_cluster_and_scope_is_found(tables: Tables) -> No
     assert {row["sweep_id"] for row in tables.last_sweeps("cluster-1")} == {"sweep-2", "sweep-4"}
 
 
-def test_a_sweep_that_broke_off_before_its_last_row_is_invisible(tables: Tables) -> None:
+def test_an_unfinished_sweep_is_invisible(tables: Tables) -> None:
     tables._append(scan(ORPHAN), OPEN_TRANSACTIONS)
     assert (tables.read(OPEN_TRANSACTIONS, "sweep-1"), tables.last_sweep()) == ([], None)
     assert len(tables.rows(OPEN_TRANSACTIONS)) == 1
 
 
-def test_a_sweep_that_is_written_twice_is_stored_once(tables: Tables) -> None:
+def test_a_sweep_written_twice_is_stored_once(tables: Tables) -> None:
     for _ in range(2):
         tables.write(swept(ORPHAN, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT])))
     once = (LOG_READS, COMMITS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)
@@ -270,8 +270,8 @@ def test_a_sweep_that_is_written_twice_is_stored_once(tables: Tables) -> None:
     assert (set(counts.values()), tables.rows(INCIDENTS)[0]["sweeps"]) == ({1}, 1), counts
 
 
-def test_two_sweeps_may_write_at_the_same_time(after: After, opens: Opens, location: str) -> None:
-    """Each in its own process, as far as the store can tell."""
+def test_two_sweeps_can_be_written_at_the_same_time(after: After, opens: Opens, location: str) -> None:
+    """From separate processes, in the view of the store."""
     after()
     commits = (SEEN_COMMIT, replace(SEEN_COMMIT, producer_epoch=4))
     sweeps = [
@@ -289,10 +289,8 @@ def test_two_sweeps_may_write_at_the_same_time(after: After, opens: Opens, locat
 CLUSTERS = [f"cluster-{number}" for number in range(10)]
 
 
-def test_ten_clusters_are_written_at_once_and_no_write_waits_for_another(
-    after: After, opens: Opens, location: str
-) -> None:
-    """Each from a thread of its own: incidents that open, go on and end, and facts of each cluster."""
+def test_ten_clusters_are_written_at_once_without_conflicts(after: After, opens: Opens, location: str) -> None:
+    """Each from its own thread: incidents that open, continue and end, and facts of each cluster."""
     after()
     rounds = [
         [
@@ -331,7 +329,7 @@ def test_ten_clusters_are_written_at_once_and_no_write_waits_for_another(
         assert len(tables.last_seen(one)()) == 1
 
 
-# Bytes that are no text, a tombstone, an empty value, and an id with signs of SQL and JSON in it.
+# Bytes that are no text, a tombstone, an empty value, and an id with SQL and JSON characters.
 ODD = log_read(
     b"\x00\xff\x80'\\\n",
     None,
@@ -342,8 +340,8 @@ ODD = log_read(
 )
 
 
-def test_facts_are_read_back_as_they_were_stored(opens: Opens, tables: Tables, location: str) -> None:
-    """Also those of a sweep that was never finished. None of another cluster or producer id."""
+def test_facts_survive_a_round_trip(opens: Opens, tables: Tables, location: str) -> None:
+    """Including facts of an unfinished sweep, without those of another cluster or producer id."""
     from txnscan.resolve.journal import TablesJournal
 
     commits = [SeenCommit(ODD.transactional_id, 7, 0), SeenCommit("X", 7, 32_767), SeenCommit("Y", 2**40, 3)]
@@ -399,8 +397,10 @@ def test_the_journal_keeps_each_step_once(opens: Opens, tables: Tables, location
     assert sorted(row["step"] for row in tables.rows(RESOLUTIONS)) == ["intent", "outcome", "planned"]
 
 
-def test_one_of_two_gets_the_lock(opens: Opens, tables: Tables, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the row alone, as in an object store: without the lock on a file."""
+def test_one_of_two_processes_gets_the_lock(
+    opens: Opens, tables: Tables, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the row alone, as in an object store: without a file lock."""
     from contextlib import nullcontext
 
     from txnscan.resolve import lock
@@ -428,7 +428,7 @@ def test_one_of_two_gets_the_lock(opens: Opens, tables: Tables, location: str, m
     assert [row["holder"] for row in tables.rows(APPLY_LOCKS)] == [None, None]
 
 
-# --- to replace -------------------------------------------------------------------------------------------------------
+# --- replace ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_incident_is_opened_counted_and_closed(after: After) -> None:
@@ -468,7 +468,7 @@ def test_an_incident_stays_open_when(after: After, changes: dict[str, Any]) -> N
     assert rows[incident_id("cluster-1", ORPHAN)]["resolved_how"] == "ended"
 
 
-def test_incidents_of_another_cluster_and_those_that_were_not_seen_stay_as_they_are(after: After) -> None:
+def test_incidents_of_other_clusters_and_unobserved_incidents_do_not_change(after: After) -> None:
     tables = after(BOTH)
     before = incidents(tables)
     tables.write(next_sweep(2, ORPHAN, proven={("p", 0): "t0"}))
@@ -496,10 +496,10 @@ def test_first_seen_is_replaced_by_the_next_sweep_of_the_same_scope(tables: Tabl
     }
 
 
-# --- to delete, compact and vacuum ------------------------------------------------------------------------------------
+# --- delete, compact and vacuum ---------------------------------------------------------------------------------------
 
 
-def test_rows_are_deleted_files_compacted_and_a_lock_s_file_is_kept(tables: Tables, location: str) -> None:
+def test_rows_are_deleted_files_compacted_and_the_lock_file_is_kept(tables: Tables, location: str) -> None:
     from txnscan.tables.conditions import Before, NoneOf
     from txnscan.tables.delta import Compacted
 
@@ -514,6 +514,6 @@ def test_rows_are_deleted_files_compacted_and_a_lock_s_file_is_kept(tables: Tabl
     assert tables.delta.compact(SWEEPS) == Compacted(3, 1)
     assert tables.delta.compact(SWEEPS) == Compacted(0, 0)
     tables.delta.vacuum(SWEEPS, 168)
-    # A process may still be reading the files of a moment ago.
+    # A process may still read files that are a moment old.
     assert lock.exists() and files <= set(Path(location, "sweeps").rglob("part-*.parquet"))
     assert len(tables.rows(SWEEPS)) == 3

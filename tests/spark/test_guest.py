@@ -18,7 +18,7 @@ def settings(spark: SparkSession) -> dict[str, str | None]:
     return {name: spark.conf.get(name, None) for name in (USERS, *SMALL_QUERIES)}
 
 
-def test_the_user_s_session_is_left_as_it_is_and_its_settings_count(spark: SparkSession) -> None:
+def test_the_user_s_session_is_unchanged_and_its_settings_apply(spark: SparkSession) -> None:
     before = settings(spark)
     spark.conf.set(USERS, "Asia/Tokyo")
     spark.createDataFrame([(1,)], "n INT").createOrReplaceTempView("of_the_user")
@@ -57,7 +57,7 @@ def test_sessions_of_the_command_line_have_the_same_settings() -> None:
     }
 
 
-def test_a_session_that_cannot_be_copied_is_used_as_it_is() -> None:
+def test_a_session_that_cannot_be_copied_is_used_directly() -> None:
     class Uncopied:
         sparkContext = None
 

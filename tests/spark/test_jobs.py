@@ -57,7 +57,7 @@ def test_each_job_of_a_sweep_is_in_the_users_group_and_names_its_stage(spark: Sp
     assert "" not in stages
 
 
-def test_a_thread_inherits_the_properties_of_its_jobs_and_the_former_description_comes_back(
+def test_a_thread_inherits_job_properties_and_the_former_description_is_restored(
     spark: SparkSession,
 ) -> None:
     context = spark.sparkContext

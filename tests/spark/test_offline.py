@@ -1,4 +1,4 @@
-"""Many directories of brokers' files over Spark's executors: the same as on one machine."""
+"""Reading many directories of brokers' files with Spark executors gives the same result as on one machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_executors_read_what_this_process_reads_and_the_verdicts_are_the_same(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_executors_give_the_same_verdicts_as_one_process(spark: SparkSession, tmp_path: Path) -> None:
     from txnscan.engine.spark.executors import spread_files
 
     for broker in range(3):

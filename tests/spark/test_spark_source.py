@@ -94,10 +94,10 @@ def test_each_micro_batch_of_a_stream_is_a_sweep_of_its_own(
 
 
 @pytest.mark.parametrize("pushdown", ["false", "true"])
-def test_each_query_of_a_view_in_sql_is_a_sweep_of_the_topics_in_its_options(
+def test_each_query_of_a_view_is_a_sweep_with_its_options(
     registered: SparkSession, cluster: WireCluster, pushdown: str
 ) -> None:
-    """Whether or not the session pushes filters down: no query limits the rows of the next."""
+    """With and without filter pushdown: no query limits the rows of the next."""
     setting = "spark.sql.python.filterPushdown.enabled"
     before = str(registered.conf.get(setting))
     found = find_hanging(ScanConfig(cluster.bootstrap_servers)).candidates
@@ -156,7 +156,7 @@ def test_bad_options_are_refused(wording: SnapshotAssertion) -> None:
     assert refused == wording
 
 
-def test_options_are_taken_in_any_case_as_spark_hands_them_on() -> None:
+def test_option_names_are_case_insensitive() -> None:
     from txnscan.sql.source import Settings
 
     settings = Settings({"bootstrapservers": "h:1", "LATEAFTER": "20m", "topic": "orders-.*"})
@@ -166,17 +166,17 @@ def test_options_are_taken_in_any_case_as_spark_hands_them_on() -> None:
 @pytest.mark.parametrize(
     ("begun_ms_ago", "anew"), [(None, True), (59_999, False), (60_000, True)], ids=["first", "too soon", "due"]
 )
-def test_a_stream_sweeps_when_the_interval_is_over(begun_ms_ago: int | None, anew: bool) -> None:
+def test_a_stream_sweeps_after_each_interval(begun_ms_ago: int | None, anew: bool) -> None:
     from txnscan.sql.source import next_offset
 
     start = {"sweep_id": "" if begun_ms_ago is None else new_sweep_id(lambda: NOW_MS - begun_ms_ago)}
     assert (next_offset(start, NOW_MS, 60_000) != start) is anew
 
 
-def test_an_incomplete_sweep_fails_the_read_unless_it_is_accepted(
+def test_an_incomplete_sweep_fails_the_read_unless_accepted(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
-    """A partition that was not observed has no row, and would look healthy."""
+    """An unobserved partition has no row, and would look healthy."""
     from txnscan.sql import source as spark_source
     from txnscan.sql.source import Incomplete, Settings
 

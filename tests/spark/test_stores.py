@@ -33,7 +33,7 @@ STALE = judged(view("Empty", 5), partition=1)
 
 
 def read_at(at_ms: int, one: Judged) -> Judged:
-    """The transaction as a sweep at this time read it."""
+    """The transaction as read at this time."""
     o = replace(one.observation, first=replace(one.observation.first, read_at_ms=at_ms))
     return replace(one, evidence=replace(one.evidence, observation=o))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_clusters_of_one_session_are_stored_and_a_dead_one_fails_alone(spark: SparkSession, location: str) -> None:
+def test_clusters_of_one_session_are_stored_and_a_dead_cluster_fails_alone(spark: SparkSession, location: str) -> None:
     with ExitStack() as stack:
         shapes = [ClusterShape(brokers=2, partitions=20, hanging=n, cluster_id=f"id-{n}") for n in range(3)]
         servers = [stack.enter_context(WireCluster(shape, 1)).bootstrap_servers for shape in shapes]

@@ -13,6 +13,9 @@ from tests.cases import Cases
 from tests.process import ROOT
 from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
+from txnscan.impact.cause import Cause
+from txnscan.impact.impact import Impact
+from txnscan.impact.owner import Owner
 from txnscan.tables.open import open_tables
 from txnscan.tables.views import VIEWS
 
@@ -29,20 +32,28 @@ def sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
     return swept(*transactions, sweep_id=f"sweep-{number}", **times, **changes)
 
 
+IMPACT = Impact(Cause.LATE_WRITE, "a late write", Owner("sink", None, "ask"), event_id="e1")
+
+
+def in_one_event(*transactions: Judged) -> dict[str, Any]:
+    """Impacts of transactions of one event."""
+    return {"impacts": {one.observation.transaction_key: IMPACT for one in transactions}}
+
+
 @pytest.fixture(scope="module")
 def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
     """The rows of each view, by its name."""
     location = str(tmp_path_factory.mktemp("views") / "tables")
     tables = open_tables(location, None)
     tables.create()
-    tables.write(sweep(1, ORPHAN, STALE))
-    tables.write(sweep(2, ORPHAN, partitions_failed=1))
-    # A sweep of one topic does not count for the views of what hangs now.
+    tables.write(sweep(1, ORPHAN, STALE, **in_one_event(ORPHAN, STALE)))
+    tables.write(sweep(2, ORPHAN, partitions_failed=1, **in_one_event(ORPHAN)))
+    # A sweep of one topic does not count for the views of current hanging transactions.
     tables.write(sweep(3, scope="topic=x", proven={}))
     return {name: spark.table(view_of).collect() for name, view_of in create_views(spark, location).items()}
 
 
-def test_the_current_views_are_of_the_last_sweep_of_everything(seen: dict[str, list[Row]]) -> None:
+def test_the_current_views_use_the_last_full_sweep(seen: dict[str, list[Row]]) -> None:
     assert [(row["sweep_id"], row["partition"]) for row in seen["current_candidates"]] == [("sweep-2", 0)]
     (row,) = seen["current_transactions"]
     assert row["verdict"] == "hanging" and "evidence" not in row
@@ -56,6 +67,12 @@ def test_incidents_are_open_or_have_a_time_to_resolve(seen: dict[str, list[Row]]
         (sum(r["opened"] for r in seen["incidents_by_day"]), sum(r["closed"] for r in seen["incidents_by_day"]))
     ] == [(2, 1)]
     assert [tuple(row)[1:4] for row in seen["worst_topics"]] == [("p", 2, 1)]
+
+
+def test_an_event_counts_its_incidents(seen: dict[str, list[Row]]) -> None:
+    (event,) = seen["events"]
+    assert (event["event_id"], event["incidents"], event["open"], event["resolved_at"]) == ("e1", 2, 1, None)
+    assert (event["topics"], event["causes"], event["owner_ids"]) == (["p"], ["late_write"], ["sink"])
 
 
 def test_coverage_is_one_if_everything_was_observed(seen: dict[str, list[Row]]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WRITTEN = (LOG_READS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, SWEEPS)
 
 
-def test_a_sweep_that_spark_writes_is_read_by_both_stores(spark: SparkSession, location: str) -> None:
+def test_a_sweep_written_by_spark_is_read_by_both_stores(spark: SparkSession, location: str) -> None:
     from pyspark.sql import functions as F
 
     by_rust, by_spark = open_tables(location, None), open_tables(location, spark)

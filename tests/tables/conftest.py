@@ -1,4 +1,4 @@
-"""Tables through delta-rs. tests/spark/test_contract.py has the tests that run on Spark as well."""
+"""Tables through delta-rs. tests/spark/test_contract.py has the tests that also run on Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prepared(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Prepared
 
 @pytest.fixture
 def after(prepared: Prepared, location: str) -> After:
-    """Tables to which these sweeps were written, in a process that has ended since."""
+    """Tables with these sweeps, written by a process that has ended."""
     return lambda *sweeps: prepared.copy(location, *sweeps)
 
 

@@ -1,4 +1,4 @@
-"""Sweeps to write, and tables that they were written to, for tests of either store."""
+"""Sweeps to write, and tables with them, for tests of either store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LATER_MS = 5 * MINUTE_MS
 
 
 def swept(*transactions: Judged, **changes: Any) -> Scan:
-    """A sweep that saw every partition at the place in its order where the builders have what is open there."""
+    """A sweep that saw every partition at the position at which the builders place open transactions."""
     found = scan(*transactions, **changes)
     decided = {which: signed(one, found.sweep_id, found.started_at_ms) for which, one in found.decided.items()}
     return replace(found, decided=decided, ends=changes.get("ends", dict.fromkeys(found.proven, (5, 105))))
@@ -56,12 +56,12 @@ def logged(state: str, epoch: int, *partitions: int) -> bytes:
 
 
 def log_read(*values: bytes | None, **changes: Any) -> LogRead:
-    """A read of these records of id X, which misses nothing."""
+    """A complete read of these records of id X."""
     records = tuple(RawRecord(10 + at, 0, "X", value, 2) for at, value in enumerate(values))
     return replace(LogRead("ts0", 4, 2, 10 + len(values), "X", records), **changes)
 
 
-# What the log shows of a transaction of epoch 3 that committed.
+# The log of a committed transaction of epoch 3.
 COMMIT = log_read(
     logged("CompleteAbort", 3),
     logged("Ongoing", 3, 0),
@@ -70,12 +70,12 @@ COMMIT = log_read(
 )
 
 
-# What a coordinator said of id X: that it committed at epoch 3.
+# The coordinator described id X as committed at epoch 3.
 SEEN_COMMIT = SeenCommit("X", 7, 3)
 
 
 def read_for(judged: Judged, *reads: LogRead, commits: Sequence[SeenCommit] = (), **changes: Any) -> dict[str, Any]:
-    """What a sweep knows that read and saw this about a transaction which hangs, and nothing of it was stored."""
+    """The facts of a sweep that read this about a hanging transaction, without stored facts."""
     o = judged.observation
     news = ProducerFacts(reads, commits=tuple(commits))
     evidence = OutcomeEvidence(o, 4, o.producer_epoch, 0, None, (), None, None, seen=news, news=news)
@@ -83,7 +83,7 @@ def read_for(judged: Judged, *reads: LogRead, commits: Sequence[SeenCommit] = ()
 
 
 def reads_of(*sweeps: Scan) -> list[LogRead]:
-    """What these sweeps have read of the log."""
+    """The log reads of these sweeps."""
     return [read for sweep in sweeps for evidence in sweep.decided.values() for read in evidence.news.reads]
 
 
@@ -111,7 +111,7 @@ After = Callable[..., "Tables"]
 
 
 class Prepared:
-    """Directories of tables, made once for each list of sweeps, and copied for each test."""
+    """Directories of tables, created once for each list of sweeps, and copied for each test."""
 
     def __init__(self, opens: Opens, directory: Path) -> None:
         self._opens = opens
@@ -119,7 +119,7 @@ class Prepared:
         self._made: list[tuple[tuple[Scan, ...], Path]] = []
 
     def copy(self, location: str, *sweeps: Scan) -> Tables:
-        """Copies the tables with these sweeps to the location, and opens them as a process that did not write them."""
+        """Copies the tables with these sweeps to the location, and opens them as another process."""
         shutil.copytree(self._find(*sweeps), location)
         return self._opens(location)
 

@@ -1,4 +1,4 @@
-"""A process that is killed between two commits: the tables that it leaves can be read and written."""
+"""A process killed between two commits leaves tables that can be read and written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ for number in map(int, sys.argv[2:]):
     ended[number] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 print(json.dumps(ended))
 """
-# The sweep has no errors, so that scan_errors is not written.
+# The sweep has no errors, so scan_errors is not written.
 WRITTEN = ("log_reads", "commits", "open_transactions", "candidates", "first_seen", "incidents", "sweeps")
 CREATES, WRITES = len(TABLES), len(WRITTEN)
 COMMITS = range(1, CREATES + WRITES + 2)
@@ -57,7 +57,7 @@ COMMITS = range(1, CREATES + WRITES + 2)
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    """A folder of tables for each number of the write before which the process was killed, and its exit codes."""
+    """A folder of tables for each write before which the process was killed, and its exit codes."""
     directory = tmp_path_factory.mktemp("killed")
     ran = run_python("-c", KILLED, str(directory), *map(str, COMMITS))
     assert ran.returncode == 0, ran.stderr
@@ -65,9 +65,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, in
 
 
 @pytest.mark.parametrize("commit", COMMITS)
-def test_a_process_that_is_killed_before_a_write_leaves_usable_tables(
-    killed: tuple[Path, dict[str, int]], commit: int
-) -> None:
+def test_a_process_killed_before_a_write_leaves_usable_tables(killed: tuple[Path, dict[str, int]], commit: int) -> None:
     from deltalake import DeltaTable
 
     directory, ended = killed
@@ -82,7 +80,7 @@ def test_a_process_that_is_killed_before_a_write_leaves_usable_tables(
     visible = tables.last_sweep()
     assert (visible is not None) == finished
     assert len(tables.read(OPEN_TRANSACTIONS, "sweep-1")) == (2 if finished else 0)
-    # A fact counts, whatever became of its sweep.
+    # A fact counts even if its sweep is unfinished.
     facts = tables.facts("cluster-1", {7})()[7]
     assert list(facts.reads) in ([READ] if finished else [[], READ])
     assert facts.commits in ([(SEEN_COMMIT,)] if finished else [(), (SEEN_COMMIT,)])

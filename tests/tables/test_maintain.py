@@ -1,4 +1,4 @@
-"""`txnscan maintain`: which sweeps it deletes, and which files."""
+"""`txnscan maintain`: the sweeps and files that it deletes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_old_sweeps_are_deleted_with_their_rows_and_incidents_are_kept(tables: T
 
 
 def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) -> None:
-    """They may forbid a marker for ever. Their files are made fewer, as those of all tables."""
+    """They may always forbid a marker. Their files are compacted, as in all tables."""
     from txnscan.resolve.journal import TablesJournal
     from txnscan.tables.maintain import kept, maintain
 
@@ -126,7 +126,7 @@ def test_every_sweep_of_an_open_incident_is_kept(tables: Tables) -> None:
 
 
 def test_an_open_incident_keeps_sweeps_of_its_own_cluster_only(tables: Tables, wording: SnapshotAssertion) -> None:
-    """Only if it is older than the time that all sweeps are kept."""
+    """Only if it is older than the retention time."""
     from txnscan.report.history import print_maintained
     from txnscan.tables.maintain import kept, maintain
 
@@ -166,7 +166,7 @@ def test_a_second_run_has_no_work(tables: Tables) -> None:
     assert {(one.rows_deleted, one.files_compacted, one.files_vacuumed) for one in again} == {(0, 0, 0)}
 
 
-def test_old_files_are_removed_and_the_file_of_the_lock_is_kept(tables: Tables, location: str) -> None:
+def test_old_files_are_removed_and_the_lock_file_is_kept(tables: Tables, location: str) -> None:
     from txnscan.tables.maintain import kept, maintain
 
     lock = Path(location, "apply_locks", "_cluster.lock")

@@ -1,4 +1,4 @@
-"""The tables of sweeps: what the next sweep and dashboards read there."""
+"""The tables of sweeps, for the next sweep and for dashboards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from txnscan.tables.tables import Tables
 
 
-# --- what a sweep stores ----------------------------------------------------------------------------------------------
+# --- stored sweeps ----------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_stores_its_transactions_candidates_errors_and_counts(tables: Tables) -> None:
@@ -83,7 +83,7 @@ def test_a_sweep_stores_its_transactions_candidates_errors_and_counts(tables: Ta
     assert (last["hanging"], last["candidates"], last["complete"], last["partitions_answered"]) == (2, 1, False, 1)
 
 
-def test_the_stored_evidence_gives_the_stored_verdict_again(tables: Tables) -> None:
+def test_the_stored_evidence_gives_the_stored_verdict(tables: Tables) -> None:
     from txnscan.engine.rows import from_row
 
     tables.write(scan(ORPHAN, STALE, ONGOING, YOUNG, store_all=True))
@@ -94,7 +94,7 @@ def test_the_stored_evidence_gives_the_stored_verdict_again(tables: Tables) -> N
     assert len(judgements) == 4
 
 
-def test_healthy_transactions_are_counted_by_topic_and_verdict_and_have_no_row(tables: Tables) -> None:
+def test_healthy_transactions_are_counted_and_have_no_row(tables: Tables) -> None:
     owed = judged(view("PrepareCommit", 4, ("p-1",)), partition=1, first_seen_ms=NOW_MS)
     tables.write(scan(ORPHAN, ONGOING, ENDED, owed))
     assert [row["start_offset"] for row in tables.read(OPEN_TRANSACTIONS, "sweep-1")] == [100]
@@ -108,10 +108,10 @@ def test_healthy_transactions_are_counted_by_topic_and_verdict_and_have_no_row(t
     assert set(tables.last_seen("cluster-1")()) == {one.observation.transaction_key for one in (ORPHAN, ONGOING, owed)}
 
 
-# --- since when a transaction is open ---------------------------------------------------------------------------------
+# --- ages -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_keeps_the_time_at_which_it_was_first_seen(after: After) -> None:
+def test_a_transaction_keeps_its_first_sighting(after: After) -> None:
     tables = after(scan(YOUNG))
     assert tables.last_seen("cluster-1")() == {YOUNG.observation.transaction_key: Sighting(NOW_MS, 3)}
     assert tables.unresolved("cluster-1")() == {YOUNG.observation.transaction_key: Incident(NOW_MS, None, 3, 4)}
@@ -128,8 +128,8 @@ def test_another_transaction_does_not_inherit_an_age(after: After) -> None:
                 assert replace(YOUNG.observation, **changed).transaction_key not in stored
 
 
-def test_a_hanging_transaction_keeps_its_age_while_sweeps_cannot_observe_it(after: After) -> None:
-    """A transaction that does not hang starts a new age."""
+def test_a_hanging_transaction_keeps_its_age_while_it_is_unobserved(after: After) -> None:
+    """Another transaction starts a new age."""
     tables = after(next_sweep(1, ORPHAN, ONGOING))
     tables.write(next_sweep(2, DOUBTFUL, proven={}))
     assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
@@ -167,13 +167,13 @@ def test_a_sweep_that_proved_no_partition_closes_no_incident(after: After) -> No
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
 
 
-def test_if_the_topic_was_created_again_the_incident_is_closed_with_that_reason(after: After) -> None:
+def test_an_incident_of_a_recreated_topic_is_closed_with_that_reason(after: After) -> None:
     tables = after(next_sweep(1, STALE))
     tables.write(next_sweep(2, proven={("p", 1): "t1"}))
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_how"] == "topic_recreated"
 
 
-def test_if_the_topic_was_deleted_the_incident_is_closed_and_no_earlier_sweep_opens_it_again(after: After) -> None:
+def test_an_incident_of_a_deleted_topic_is_closed_and_not_reopened(after: After) -> None:
     tables = after(next_sweep(1, STALE))
     tables.write(next_sweep(2, proven={}, topics_gone={("p", "other"): "topic_deleted"}))
     assert incidents(tables)[incident_id("cluster-1", STALE)]["is_open"]
@@ -183,7 +183,7 @@ def test_if_the_topic_was_deleted_the_incident_is_closed_and_no_earlier_sweep_op
     assert (row["is_open"], row["resolved_how"], row["sweeps"]) == (False, "topic_deleted", 1)
 
 
-def test_a_sweep_does_not_close_an_incident_that_another_sweep_opened_meanwhile(
+def test_a_sweep_does_not_close_an_incident_opened_by_another_sweep_meanwhile(
     opens: Opens, tables: Tables, location: str
 ) -> None:
     tables.unresolved("cluster-1")()
@@ -192,8 +192,8 @@ def test_a_sweep_does_not_close_an_incident_that_another_sweep_opened_meanwhile(
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
 
 
-def test_the_next_sweep_reads_since_when_the_last_stable_offset_stands_still(tables: Tables) -> None:
-    """From the incident, which keeps it. The groups are from the second sweep."""
+def test_the_next_sweep_reads_the_time_without_progress_from_the_incident(tables: Tables) -> None:
+    """The incident keeps it. The groups are from the second sweep."""
     group = BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5)
     owner = Owner("sink", "Flink", "ask")
     impact = Impact(Cause.NEVER_ADDED, "a reason", owner, groups=(group,), groups_blocked=1)
@@ -216,13 +216,13 @@ def test_the_next_sweep_reads_since_when_the_last_stable_offset_stands_still(tab
     assert (row["groups_blocked"], row["framework"]) == (0, "Flink")
 
 
-def test_a_sweep_that_saw_the_partition_before_the_transaction_began_does_not_close_its_incident(after: After) -> None:
+def test_a_sweep_with_an_earlier_view_of_the_partition_does_not_close_the_incident(after: After) -> None:
     tables = after(next_sweep(1, STALE))
     tables.write(next_sweep(2, ends={("p", 1): (5, 100)}))
     assert incidents(tables)[incident_id("cluster-1", STALE)]["resolved_at"] is None
 
 
-def test_what_is_as_it_was_is_not_written_again(after: After, location: str) -> None:
+def test_an_unchanged_incident_is_not_written(after: After, location: str) -> None:
     from deltalake import DeltaTable
 
     def version() -> int:
@@ -241,15 +241,15 @@ UNDECIDED = hanging(100, known("unknown", "the row of the sweep"))
 
 
 def planned(tables: Tables, sweep_id: str) -> tuple[str | None, str | None]:
-    """What a plan knows of the outcome: the outcome, and why the log could not be read."""
+    """The outcome in a plan, and the failure of the log."""
     from txnscan.resolve.journal import stored_hanging
 
     (found,) = stored_hanging(tables, sweep_id)
     return found.outcome, said(found.log_failure)
 
 
-def test_a_plan_computes_the_outcome_from_what_all_sweeps_have_read(after: After) -> None:
-    """The last sweep read nothing that was new, or could not read the log."""
+def test_a_plan_computes_the_outcome_from_the_reads_of_all_sweeps(after: After) -> None:
+    """The last sweep had no new records, or could not read the log."""
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT)))
     tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == planned(tables, "sweep-2") == ("committed", None)
@@ -258,14 +258,14 @@ def test_a_plan_computes_the_outcome_from_what_all_sweeps_have_read(after: After
     assert planned(tables, "sweep-3") == ("maybe_committed", "broker 2 is down")
 
 
-def test_a_plan_takes_into_account_what_an_unfinished_sweep_has_read(after: After) -> None:
+def test_a_plan_uses_the_reads_of_an_unfinished_sweep(after: After) -> None:
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == ("unknown", None)
     tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT)), LOG_READS)
     assert planned(tables, "sweep-1") == ("committed", None)
 
 
-def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: After) -> None:
+def test_a_plan_uses_a_marker_seen_by_an_apply(after: After) -> None:
     from txnscan.resolve.journal import TablesJournal
 
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
@@ -273,8 +273,8 @@ def test_a_plan_takes_into_account_the_marker_that_an_apply_has_seen(after: Afte
     assert planned(tables, "sweep-1") == ("maybe_committed", None)
 
 
-def test_a_plan_takes_nothing_from_a_row_that_was_computed(after: After) -> None:
-    """Whoever writes to `incidents`, or to verdicts and outcomes, changes no plan."""
+def test_a_plan_uses_no_computed_columns(after: After) -> None:
+    """A change of `incidents`, verdicts or outcomes changes no plan."""
     from txnscan.resolve.journal import stored_hanging
     from txnscan.tables.conditions import Is
     from txnscan.tables.delta import arrow_rows
@@ -297,8 +297,8 @@ def test_a_plan_takes_nothing_from_a_row_that_was_computed(after: After) -> None
     assert (before[0].sweeps, before[0].outcome, before[0].first_seen_ms) == (1, "unknown", NOW_MS - 2_000)
 
 
-def test_a_plan_takes_into_account_that_a_sweep_saw_its_owner_commit(after: After) -> None:
-    """Also one that was never finished, and though later sweeps cannot tell."""
+def test_a_plan_uses_a_commit_that_a_sweep_saw_at_its_owner(after: After) -> None:
+    """Also by an unfinished sweep, and if later sweeps lack it."""
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == ("unknown", None)
     tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, commits=[SEEN_COMMIT])), COMMITS)
@@ -306,7 +306,7 @@ def test_a_plan_takes_into_account_that_a_sweep_saw_its_owner_commit(after: Afte
     assert planned(tables, "sweep-1") == planned(tables, "sweep-3") == ("maybe_committed", None)
 
 
-def test_a_commit_that_a_sweep_saw_counts_for_its_producer_id_and_where_the_log_proves_nothing(after: After) -> None:
+def test_a_seen_commit_counts_for_its_producer_id_if_the_log_has_no_proof(after: After) -> None:
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED, commits=[replace(SEEN_COMMIT, producer_id=8)])))
     assert planned(tables, "sweep-1") == ("unknown", None)
     tables.write(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT, commits=[SEEN_COMMIT])))
@@ -314,7 +314,7 @@ def test_a_commit_that_a_sweep_saw_counts_for_its_producer_id_and_where_the_log_
 
 
 @pytest.mark.parametrize("last", ["the one that saw it", "the other one"])
-def test_a_commit_that_one_of_two_sweeps_saw_is_kept_whichever_writes_last(
+def test_a_commit_seen_by_one_of_two_concurrent_sweeps_is_kept(
     after: After, opens: Opens, location: str, last: str
 ) -> None:
     """Each has read the tables before the other wrote."""
@@ -332,15 +332,15 @@ def test_a_commit_that_one_of_two_sweeps_saw_is_kept_whichever_writes_last(
         assert planned(opens(location), sweep_id) == ("maybe_committed", None)
 
 
-def test_two_transactions_of_a_producer_id_store_what_was_seen_of_it_once(tables: Tables) -> None:
+def test_two_transactions_of_a_producer_id_store_their_facts_once(tables: Tables) -> None:
     one, other = hanging(100, known("unknown")), hanging(200, known("unknown"))
     of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["decided"] for each in (one, other)]
     tables.write(next_sweep(1, one, other, decided={**of_each[0], **of_each[1]}))
     assert [len(tables.rows(table)) for table in (LOG_READS, COMMITS)] == [1, 1]
 
 
-def test_a_sweep_that_is_written_again_deletes_no_fact(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process may end, or the storage fail, before it has written everything again."""
+def test_rewriting_a_sweep_deletes_no_fact(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process may end, or the storage may fail, before everything is rewritten."""
     sweep = next_sweep(1, UNDECIDED, **read_for(UNDECIDED, COMMIT, commits=[SEEN_COMMIT]))
     tables.write(sweep)
     with monkeypatch.context() as broken:
@@ -352,7 +352,7 @@ def test_a_sweep_that_is_written_again_deletes_no_fact(tables: Tables, monkeypat
     assert [len(tables.rows(table)) for table in (LOG_READS, COMMITS, OPEN_TRANSACTIONS, SWEEPS)] == [1, 1, 1, 1]
 
 
-def test_facts_are_read_while_the_cluster_is_read_and_only_where_something_is_asked(tables: Tables) -> None:
+def test_facts_are_read_during_the_sweep_and_only_if_needed(tables: Tables) -> None:
     begun = tables.facts("cluster-1", {7})
     shutil.rmtree(f"{tables.delta.location}/sweeps")
     assert begun()[7].reads == ()
@@ -363,7 +363,7 @@ def test_facts_are_read_while_the_cluster_is_read_and_only_where_something_is_as
 
 
 def test_every_read_of_the_log_is_kept(after: After) -> None:
-    """Also that of the old log, where it was made anew, and one that shows less."""
+    """Also reads of the former log after its recreation, and reads with fewer records."""
     reads = (COMMIT, log_read(logged("Empty", 4), topic_id="ts1"), log_read(None, leader_epoch=3))
     sweeps = [next_sweep(number, UNDECIDED, **read_for(UNDECIDED, read)) for number, read in enumerate(reads)]
     tables = after(*sweeps)
@@ -374,11 +374,11 @@ def test_every_read_of_the_log_is_kept(after: After) -> None:
 
 
 def without(table: Table, *names: str) -> Table:
-    """The table as a version of txnscan without these columns creates it."""
+    """The table as created by a version of txnscan without these columns."""
     return replace(table, columns=tuple(column for column in table.columns if column.name not in names))
 
 
-def test_lost_ages_start_again_and_that_is_reported(after: After, location: str, wording: SnapshotAssertion) -> None:
+def test_lost_ages_start_again_with_a_report(after: After, location: str, wording: SnapshotAssertion) -> None:
     tables = after(scan(ORPHAN, ONGOING))
     shutil.rmtree(f"{location}/first_seen")
     lines: list[str] = []
@@ -388,7 +388,7 @@ def test_lost_ages_start_again_and_that_is_reported(after: After, location: str,
     assert set(tables.unresolved("cluster-1")()) == {ORPHAN.observation.transaction_key}
 
 
-def test_tables_that_cannot_be_used_are_refused(
+def test_unusable_tables_are_refused(
     opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     refused: dict[str, str] = {}
@@ -421,7 +421,7 @@ def test_tables_that_cannot_be_used_are_refused(
     assert refused == wording
 
 
-def test_if_the_table_of_sweeps_is_gone_the_others_are_refused(
+def test_without_the_table_of_sweeps_the_others_are_refused(
     after: After, opens: Opens, location: str, wording: SnapshotAssertion
 ) -> None:
     tables = after(scan(ORPHAN))
@@ -440,9 +440,7 @@ def test_if_the_table_of_sweeps_is_gone_the_others_are_refused(
 
 
 def test_a_change_of_the_schema_raises_its_version() -> None:
-    """Else tables of the version before would be taken for tables of this one. Put the new digest here, under the next
-    number.
-    """
+    """Otherwise tables of the previous version would be accepted. Add the new digest here, under the next number."""
     from txnscan.tables.delta import VERSION_PROPERTY, arrow_of, properties
 
     kept = [

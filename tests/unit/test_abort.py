@@ -1,4 +1,4 @@
-"""The expert's commands: what they refuse, and that no reason stands for the proof that the transaction is there."""
+"""The expert's commands: the refusals, and the proof of an open transaction that no `--reason` replaces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def hangs(*views: Any, outcome: str = "not_committed", **changes: Any) -> Judged
     return with_outcome(judged(*views, **changes), known(outcome))
 
 
-def test_what_is_proven_to_hang_and_not_to_have_committed_is_refused_by_nothing() -> None:
+def test_a_proven_uncommitted_hanging_transaction_is_not_refused() -> None:
     assert refusal(hangs(*STALE), accept_unknown=False) is None
 
 
@@ -90,27 +90,27 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("found", "says"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_all_else_is_refused_with_why(found: Judged, says: str) -> None:
+def test_other_transactions_are_refused_with_a_reason(found: Judged, says: str) -> None:
     assert str(refusal(found, accept_unknown=False)).startswith(says)
 
 
-def test_an_unknown_outcome_can_be_accepted_and_no_other() -> None:
+def test_only_an_unknown_outcome_can_be_accepted() -> None:
     accepted = {name: refusal(found, accept_unknown=True) is None for name, found, _ in REFUSED}
     assert [name for name, is_accepted in accepted.items() if is_accepted] == ["unknown"]
 
 
-def test_what_was_committed_in_part_is_refused_with_what_to_do(wording: SnapshotAssertion) -> None:
+def test_a_partly_committed_transaction_is_refused_with_instructions(wording: SnapshotAssertion) -> None:
     assert refusal(hangs(*STALE, outcome="mixed"), accept_unknown=True) == wording
 
 
 class Kept:
-    """Tables that know a COMMIT marker of each producer id that they are asked for."""
+    """Tables with a COMMIT marker of each requested producer id."""
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         return lambda: {one: ProducerFacts(markers=(SeenMarker(cluster_id, 0, 1, one, 4),)) for one in producer_ids}
 
 
-def test_the_proof_knows_the_facts_of_the_tables_and_nothing_else_of_them() -> None:
+def test_the_proof_takes_only_producer_facts_from_the_tables() -> None:
     history = ReadAnyway("p", 0, Kept())
     assert history.facts("c", [7])() == {7: ProducerFacts(markers=(SeenMarker("c", 0, 1, 7, 4),))}
     assert ReadAnyway("p", 0).facts("c", [7])() == {}
@@ -120,7 +120,7 @@ def test_the_proof_knows_the_facts_of_the_tables_and_nothing_else_of_them() -> N
     assert history.last_seen("c")() == {}
 
 
-def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_others(wording: SnapshotAssertion) -> None:
+def test_the_target_is_matched_by_offset_or_producer(wording: SnapshotAssertion) -> None:
     found = scan(hangs(*STALE), hangs(*STALE, producer_id=8, start_offset=200, second_start_offset=200))
     assert target_in(Target("p", 0, 200), found).observation.producer_id == 8
     by_producer = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=0)
@@ -135,7 +135,7 @@ def test_the_transaction_is_found_by_its_offset_or_its_producer_and_not_by_other
         target_in(Target("p", 0, 100), scan(hangs(*STALE, second_start_offset=None)))
 
 
-def test_brokers_that_cannot_be_asked_are_told_from_those_that_did_not_answer() -> None:
+def test_unsupported_brokers_are_distinguished_from_unreachable_brokers() -> None:
     assert cannot_be_asked(scan()) is None
     old = failed("broker 1 does not support it", lacks_api="DescribeProducers")
     refused = unobserved("configs", "broker 1 does not say its timeout", 1)
@@ -156,7 +156,7 @@ def forced(brokers: FakeBrokers, journal: FakeJournal, action: Any = OF_LIVE, wh
     return result
 
 
-def test_a_reason_sends_what_is_refused_without_one() -> None:
+def test_a_reason_sends_a_refused_marker() -> None:
     assert forced(FakeBrokers(proof=LIVE), FakeJournal(), why=None).status is Status.REFUSED
     brokers = FakeBrokers(proof=LIVE)
     assert forced(brokers, FakeJournal()).status is Status.RESOLVED
@@ -183,27 +183,25 @@ NEVER = [
 
 @pytest.mark.parametrize(("found", "says"), [case[1:] for case in NEVER], ids=[case[0] for case in NEVER])
 @pytest.mark.parametrize("at", ["the proof", "the last look"])
-def test_no_reason_stands_for_the_proof_that_this_transaction_is_open_at_its_leader(
-    at: str, found: Judged | None, says: str
-) -> None:
+def test_a_reason_does_not_replace_the_proof_at_the_leader(at: str, found: Judged | None, says: str) -> None:
     brokers = FakeBrokers(proof=found) if at == "the proof" else FakeBrokers(proof=LIVE, looks=(found,))
     assert forced(brokers, FakeJournal()).detail.startswith(says)
     assert brokers.written == []
 
 
-def test_a_plan_of_a_file_is_never_forced() -> None:
+def test_a_plan_file_is_never_forced() -> None:
     brokers = FakeBrokers(proof=LIVE)
     (result,) = apply_plan(PLAN, brokers, FakeJournal(), execute=True, options=(), sleep=lambda s: None)
     assert result.status is Status.REFUSED and brokers.written == []
 
 
-# --- brokers that cannot be asked -------------------------------------------------------------------------------------
+# --- brokers without DescribeProducers --------------------------------------------------------------------------------
 
 
 class Old(Unread):
     """Brokers without DescribeProducers, from data.
 
-    moves_to: where the last stable offset is after a marker. stands_at: the producer id of the batch at the last stable
+    moves_to: the last stable offset after a marker. stands_at: the producer id of the batch at the last stable
     offset. None makes the batch unreadable.
     """
 
@@ -242,7 +240,7 @@ class Old(Unread):
         yield write
 
 
-# The last stable offset after the marker, the producer id of the record at the one before, and the expected status.
+# The last stable offset after the marker, the producer id of the batch at the earlier offset, and the expected status.
 UNASKED = [
     (200, 7, Status.RESOLVED),
     (150, 7, Status.RESOLVED),
@@ -253,7 +251,7 @@ UNASKED = [
 
 
 @pytest.mark.parametrize(("moves_to", "stands_at", "status"), UNASKED)
-def test_a_marker_on_old_brokers_has_resolved_if_the_last_stable_offset_stood_at_the_transaction_and_moved(
+def test_a_marker_on_old_brokers_resolves_if_the_last_stable_offset_leaves_the_transaction(
     moves_to: int, stands_at: int | None, status: Status, wording: SnapshotAssertion
 ) -> None:
     target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
@@ -265,14 +263,14 @@ def test_a_marker_on_old_brokers_has_resolved_if_the_last_stable_offset_stood_at
 
 
 @pytest.mark.parametrize("changes", [{"epoch": 5}, {"log_start": 100}])
-def test_a_record_of_another_epoch_or_at_the_start_of_the_log_shows_no_transaction(changes: dict[str, int]) -> None:
+def test_another_epoch_or_the_log_start_does_not_identify_the_transaction(changes: dict[str, int]) -> None:
     target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
     old = Old(200, **changes)
     result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
     assert result.status is Status.UNKNOWN
 
 
-def test_a_partition_that_may_not_be_described_is_told_with_what_grants_it() -> None:
+def test_an_undescribable_partition_is_reported_with_the_grant_it_needs() -> None:
     old = Old(200)
     old.fake.topic_errors["p"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(RequestFailed) as failed:
@@ -344,7 +342,7 @@ FENCED = [
 @pytest.mark.parametrize(
     ("answers", "after", "status", "asked"), [case[1:] for case in FENCED], ids=[case[0] for case in FENCED]
 )
-def test_an_id_is_fenced_once_and_asked_for_again_only_where_its_coordinator_says_so(
+def test_an_id_is_fenced_again_only_if_its_coordinator_asks_for_a_retry(
     answers: Any, after: Any, status: Any, asked: int
 ) -> None:
     coordinators = FakeCoordinators(answers, after)
@@ -353,13 +351,13 @@ def test_an_id_is_fenced_once_and_asked_for_again_only_where_its_coordinator_say
     assert len(coordinators.asked) == asked
 
 
-def test_what_was_ended_and_who_is_fenced_is_said_and_to_sweep_again(wording: SnapshotAssertion) -> None:
+def test_a_fence_reports_the_ended_transaction_and_advises_another_sweep(wording: SnapshotAssertion) -> None:
     detail = fence(FakeCoordinators((Fenced(0, 7, 5),))).detail
     assert detail == wording
     assert detail.endswith("Sweep again")
 
 
-def test_an_id_keeps_its_timeout_and_one_without_any_gets_that_of_a_request() -> None:
+def test_a_fence_keeps_the_timeout_of_the_id_or_uses_the_default() -> None:
     own, none = FakeCoordinators((Fenced(0, 7, 5),)), FakeCoordinators((Fenced(0, 7, 5),))
     fence(own)
     fence(none, replace(BEFORE, timeout_ms=2**31 - 1))
@@ -371,11 +369,11 @@ def test_an_id_keeps_its_timeout_and_one_without_any_gets_that_of_a_request() ->
     [
         (45_000, [60_000, 45_000], Status.RESOLVED),
         (RequestFailed("CLUSTER_AUTHORIZATION_FAILED"), [60_000, 30_000], Status.RESOLVED),
-        # It answers so though it allows what was asked for: not once more.
+        # The broker rejects a timeout that it allows: the request is not repeated.
         (60_000, [60_000], Status.FAILED),
     ],
 )
-def test_an_id_whose_timeout_is_not_allowed_any_more_gets_the_longest_that_is(
+def test_a_rejected_timeout_is_replaced_by_the_longest_allowed_timeout(
     longest: int | RequestFailed, asked: list[int], status: Status
 ) -> None:
     coordinators = FakeCoordinators((Fenced(50, -1, -1), Fenced(0, 7, 5)), longest=longest)
@@ -383,12 +381,12 @@ def test_an_id_whose_timeout_is_not_allowed_any_more_gets_the_longest_that_is(
     assert [timeout_ms for _, timeout_ms in coordinators.asked] == asked
 
 
-def test_an_id_of_two_phase_commit_needs_a_reason() -> None:
+def test_a_two_phase_commit_id_needs_a_reason() -> None:
     assert fencing.refusal(BEFORE) is None
     assert "two-phase commit" in str(fencing.refusal(replace(BEFORE, timeout_ms=2**31 - 1)))
 
 
-def test_the_intent_to_fence_is_in_the_journal_before_and_what_came_of_it_after() -> None:
+def test_a_fence_is_journaled_before_and_after_it_is_sent() -> None:
     journal = FakeJournal()
     coordinators = FakeCoordinators((Fenced(0, 7, 5),))
     fence(coordinators, journal=journal)
@@ -397,7 +395,7 @@ def test_the_intent_to_fence_is_in_the_journal_before_and_what_came_of_it_after(
     assert (attempt.action.reason, attempt.status) == (FORCE_TERMINATE, Status.RESOLVED)
 
 
-def test_a_fence_that_was_interrupted_is_settled_as_unknown_without_looking_at_a_partition() -> None:
+def test_an_interrupted_fence_is_settled_as_unknown_without_reading_a_partition() -> None:
     journal, brokers = FakeJournal(), FakeBrokers()
     journal.intend(PLAN, OF_ID, "fence 'X'")
     (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)

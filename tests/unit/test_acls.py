@@ -1,4 +1,4 @@
-"""What a missing ACL is called, and the command that puts it right."""
+"""The name of a missing ACL, and the command that grants it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rule(**changes: Any) -> AclRule:
         (DESCRIBE_CONFIGS, "DescribeConfigs on Cluster", "--operation DescribeConfigs --cluster"),
     ],
 )
-def test_a_missing_permission_is_named_with_the_command_that_grants_it(
+def test_a_missing_permission_is_named_with_its_grant_command(
     permission: Permission, name: str, options: str, wording: SnapshotAssertion
 ) -> None:
     sentence = lacks(permission, "User:bob")
@@ -76,7 +76,7 @@ def test_a_missing_permission_is_named_with_the_command_that_grants_it(
         ),
     ],
 )
-def test_a_rule_that_denies_is_named_with_the_command_that_removes_it(
+def test_a_denying_rule_is_named_with_its_removal_command(
     changes: dict[str, Any], name: str, options: str, wording: SnapshotAssertion
 ) -> None:
     sentence = denied(rule(**changes))
@@ -85,7 +85,7 @@ def test_a_rule_that_denies_is_named_with_the_command_that_removes_it(
 
 
 @pytest.mark.parametrize("name", ["it's", "a b", "$(reboot)", "a;b", "*", "x\ny", "--force"])
-def test_names_from_the_cluster_stay_one_word_in_a_command(name: str) -> None:
+def test_names_from_the_cluster_are_quoted_in_commands(name: str) -> None:
     for sentence in (
         denied(rule(name=name, principal=f"User:{name}")),
         lacks(Permission("Describe", "TransactionalId", name), f"User:{name}"),
@@ -96,25 +96,25 @@ def test_names_from_the_cluster_stay_one_word_in_a_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["NOT_COORDINATOR", "SASL_AUTHENTICATION_FAILED", "UNREACHABLE"])
-def test_an_error_that_no_acl_would_mend_is_left_as_it_is(code: str) -> None:
+def test_an_error_unrelated_to_acls_is_unchanged(code: str) -> None:
     error = "broker 1 says something of TOPIC_AUTHORIZATION_FAILED"
     assert explained(needing(Failure(error, code), DESCRIBE_CLUSTER), "User:bob") == error
 
 
-def test_an_error_for_want_of_an_acl_keeps_its_words_and_says_what_is_wanted() -> None:
+def test_an_acl_error_keeps_its_text_and_names_the_missing_permission() -> None:
     error = "broker 1 answered X with CLUSTER_AUTHORIZATION_FAILED"
     failure = needing(Failure(error, "CLUSTER_AUTHORIZATION_FAILED"), DESCRIBE_CLUSTER)
     assert explained(failure, "User:bob") == f"{error}: {lacks(DESCRIBE_CLUSTER, 'User:bob')}"
 
 
-def test_what_is_known_to_be_missing_stays_what_it_is() -> None:
-    """A log is read by who may read it, and found by who may describe it: what failed first is what to grant."""
+def test_a_known_missing_permission_is_not_replaced() -> None:
+    """Reading needs Describe before Read: the first permission that failed is the one to grant."""
     needs = Permission("Describe", "Topic", "t")
     failure = needing(Failure("t: X", "TOPIC_AUTHORIZATION_FAILED"), needs)
     assert needing(failure, Permission("Read", "Topic", "t")) == failure and failure.needs == needs
 
 
-def test_a_missing_permission_that_is_all_there_is_to_say_stands_alone() -> None:
+def test_a_missing_permission_without_an_error_text_is_a_whole_sentence() -> None:
     assert explained(Failure("", "REFUSED", needs=DESCRIBE_CLUSTER), "User:bob") == lacks(DESCRIBE_CLUSTER, "User:bob")
 
 
@@ -129,7 +129,7 @@ def test_a_missing_permission_that_is_all_there_is_to_say_stands_alone() -> None
     ],
     ids=["Describe", "All", "Read", "Write", "allowed"],
 )
-def test_only_a_denial_of_describe_or_of_all_denies_describe(changes: dict[str, Any], denies: bool) -> None:
+def test_only_a_denial_of_describe_or_all_denies_describe(changes: dict[str, Any], denies: bool) -> None:
     assert rule(**changes).denies_describe == denies
 
 
@@ -142,12 +142,12 @@ def test_only_a_denial_of_describe_or_of_all_denies_describe(changes: dict[str, 
         ({"name": "*", "prefixed": True}, ["*", "*x"], ["app"]),
     ],
 )
-def test_a_rule_covers_its_name_or_prefix_and_a_literal_star_covers_all(
+def test_a_rule_covers_its_name_or_prefix_and_a_literal_star_covers_all_names(
     changes: dict[str, Any], covered: list[str], spared: list[str]
 ) -> None:
     assert [name for name in (*covered, *spared) if rule(**changes).covers(name)] == covered
 
 
-def test_the_scanners_principal_is_its_sasl_user_where_the_settings_have_one() -> None:
+def test_the_principal_is_the_sasl_user_of_the_settings() -> None:
     assert ConnectionSettings(sasl_mechanism="PLAIN", sasl_username="bob").principal == "User:bob"
     assert ConnectionSettings().principal == UNKNOWN_PRINCIPAL

@@ -1,4 +1,4 @@
-"""What brokers say, as it is shown: a broker that fails is a line and not the end, ids are whole, memory is bounded."""
+"""Output of the admin commands: a failing broker is one row, rows are streamed, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BEGUN_MS = 1_700_000_000_000
 
 
 def cluster_of(**ids: FakeId) -> FakeCluster:
-    """Three brokers; each id is at its coordinator, by its hash."""
+    """Three brokers. Each id is at its coordinator, by its hash."""
     cluster = FakeCluster()
     cluster.lead(TRANSACTION_STATE_TOPIC, (1, 2, 3))
     for name, held in ids.items():
@@ -56,7 +56,7 @@ def view(cluster: FakeCluster) -> Any:
 # --- streaming --------------------------------------------------------------------------------------------------------
 
 
-def test_answers_are_given_as_they_come_and_not_when_all_are_there() -> None:
+def test_answers_are_yielded_as_they_arrive() -> None:
     gate = threading.Event()
 
     def call(item: str) -> Iterator[str]:
@@ -70,7 +70,7 @@ def test_answers_are_given_as_they_come_and_not_when_all_are_there() -> None:
     assert list(given) == ["slow"]
 
 
-def test_no_more_is_read_than_a_reader_takes() -> None:
+def test_rows_are_read_only_as_far_as_the_reader_consumes_them() -> None:
     made = 0
 
     def call(item: int) -> Iterator[int]:
@@ -85,7 +85,7 @@ def test_no_more_is_read_than_a_reader_takes() -> None:
     given.close()  # type: ignore[attr-defined]
 
 
-def test_what_a_call_raises_ends_it_all() -> None:
+def test_an_exception_in_a_call_ends_the_stream() -> None:
     def call(item: int) -> Iterator[int]:
         raise ValueError("broken")
         yield 1
@@ -97,7 +97,7 @@ def test_what_a_call_raises_ends_it_all() -> None:
 # --- listing and describing -------------------------------------------------------------------------------------------
 
 
-def test_ids_in_a_transaction_are_listed_with_their_times_and_others_without() -> None:
+def test_only_ids_in_a_transaction_are_listed_with_times() -> None:
     cluster = cluster_of(busy=FakeId(1, 0, "Ongoing", start_time_ms=BEGUN_MS), idle=FakeId(2, 0, "Empty"))
     rows = [
         row
@@ -110,7 +110,7 @@ def test_ids_in_a_transaction_are_listed_with_their_times_and_others_without() -
     assert (by_id["idle"].age_ms, by_id["idle"].timeout_ms) == (None, None)
 
 
-def test_an_id_that_went_on_while_it_was_looked_at_is_listed_as_it_was_without_times() -> None:
+def test_an_id_that_moved_on_during_the_listing_has_no_times() -> None:
     cluster = cluster_of(moved=FakeId(5, 0, "Ongoing", listed_producer_id=4))
     asked = coordinator_partition("moved", 3) + 1
     (rows,) = list_on(cluster.send, asked, ListingFilter(), lambda: NOW_MS)
@@ -119,7 +119,7 @@ def test_an_id_that_went_on_while_it_was_looked_at_is_listed_as_it_was_without_t
     assert isinstance(row, Transaction) and (row.producer_id, row.age_ms) == (4, None)
 
 
-def test_a_broker_that_fails_is_one_error_of_that_broker() -> None:
+def test_a_failing_broker_is_one_error() -> None:
     cluster = cluster_of()
     cluster.unreachable = {2}
     (error,) = list_on(cluster.send, 2, ListingFilter(), lambda: NOW_MS)
@@ -134,9 +134,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("wanted", "says"), FILTERS, ids=["duration", "pattern", "none"])
-def test_a_filter_that_a_broker_does_not_know_is_an_error_and_never_passed_over(
-    wanted: ListingFilter, says: str
-) -> None:
+def test_an_unsupported_filter_is_an_error(wanted: ListingFilter, says: str) -> None:
     def send(broker_id: int, request: Any) -> Any:
         raise RequestFailed.unsupported("broker 1", "ListTransactions")
 
@@ -148,7 +146,7 @@ def described(cluster: FakeCluster, *names: str) -> tuple[Sequence[Transaction],
     return describe(cluster.send, names, view(cluster), lambda: NOW_MS, lambda seconds: None)
 
 
-def test_ids_are_described_by_their_own_coordinators_in_the_order_given() -> None:
+def test_ids_are_described_by_their_coordinators_in_the_given_order() -> None:
     cluster = cluster_of(**{name: FakeId(n, 1, "Ongoing") for n, name in enumerate("abcdef")})
     found, errors = described(cluster, *"fedcba")
     assert [one.transactional_id for one in found] == list("fedcba") and not errors
@@ -157,7 +155,7 @@ def test_ids_are_described_by_their_own_coordinators_in_the_order_given() -> Non
     assert sum(name == "DescribeTransactions" for _, name in cluster.asked) == len({one.coordinator for one in found})
 
 
-def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_id_is_not(
+def test_a_loading_coordinator_is_retried_and_an_unknown_id_is_not(
     wording: SnapshotAssertion,
 ) -> None:
     loading = FakeId(2, error=14)
@@ -174,7 +172,7 @@ def test_a_coordinator_that_loads_is_asked_again_and_one_that_does_not_know_an_i
     assert [said(error.failure) for error in errors] == wording
 
 
-def test_where_the_log_is_hidden_every_broker_is_asked_and_where_it_is_missing_none() -> None:
+def test_a_hidden_log_asks_every_broker_and_a_missing_log_asks_none() -> None:
     shown = read_metadata(cluster_of().send, 1, [TRANSACTION_STATE_TOPIC])
     hidden = replace(shown, topics=(), topic_errors=((TRANSACTION_STATE_TOPIC, "TOPIC_AUTHORIZATION_FAILED"),))
     by_broker, unserved = located(["a"], hidden)
@@ -187,7 +185,7 @@ def test_where_the_log_is_hidden_every_broker_is_asked_and_where_it_is_missing_n
 # --- producers --------------------------------------------------------------------------------------------------------
 
 
-def test_producers_without_a_transaction_are_shown_too_and_offsets_beside_open_ones() -> None:
+def test_producers_without_a_transaction_are_listed_and_offsets_accompany_open_ones() -> None:
     cluster = FakeCluster()
     cluster.partitions["t", 0] = FakePartition(producers=[producer(7, 100), producer(8, -1)], high_watermark=200)
     cluster.partitions["t", 1] = FakePartition(producers=[producer(9, -1)])
@@ -200,7 +198,7 @@ def test_producers_without_a_transaction_are_shown_too_and_offsets_beside_open_o
     assert (second.offsets, second.of_leader) == (None, True)
 
 
-def test_a_partition_without_a_leader_is_an_error_unless_a_broker_was_named() -> None:
+def test_a_partition_without_a_leader_is_an_error_unless_a_broker_is_named() -> None:
     cluster = FakeCluster()
     cluster.partitions["t", 0] = FakePartition(leader=-1)
     topics = read_metadata(cluster.send, 1, ["t"]).topics
@@ -209,7 +207,7 @@ def test_a_partition_without_a_leader_is_an_error_unless_a_broker_was_named() ->
     assert (share.broker_id, errors) == (2, [])
 
 
-def test_a_broker_that_cannot_be_asked_is_an_error_of_each_partition() -> None:
+def test_an_unreachable_broker_is_an_error_of_each_partition() -> None:
     cluster = FakeCluster()
     cluster.partitions["t", 0] = cluster.partitions["t", 1] = FakePartition()
     seen = read_metadata(cluster.send, 2, ["t"])
@@ -221,7 +219,7 @@ def test_a_broker_that_cannot_be_asked_is_an_error_of_each_partition() -> None:
 # --- coordinators -----------------------------------------------------------------------------------------------------
 
 
-def test_a_coordinator_that_brokers_disagree_on_is_not_named(wording: SnapshotAssertion) -> None:
+def test_a_disputed_coordinator_is_not_named(wording: SnapshotAssertion) -> None:
     cluster = cluster_of()
 
     def ask() -> Agreement:
@@ -237,8 +235,8 @@ def test_a_coordinator_that_brokers_disagree_on_is_not_named(wording: SnapshotAs
     assert str(said(unknown.failure)) == wording
 
 
-def test_a_topic_that_one_broker_shows_is_not_reported_as_missing(wording: SnapshotAssertion) -> None:
-    """All brokers have to say that there is no such topic: one that may not show it says that there is."""
+def test_a_topic_shown_by_any_broker_is_not_reported_as_missing(wording: SnapshotAssertion) -> None:
+    """A topic is missing only if all brokers report it as missing. An authorization error means that it exists."""
     cluster = FakeCluster()
 
     def error() -> str:
@@ -280,7 +278,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("records", "says"), [case[1:] for case in STEPS], ids=[case[0] for case in STEPS])
-def test_a_step_that_no_coordinator_makes_is_marked_where_nothing_is_missing(
+def test_an_impossible_step_is_marked_if_no_record_is_missing(
     records: Sequence[LoggedTransaction], says: str | None
 ) -> None:
     checker = Checker(0)
@@ -294,7 +292,7 @@ def record(name: str, producer_id: int, state: str) -> tuple[bytes, bytes]:
     return transactional_id_key(name), transaction_log_value(metadata, BEGUN_MS)
 
 
-def test_only_the_records_of_the_ids_in_question_are_shown_also_by_a_producer_id_they_once_had() -> None:
+def test_only_records_of_the_requested_ids_and_their_producer_ids_are_shown() -> None:
     cluster = log_of(
         batch(0, [record("X", 7, "Empty")]),
         batch(1, [record("Y", 8, "Empty")]),
@@ -311,14 +309,14 @@ def test_only_the_records_of_the_ids_in_question_are_shown_also_by_a_producer_id
     assert list(timeline(cluster.send, LOG, producer_ids=[1])) == []
 
 
-def test_a_log_that_cannot_be_read_is_an_error_with_what_to_grant() -> None:
+def test_an_unreadable_log_is_an_error_of_its_partition() -> None:
     cluster = log_of()
     cluster.unreachable = {1}
     (error,) = timeline(cluster.send, LOG, names=["X"])
     assert isinstance(error, Unobserved) and error.failure.error.startswith(f"{TRANSACTION_STATE_TOPIC}-0: ")
 
 
-def test_an_id_is_looked_for_on_its_own_partition_and_a_producer_id_on_all() -> None:
+def test_an_id_is_searched_on_its_partition_and_a_producer_id_on_all_partitions() -> None:
     seen = read_metadata(cluster_of().send, 1, [TRANSACTION_STATE_TOPIC])
     (share,), _ = to_read(seen, ["a"], [])
     assert (share.partition.partition, share.names) == (coordinator_partition("a", 3), ("a",))
@@ -339,7 +337,7 @@ def written(rows: Any, capsys: pytest.CaptureFixture[str], *some: Any) -> str:
     return capsys.readouterr().out
 
 
-def test_rows_in_pieces_are_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_of_rows_form_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(written(JsonRows("rows"), capsys, ROWS[:1], [], ROWS[1:]))
     assert (found["rows"], [error["error"] for error in found["errors"]]) == (ROWS, ["it is away"])
     assert json.loads(written(JsonRows("rows"), capsys)) == {
@@ -348,7 +346,7 @@ def test_rows_in_pieces_are_one_json_object(capsys: pytest.CaptureFixture[str]) 
     }
 
 
-def test_csv_escapes_what_is_not_printable_and_what_a_spreadsheet_would_run(
+def test_csv_escapes_unprintable_text_and_spreadsheet_formulas(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert written(CsvRows(("id", "n", "list")), capsys, ROWS[:1], ROWS[1:]) == (

@@ -1,4 +1,4 @@
-"""The specification of doing a plan: the order of the steps, what is refused, and one marker whatever happens."""
+"""The specification of `resolve apply`: the order of the steps, the refusals, and at most one marker per action."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ def now(
     log_failure: Failure | None = None,
     **changes: Any,
 ) -> Judged:
-    """What the brokers show now: without changes, what the plan says."""
+    """The current state at the brokers: the state of the plan, with these changes."""
     found = judged(*(views or (view("Empty", 9),)), **changes)
     found = replace(found, judgement=replace(found.judgement, reason=reason or found.judgement.reason))
     return with_outcome(found, known(outcome, log_failure=log_failure)) if outcome is not None else found
 
 
 def orphaned(**changes: Any) -> Judged:
-    """The same with nobody who has the producer id."""
+    """The same without an owner of the producer id."""
     return with_outcome(judged(**changes), known())
 
 
 @dataclass
 class FakeBrokers:
-    """Answers as it is told and writes down what it is asked. An exception for an answer is raised."""
+    """Answers as configured and records the calls. An exception in place of an answer is raised."""
 
     calls: list[str] = field(default_factory=list)
     proof: Judged | BaseException | None = field(default_factory=now)
-    # What the last looks see, in order, and the last one from then on; where there is none, what the proof saw.
+    # The results of the last looks, in order. The last result repeats. Default: the result of the proof.
     looks: Sequence[Judged | BaseException | None] = ()
     sibling: SeenMarker | BaseException | None = None
     unreachable: RequestFailed | None = None
@@ -131,7 +131,7 @@ class FakeBrokers:
 
 @dataclass
 class FakeJournal:
-    """Keeps attempts as the tables do, and writes down what it is asked. lost_at: the number of the hold that fails."""
+    """Keeps attempts as the tables do and records the calls. lost_at: the number of the hold that fails."""
 
     calls: list[str] = field(default_factory=list)
     kept: list[Attempt] = field(default_factory=list)
@@ -194,7 +194,7 @@ def statuses(results: Sequence[Result]) -> list[Status]:
 # --- the order --------------------------------------------------------------------------------------------------------
 
 
-def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before_the_marker(
+def test_each_step_is_journaled_before_the_next_and_the_proof_precedes_the_marker(
     wording: SnapshotAssertion,
 ) -> None:
     calls: list[str] = []
@@ -209,7 +209,7 @@ def test_each_step_is_written_down_before_the_next_and_the_proof_is_right_before
     assert [attempt.status for attempt in journal.kept] == ["resolved"]
 
 
-def test_actions_are_done_one_after_the_other_in_the_plans_order() -> None:
+def test_actions_run_one_at_a_time_in_plan_order() -> None:
     calls: list[str] = []
     brokers = FakeBrokers(calls)
     results = apply(brokers, FakeJournal(calls), of=plan(stored(), stored(incident_id="incident-2", partition=1)))
@@ -229,7 +229,7 @@ def test_actions_are_done_one_after_the_other_in_the_plans_order() -> None:
         ({"outcome": "committed"}, (COMPLETE_COMMITS,), 1, (3, 0), True),
     ],
 )
-def test_one_marker_goes_to_the_proven_leader_with_the_epochs_that_were_observed(
+def test_a_marker_is_sent_to_the_proven_leader_with_the_observed_epochs(
     transaction: dict[str, Any], options: tuple[str, ...], leader: int, epochs: tuple[int, int], commit: bool
 ) -> None:
     made = plan(stored(**transaction))
@@ -264,9 +264,7 @@ FAILED_PROOF = RequestFailed("broker 1 cannot be reached")
         (FAILED_PROOF, Status.REFUSED, "it could not be proven again: broker 1 cannot be reached"),
     ],
 )
-def test_a_rehearsal_proves_and_sends_and_journals_nothing(
-    proof: Judged | BaseException | None, status: Status, said: str
-) -> None:
+def test_a_dry_run_sends_and_journals_nothing(proof: Judged | BaseException | None, status: Status, said: str) -> None:
     calls: list[str] = []
     journal = FakeJournal(calls)
     (result,) = apply(FakeBrokers(calls, proof), journal, execute=False, on_step=lambda *_: calls.append("step"))
@@ -274,7 +272,7 @@ def test_a_rehearsal_proves_and_sends_and_journals_nothing(
     assert calls == ["step", "prove"] and journal.kept == []
 
 
-def test_a_rehearsal_refuses_what_an_apply_would() -> None:
+def test_a_dry_run_refuses_the_same_actions_as_an_apply() -> None:
     tried = FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, "unknown")])
     brokers = FakeBrokers()
     assert statuses(apply(brokers, tried, execute=False)) == [Status.REFUSED]
@@ -312,7 +310,7 @@ CHANGED: tuple[tuple[str, Judged], ...] = (
 )
 
 
-def test_each_difference_from_the_plan_is_reported_and_nothing_is_sent(wording: SnapshotAssertion) -> None:
+def test_any_difference_from_the_plan_is_reported_and_refuses_the_marker(wording: SnapshotAssertion) -> None:
     differences = {}
     with Cases() as cases:
         for difference, proof in CHANGED:
@@ -347,7 +345,7 @@ def test_each_difference_from_the_plan_is_reported_and_nothing_is_sent(wording: 
         "not late by this proof",
     ],
 )
-def test_what_a_marker_does_not_depend_on_may_differ(proof: Judged) -> None:
+def test_irrelevant_differences_from_the_plan_are_accepted(proof: Judged) -> None:
     assert changed(ACTION, proof) is None
     assert statuses(apply(FakeBrokers(proof=proof))) == [Status.RESOLVED]
 
@@ -357,14 +355,14 @@ def test_an_orphan_has_no_owner_to_compare() -> None:
     assert statuses(apply(FakeBrokers(proof=orphaned()), of=made)) == [Status.RESOLVED]
 
 
-def test_nothing_is_sent_where_nothing_is_open_or_it_cannot_be_proven() -> None:
+def test_a_closed_or_unproven_transaction_gets_no_marker() -> None:
     for proof, status in ((None, Status.GONE), (FAILED_PROOF, Status.REFUSED)):
         brokers, journal = FakeBrokers(proof=proof), FakeJournal()
         assert statuses(apply(brokers, journal)) == [status]
         assert brokers.written == [] and [attempt.status for attempt in journal.kept] == [status]
 
 
-# --- what is known, and what the log and siblings tell ---------------------------------------------------------------
+# --- the outcome, and the evidence of the log and of peer partitions --------------------------------------------------
 
 SIBLINGS = PeerPartitions(("q-0", "r-3"), (4,), NOW_MS)
 SEEN = SeenMarker("q", 0, 12, 7, 4)
@@ -377,7 +375,7 @@ def proof_of(outcome: str, **changes: Any) -> Judged:
     return with_outcome(now(outcome=None), known(outcome, **changes))
 
 
-def test_a_marker_is_sent_only_where_the_outcome_is_still_that_of_the_plan() -> None:
+def test_a_marker_is_sent_only_if_the_outcome_equals_the_plan() -> None:
     with Cases() as cases:
         for planned, found in product((PLAN, UNKNOWN_PLAN, COMMIT_PLAN), Outcome):
             outcome = planned.actions[0].outcome
@@ -391,14 +389,14 @@ def test_a_marker_is_sent_only_where_the_outcome_is_still_that_of_the_plan() -> 
 
 
 @pytest.mark.parametrize("planned", [PLAN, UNKNOWN_PLAN, COMMIT_PLAN], ids=["abort", "unknown", "commit"])
-def test_an_unreadable_log_stops_the_marker(planned: Plan, wording: SnapshotAssertion) -> None:
+def test_an_unreadable_log_refuses_the_marker(planned: Plan, wording: SnapshotAssertion) -> None:
     brokers = FakeBrokers(proof=proof_of("unknown", log_failure=failed("broker 2 cannot be reached")))
     (result,) = apply(brokers, of=planned, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and brokers.written == []
     assert result.detail == wording
 
 
-def test_a_commit_marker_on_a_sibling_refuses_an_abort_and_is_remembered_once() -> None:
+def test_a_commit_marker_on_a_peer_partition_refuses_an_abort_and_is_stored_once() -> None:
     brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN), FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert (result.status, result.learned) == (Status.REFUSED, SEEN)
@@ -407,7 +405,7 @@ def test_a_commit_marker_on_a_sibling_refuses_an_abort_and_is_remembered_once() 
     assert journal.remembered == [SEEN]
 
 
-def test_siblings_that_cannot_be_read_refuse_an_abort_too() -> None:
+def test_unreadable_peer_partitions_refuse_an_abort() -> None:
     brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=RequestFailed("q-0 has no leader"))
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
@@ -415,26 +413,26 @@ def test_siblings_that_cannot_be_read_refuse_an_abort_too() -> None:
     assert brokers.written == [] and journal.remembered == []
 
 
-def test_siblings_without_a_commit_marker_allow_what_the_option_asks_for() -> None:
+def test_peer_partitions_without_a_commit_marker_allow_the_accepted_abort() -> None:
     brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS)), FakeJournal()
     assert statuses(apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)) == [Status.RESOLVED]
     assert brokers.calls[:3] == ["prove", "siblings q-0, r-3", "connect"] and journal.remembered == []
 
 
-def test_siblings_are_not_asked_where_the_outcome_is_proven() -> None:
+def test_a_proven_outcome_does_not_read_peer_partitions() -> None:
     brokers = FakeBrokers(proof=proof_of("not_committed", siblings=SIBLINGS))
     assert statuses(apply(brokers)) == [Status.RESOLVED]
     assert not any(call.startswith("siblings") for call in brokers.calls)
 
 
-def test_a_turn_that_is_lost_while_an_owner_is_waited_for_sends_nothing() -> None:
+def test_a_lock_lost_while_waiting_for_an_owner_sends_no_marker() -> None:
     brokers, journal = FakeBrokers(looks=[BUSY, now()]), FakeJournal(lost_at=3)
     with pytest.raises(JournalLost):
         apply(brokers, journal)
     assert brokers.written == []
 
 
-def test_a_rehearsal_looks_at_siblings_and_remembers_nothing() -> None:
+def test_a_dry_run_reads_peer_partitions_and_stores_nothing() -> None:
     brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN)
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION, execute=False)
@@ -457,7 +455,7 @@ BUSY = now(view("Ongoing", 9, (Q,)))
     ],
     ids=["gone", "owned", "another", "led elsewhere", "not proven"],
 )
-def test_what_the_last_look_sees_counts_and_nothing_slow_comes_after_it(
+def test_a_change_after_the_proof_refuses_the_marker(
     looked: Judged | BaseException | None, status: Status, said: str
 ) -> None:
     brokers, journal = FakeBrokers(looks=[looked]), FakeJournal()
@@ -467,7 +465,7 @@ def test_what_the_last_look_sees_counts_and_nothing_slow_comes_after_it(
     assert [attempt.status for attempt in journal.kept] == [status]
 
 
-def test_a_leader_that_cannot_be_reached_gets_no_marker(wording: SnapshotAssertion) -> None:
+def test_an_unreachable_leader_gets_no_marker(wording: SnapshotAssertion) -> None:
     brokers = FakeBrokers(unreachable=RequestFailed("broker 1 cannot be reached"))
     (result,) = apply(brokers)
     assert result.status == Status.FAILED
@@ -475,7 +473,7 @@ def test_a_leader_that_cannot_be_reached_gets_no_marker(wording: SnapshotAsserti
     assert brokers.calls == ["prove", "connect"]
 
 
-def test_it_waits_until_no_owner_is_in_the_middle_of_a_transaction() -> None:
+def test_apply_waits_until_the_owner_has_no_transaction() -> None:
     for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
         busy = replace(BUSY, evidence=replace(BUSY.evidence, coordinators=(view(state, 9, (Q,)),)))
         brokers = FakeBrokers(looks=[busy, busy, now()])
@@ -483,7 +481,7 @@ def test_it_waits_until_no_owner_is_in_the_middle_of_a_transaction() -> None:
         assert brokers.calls.count("prove again") == 3
 
 
-def test_a_marker_is_not_sent_while_the_owner_is_busy(wording: SnapshotAssertion) -> None:
+def test_a_busy_owner_refuses_the_marker(wording: SnapshotAssertion) -> None:
     brokers = FakeBrokers(looks=[BUSY])
     (result,) = apply(brokers)
     assert result.status is Status.REFUSED and brokers.written == []
@@ -491,13 +489,13 @@ def test_a_marker_is_not_sent_while_the_owner_is_busy(wording: SnapshotAssertion
     assert brokers.calls.count("prove again") == LOOKS_MAX
 
 
-# --- what the broker answers ------------------------------------------------------------------------------------------
+# --- answers of the broker --------------------------------------------------------------------------------------------
 
-# After an append the broker waits for the replicas, and where it stops leading meanwhile it answers as if it had never
-# led (`DelayedProduce.tryComplete`, cases A and B): the marker may stand, and the next leader may have it.
+# After an append the broker waits for the replicas. If it loses the lead meanwhile, it answers as if it had never led
+# (`DelayedProduce.tryComplete`, cases A and B): the marker may be in the log, and the next leader may have it.
 R, N, U, F, C = Status.RESOLVED, Status.NOT_RESOLVED, Status.UNKNOWN, Status.FAILED, Status.RACED
 ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
-    # code, its name, and the status where the look then shows: gone, still open, nothing
+    # Code, its name, and the status if the next look shows: gone, still open, unreadable.
     (0, "the marker was written", (R, N, U)),
     (7, "REQUEST_TIMED_OUT", (R, U, U)),
     (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", (R, U, U)),
@@ -512,7 +510,7 @@ ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
 )
 
 
-def test_the_brokers_answer_and_a_look_at_the_partition_give_the_status(wording: SnapshotAssertion) -> None:
+def test_the_status_follows_from_the_brokers_answer_and_the_partition(wording: SnapshotAssertion) -> None:
     details = {}
     looks = {"gone": GONE, "open": OPEN, "unreadable": UNREADABLE}
     with Cases() as cases:
@@ -527,7 +525,7 @@ def test_the_brokers_answer_and_a_look_at_the_partition_give_the_status(wording:
     assert details == wording
 
 
-def test_a_code_that_nobody_knows_is_no_success() -> None:
+def test_an_unknown_error_code_is_a_failure() -> None:
     (result,) = apply(FakeBrokers(answers=[999]))
     assert result.status == Status.FAILED and "999" in result.detail
 
@@ -542,7 +540,7 @@ def test_a_code_that_nobody_knows_is_no_success() -> None:
         (True, UNREADABLE, Status.UNKNOWN, ["prove", "connect", "prove again", "write", "look"]),
     ],
 )
-def test_where_no_answer_came_it_counts_whether_the_request_was_sent(
+def test_a_missing_answer_is_judged_by_whether_the_request_was_sent(
     sent: bool, look: PartitionState, status: Status, calls: list[str]
 ) -> None:
     brokers = FakeBrokers(answers=[RequestFailed("the connection broke", sent=sent)], look_=look)
@@ -560,7 +558,7 @@ def test_another_transaction_below_the_high_watermark_is_reported(wording: Snaps
 THREE = plan(*(stored(incident_id=f"incident-{n}", partition=n) for n in range(3)))
 
 
-def test_a_missing_acl_stops_the_rest_and_is_named_with_its_grant(wording: SnapshotAssertion) -> None:
+def test_a_missing_acl_stops_the_remaining_actions_and_is_named_with_its_grant(wording: SnapshotAssertion) -> None:
     brokers, journal = FakeBrokers(answers=[0, 31, 0]), FakeJournal()
     results = apply(brokers, journal, of=THREE)
     assert statuses(results) == [Status.RESOLVED, Status.FAILED, Status.REFUSED]
@@ -570,13 +568,13 @@ def test_a_missing_acl_stops_the_rest_and_is_named_with_its_grant(wording: Snaps
 
 
 @pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 47, 52, 56, -1])
-def test_no_other_answer_stops_the_rest(code: int) -> None:
+def test_other_errors_do_not_stop_the_remaining_actions(code: int) -> None:
     brokers = FakeBrokers(answers=[0, code, 0], look_=GONE)
     results = apply(brokers, of=THREE)
     assert len(brokers.written) == 3 and results[2].status == Status.RESOLVED
 
 
-# --- what is not tried ------------------------------------------------------------------------------------------------
+# --- refused actions --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -608,7 +606,7 @@ def test_a_marker_that_needs_an_option_is_not_sent_without_it(
 
 BEFORE_MS, AFTER_MS = NOW_MS - 1, NOW_MS + 1
 EARLIER: tuple[tuple[str | None, int, Status], ...] = (
-    # what an earlier apply left, when it was begun, and what comes of the action now
+    # The status of an earlier attempt, its time, and the expected status now.
     (None, BEFORE_MS, Status.REFUSED),
     (None, NOW_MS, Status.REFUSED),
     (None, AFTER_MS, Status.REFUSED),
@@ -633,7 +631,7 @@ EARLIER: tuple[tuple[str | None, int, Status], ...] = (
 )
 
 
-def test_markers_that_an_earlier_apply_of_this_plan_sent_are_not_sent_again(wording: SnapshotAssertion) -> None:
+def test_a_marker_sent_by_an_earlier_apply_is_not_sent_again(wording: SnapshotAssertion) -> None:
     details = {}
     with Cases() as cases:
         for status, at_ms, expected in EARLIER:
@@ -648,12 +646,12 @@ def test_markers_that_an_earlier_apply_of_this_plan_sent_are_not_sent_again(word
 
 
 @pytest.mark.parametrize("status", [None, "resolved", "unknown", "not_resolved"])
-def test_attempts_on_other_transactions_do_not_matter(status: str | None) -> None:
+def test_attempts_on_other_transactions_are_ignored(status: str | None) -> None:
     other = Attempt("a", "another plan", NOW_MS, replace(ACTION, incident_id="incident-2"), status)
     assert statuses(apply(journal=FakeJournal(kept=[other]))) == [Status.RESOLVED]
 
 
-def test_of_many_attempts_any_that_may_have_sent_the_marker_counts() -> None:
+def test_any_earlier_attempt_that_may_have_sent_the_marker_refuses_the_action() -> None:
     kept = [
         Attempt(f"{n}", "another plan", NOW_MS, ACTION, status)
         for n, status in enumerate(["refused", "failed", "unknown", "gone"])
@@ -662,15 +660,15 @@ def test_of_many_attempts_any_that_may_have_sent_the_marker_counts() -> None:
         assert statuses(apply(journal=FakeJournal(kept=order))) == [Status.REFUSED]
 
 
-def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> None:
-    """`check_plan` takes a plan that is dated up to a minute ahead."""
+def test_a_plan_from_a_clock_ahead_of_time_is_applied_once() -> None:
+    """`check_plan` accepts a plan that is dated up to a minute ahead."""
     brokers, journal = FakeBrokers(look_=OPEN), FakeJournal(now_ms=NOW_MS - 30_000)
     assert statuses(apply(brokers, journal)) == [Status.NOT_RESOLVED]
     assert statuses(apply(brokers, journal)) == [Status.REFUSED]
     assert len(brokers.written) == 1
 
 
-# --- interrupted ------------------------------------------------------------------------------------------------------
+# --- interrupted attempts ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -681,7 +679,7 @@ def test_a_planners_clock_that_is_ahead_does_not_make_a_plan_send_twice() -> Non
         (UNREADABLE, Status.UNKNOWN, None, "and the partition cannot be read: broker 1 cannot be reached"),
     ],
 )
-def test_an_interrupted_attempt_is_looked_at_and_written_down_and_not_sent_again(
+def test_an_interrupted_attempt_is_settled_and_not_sent_again(
     look: PartitionState, status: Status, kept: str | None, said: str
 ) -> None:
     brokers, journal = FakeBrokers(look_=look), FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, None)])
@@ -693,7 +691,7 @@ def test_an_interrupted_attempt_is_looked_at_and_written_down_and_not_sent_again
     assert then.status == (Status.GONE if look is GONE else Status.REFUSED) and brokers.written == []
 
 
-def test_only_attempts_without_an_outcome_are_looked_at_and_once() -> None:
+def test_only_attempts_without_an_outcome_are_settled_and_only_once() -> None:
     journal = FakeJournal(kept=[Attempt(status, "another plan", NOW_MS, ACTION, status) for status in Status])
     journal.kept.append(
         Attempt("open", "another plan", NOW_MS, replace(ACTION, incident_id="incident-2", partition=1), None)
@@ -709,7 +707,7 @@ def test_only_attempts_without_an_outcome_are_looked_at_and_once() -> None:
     [(1, ["hold"]), (2, ["hold", "intend", "prove", "connect", "hold"])],
     ids=["first", "before the marker"],
 )
-def test_an_apply_that_lost_its_turn_sends_nothing(lost_at: int, calls: list[str]) -> None:
+def test_an_apply_that_lost_its_lock_sends_no_marker(lost_at: int, calls: list[str]) -> None:
     done: list[str] = []
     journal = FakeJournal(done, lost_at=lost_at)
     with pytest.raises(JournalLost):
@@ -719,7 +717,7 @@ def test_an_apply_that_lost_its_turn_sends_nothing(lost_at: int, calls: list[str
 
 
 @pytest.mark.parametrize("step", ["intend", "prove", "send", "conclude"])
-def test_a_crash_before_any_step_leaves_an_intent_without_an_outcome_or_nothing_at_all(step: str) -> None:
+def test_a_crash_leaves_an_intent_without_an_outcome(step: str) -> None:
     brokers, journal = FakeBrokers(), FakeJournal()
 
     def crash(now: str, action: Action) -> None:
@@ -732,7 +730,7 @@ def test_a_crash_before_any_step_leaves_an_intent_without_an_outcome_or_nothing_
     assert len(brokers.written) == (step == "conclude")
 
 
-def test_a_journal_that_fails_after_the_marker_leaves_an_intent_that_is_settled_later() -> None:
+def test_an_intent_left_by_a_journal_failure_is_settled_later() -> None:
     brokers, journal = FakeBrokers(), FakeJournal(fails_to_conclude=True)
     with pytest.raises(Crash):
         apply(brokers, journal)
@@ -743,8 +741,8 @@ def test_a_journal_that_fails_after_the_marker_leaves_an_intent_that_is_settled_
 
 
 @pytest.mark.parametrize(("step", "sent"), [("prove", 0), ("send", 0), ("conclude", 1)])
-def test_an_apply_that_was_interrupted_is_never_said_to_have_resolved_what_is_gone(step: str, sent: int) -> None:
-    """Its intent alone does not show whether it sent its marker; the coordinator may have ended the transaction."""
+def test_an_interrupted_apply_is_never_reported_as_resolved(step: str, sent: int) -> None:
+    """An intent does not show whether its marker was sent: the coordinator may have ended the transaction."""
     brokers, journal = FakeBrokers(), FakeJournal()
 
     def crash(now: str, action: Action) -> None:
@@ -757,8 +755,8 @@ def test_an_apply_that_was_interrupted_is_never_said_to_have_resolved_what_is_go
     assert [attempt.status for attempt in journal.kept] == ["gone"] and len(brokers.written) == sent
 
 
-def test_a_plan_sends_no_second_marker_where_a_transaction_that_was_gone_is_open_again() -> None:
-    """A marker that is not replicated yet is lost where another broker takes the lead."""
+def test_a_plan_sends_no_second_marker_if_a_gone_transaction_reappears() -> None:
+    """An unreplicated marker is lost if another broker takes the lead."""
     brokers, journal = FakeBrokers(), FakeJournal(fails_to_conclude=True)
     with pytest.raises(Crash):
         apply(brokers, journal)
@@ -769,12 +767,12 @@ def test_a_plan_sends_no_second_marker_where_a_transaction_that_was_gone_is_open
     assert len(brokers.written) == 1
 
 
-# --- whatever happens -------------------------------------------------------------------------------------------------
+# --- all combinations of failures -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What happens in one apply of one action.
+    """The failures in one apply of one action.
 
     crash: the step before which the process ends, "in write" or "in conclude", or None. lost: which hold fails.
     lands: whether the marker ends the transaction. answer: what the broker answers. readable: whether looks succeed.
@@ -787,13 +785,13 @@ class Fate:
     readable: bool = True
 
 
-# Answers of a broker that certainly wrote nothing.
+# Error codes that exclude an append.
 WROTE_NOTHING = (19, 31, 47, 52, "not sent")
 CRASHES = ("intend", "prove", "look", "send", "in write", "conclude", "in conclude")
 
 
 class World:
-    """A cluster and a journal in which fates happen: what is true here is what proofs and looks show."""
+    """A cluster and a journal under these failures. Proofs and looks show its real state."""
 
     def __init__(self) -> None:
         self.journal = FakeJournal()
@@ -834,7 +832,7 @@ class World:
         return OPEN if self.open[action.partition] else GONE
 
     def apply(self, fates: Sequence[Fate]) -> list[Result] | None:
-        """As `run.apply_to` does it; None where it did not come to its end."""
+        """Like `run.apply_to`. None if the process ended early."""
         self.fates = dict(enumerate(fates))
         self.journal.fails_to_conclude = False
         settle_interrupted("cluster-1", TWO, self, self.journal)
@@ -866,12 +864,12 @@ _FATES = st.builds(
     readable=st.booleans(),
 )
 _APPLIES = st.lists(st.tuples(_FATES, _FATES), min_size=1, max_size=4)
-# What a broker answers both before and after an append. Once the plan is not tried again after these, add them.
+# Error codes that a broker returns both before and after an append. If the plan stops retrying after these, add them.
 AMBIGUOUS = (3, 6, 56, -1)
 
 
 def check_world(applies: Sequence[Sequence[Fate]]) -> None:
-    """No marker follows one that may stand in the log, and what is told in the end is true."""
+    """No marker follows one that may be in the log, and the final status is correct."""
     world = World()
     for fates in applies:
         world.apply(fates)
@@ -895,7 +893,7 @@ def check_world(applies: Sequence[Sequence[Fate]]) -> None:
 @given(_APPLIES)
 @example([(Fate(crash="in write", lands=False), Fate()), (Fate(), Fate())])
 @example([(Fate(answer="sent", lands=False), Fate()), (Fate(), Fate())])
-def test_whatever_happens_in_however_many_applies_each_marker_is_sent_at_most_once(
+def test_each_marker_is_sent_at_most_once_in_any_number_of_applies(
     applies: list[tuple[Fate, Fate]],
 ) -> None:
     check_world(applies)
@@ -910,13 +908,13 @@ def every_fate() -> list[Fate]:
     return [*crashes, *answered, Fate(lost=0), Fate(lost=1)]
 
 
-def test_after_any_fate_of_one_apply_any_fate_of_the_next_sends_no_second_marker() -> None:
+def test_no_pair_of_failing_applies_sends_a_second_marker() -> None:
     for first in every_fate():
         for second in every_fate():
             check_world([(first, Fate()), (second, Fate(answer=19))])
 
 
-# --- shown ------------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def applied(*results: Result, executed: bool = True, settled: tuple[Result, ...] = ()) -> Applied:
@@ -937,11 +935,11 @@ def shown(found: Applied) -> str:
         *((("resolved", s), False) for s in ("refused", "raced", "failed", "not_resolved", "unknown")),
     ],
 )
-def test_an_apply_is_complete_when_nothing_of_the_plan_is_left_to_do(statuses: tuple[str, ...], complete: bool) -> None:
+def test_an_apply_is_complete_when_no_action_remains(statuses: tuple[str, ...], complete: bool) -> None:
     assert applied(*(Result(ACTION, Status(status), "") for status in statuses)).complete is complete
 
 
-def test_the_result_of_each_action_is_shown_after_those_of_earlier_applies(
+def test_results_are_shown_after_those_of_earlier_applies(
     wording: SnapshotAssertion,
 ) -> None:
     text = shown(
@@ -956,14 +954,14 @@ def test_the_result_of_each_action_is_shown_after_those_of_earlier_applies(
     assert rehearsed == wording
 
 
-def test_what_came_of_a_plan_as_json_has_the_action_and_its_status() -> None:
+def test_the_json_result_has_the_action_and_its_status() -> None:
     found = json.loads(dumps(applied_object(applied(Result(ACTION, Status.RACED, "why"), executed=True))))
     (result,) = found["results"]
     assert (found["executed"], found["settled"]) == (True, [])
     assert (result["status"], result["detail"], result["marker"], result["topic"]) == ("raced", "why", "ABORT", "p")
 
 
-# --- the process that holds the lock ----------------------------------------------------------------------------------
+# --- the process that owns the lock -----------------------------------------------------------------------------------
 
 HERE = this_process()
 PID_MAX = 4_194_304
@@ -984,12 +982,12 @@ PID_MAX = 4_194_304
         ("", None),
     ],
 )
-def test_a_process_is_told_from_its_text_or_not_at_all(text: str, process: Process | None) -> None:
+def test_a_process_is_parsed_from_its_text_or_rejected(text: str, process: Process | None) -> None:
     assert parse_process(text) == process
     assert process is None or str(process) == text
 
 
-def test_this_process_comes_back_from_its_text() -> None:
+def test_the_current_process_survives_a_round_trip_through_text() -> None:
     assert parse_process(str(HERE)) == HERE and HERE.pid == os.getpid()
 
 
@@ -1005,10 +1003,10 @@ def test_this_process_comes_back_from_its_text() -> None:
     ],
     ids=["this one", "its parent", "ended", "on another host", "in another space", "in a space that is not known"],
 )
-def test_a_process_is_gone_only_where_that_can_be_seen_from_here(process: Process, gone: bool) -> None:
+def test_a_process_is_gone_only_if_this_host_can_prove_it(process: Process, gone: bool) -> None:
     assert process.is_gone is gone
 
 
-def test_where_the_system_does_not_tell_its_space_no_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_pid_namespace_no_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txnscan.resolve.lock.this_process", lambda: Process("host", 1, ""))
     assert not Process("host", PID_MAX + 1, "").is_gone

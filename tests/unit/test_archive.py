@@ -1,4 +1,4 @@
-"""Class data archives are used where they fit and are whole, and not at all otherwise."""
+"""Class data archives are used only if they match the JVM and are complete."""
 
 from __future__ import annotations
 
@@ -38,27 +38,25 @@ def train(options: Sequence[str]) -> bool:
     return True
 
 
-def test_without_an_archive_a_jvm_is_given_nothing(archive: Archive) -> None:
+def test_without_an_archive_the_jvm_gets_no_options(archive: Archive) -> None:
     assert archive.file is None and archive.options == ()
 
 
-def test_one_that_was_made_is_used_without_a_word(archive: Archive) -> None:
+def test_a_finished_archive_is_used_without_warnings(archive: Archive) -> None:
     made = archive.make(train)
     assert archive.options == (f"-XX:SharedArchiveFile={made}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
     assert made.read_bytes() == b"classes"
     assert list(made.parent.iterdir()) == [made]
 
 
-def test_one_that_is_not_whole_would_crash_a_jvm_and_is_not_used(archive: Archive) -> None:
+def test_a_truncated_archive_is_not_used(archive: Archive) -> None:
     made = archive.make(train)
     made.write_bytes(b"class")
     assert archive.options == ()
 
 
 @pytest.mark.parametrize("changed", ["one.jar", "jdk/release"])
-def test_one_of_other_jars_or_of_another_java_is_not_used_and_is_replaced(
-    archive: Archive, tmp_path: Path, changed: str
-) -> None:
+def test_an_archive_of_other_jars_or_another_java_is_replaced(archive: Archive, tmp_path: Path, changed: str) -> None:
     former = archive.make(train)
     (tmp_path / changed).write_bytes(b"updated")
     assert archive.options == ()
@@ -66,13 +64,13 @@ def test_one_of_other_jars_or_of_another_java_is_not_used_and_is_replaced(
     assert archive.file == made != former and list(made.parent.iterdir()) == [made]
 
 
-def test_a_jar_that_was_written_again_is_another(archive: Archive, tmp_path: Path) -> None:
+def test_a_rewritten_jar_invalidates_the_archive(archive: Archive, tmp_path: Path) -> None:
     archive.make(train)
     os.utime(tmp_path / "one.jar", (1, 1))
     assert archive.file is None
 
 
-def test_that_of_something_else_stays(archive: Archive) -> None:
+def test_archives_of_other_tools_are_kept(archive: Archive) -> None:
     other = Archive("tools", archive.java, archive.jars)
     kept = other.make(train)
     archive.make(train)
@@ -86,7 +84,7 @@ def in_words(error: JavaError, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     "fails", [lambda options: True, lambda options: train(options) and False], ids=["nothing is written", "it fails"]
 )
-def test_where_java_makes_none_nothing_is_left_and_the_error_says_what_to_look_at(
+def test_a_failed_archive_leaves_no_file_and_is_reported(
     archive: Archive, tmp_path: Path, fails: object, wording: SnapshotAssertion
 ) -> None:
     with pytest.raises(JavaError) as error:
@@ -95,7 +93,7 @@ def test_where_java_makes_none_nothing_is_left_and_the_error_says_what_to_look_a
     assert list((tmp_path / "cache" / "txnscan").iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_is_named(archive: Archive, tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_an_unwritable_archive_cache_is_named(archive: Archive, tmp_path: Path, wording: SnapshotAssertion) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(JavaError) as error:
         archive.make(train)

@@ -1,4 +1,4 @@
-"""Planning past this machine: what is predicted of a sweep is what brokers count when it runs."""
+"""Capacity planning: predicted requests and bytes equal the counts of the brokers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LARGE = Planned(brokers=200, partitions=1_000_000, latency_ms=1)
         (ClusterShape(brokers=20, partitions=40_000, hanging=100), "more brokers"),
     ],
 )
-def test_a_sweep_sends_as_many_requests_and_gets_as_many_bytes_as_predicted(shape: ClusterShape, why: str) -> None:
+def test_a_sweep_costs_the_predicted_requests_and_bytes(shape: ClusterShape, why: str) -> None:
     planned = Planned(
         shape.brokers,
         shape.partitions,
@@ -59,16 +59,16 @@ def test_a_sweep_sends_as_many_requests_and_gets_as_many_bytes_as_predicted(shap
     assert predict(planned, COSTS).received_bytes == pytest.approx(received, rel=0.05), why
 
 
-def test_the_prediction_is_the_sum_of_what_each_costs() -> None:
+def test_the_prediction_is_the_sum_of_the_unit_costs() -> None:
     found = predict(replace(LARGE, open_partitions=0, hanging=0, latency_ms=0), COSTS)
-    # A second for itself, 10 ms a broker, 2 µs a partition, 0.1 µs a producer, and two rounds about coordinators.
+    # A second of its own, 10 ms per broker, 2 µs per partition, 0.1 µs per producer, and two rounds about coordinators.
     rounds_s = 2 * 200 * 50 * LARGE.metadata_partition_bytes * 0.001 / 1e6
     assert found.work_s == pytest.approx(1 + 200 * 0.01 + 2 + 1 + rounds_s)
     assert found.seconds == found.work_s
     assert found.memory_bytes == 60_000_000 + 100_000_000
 
 
-def test_a_hanging_transaction_costs_metadata_of_its_topic_from_every_broker_and_a_held_one_none() -> None:
+def test_a_hanging_transaction_costs_metadata_from_every_broker_and_a_claimed_one_costs_none() -> None:
     none, held = replace(LARGE, open_partitions=0, hanging=0), replace(LARGE, open_partitions=1, hanging=0)
     assert predict(held, COSTS).received_bytes == predict(none, COSTS).received_bytes
     more = predict(replace(held, hanging=1), COSTS).received_bytes - predict(none, COSTS).received_bytes
@@ -89,12 +89,12 @@ def test_a_hanging_transaction_costs_metadata_of_its_topic_from_every_broker_and
         ({"hanging": 0, "open_partitions": 0}, 5 + 138 + 12 * 7, "nothing is open"),
     ],
 )
-def test_waiting_is_the_round_trips_that_follow_one_another(change: dict[str, int], trips: int, why: str) -> None:
+def test_waiting_is_the_number_of_sequential_round_trips(change: dict[str, int], trips: int, why: str) -> None:
     planned = replace(LARGE, **change)
     assert predict(planned, COSTS).waiting_s == pytest.approx(trips / 1000), why
 
 
-def test_the_unit_costs_of_the_command_are_all_measured() -> None:
+def test_every_unit_cost_of_the_command_is_measured() -> None:
     assert all(getattr(MEASURED, field.name) for field in fields(Costs))
 
 
@@ -107,13 +107,13 @@ def test_the_unit_costs_of_the_command_are_all_measured() -> None:
         (200, 2_000_000, "were never measured: it may be longer"),
     ],
 )
-def test_a_prediction_says_by_how_much_measured_sweeps_exceeded_it(brokers: int, partitions: int, says: str) -> None:
+def test_a_prediction_reports_the_excess_of_measured_sweeps(brokers: int, partitions: int, says: str) -> None:
     lines = list(predicted_lines(brokers, partitions, 10, 10, 1.0))
     assert any(says in line for line in lines)
 
 
-def test_a_predicted_span_holds_the_sweep_that_was_measured() -> None:
-    """README's largest: 13.3 s for 200 brokers and a million partitions."""
+def test_the_predicted_span_contains_the_measured_sweep() -> None:
+    """The largest sweep in README: 13.3 s for 200 brokers and a million partitions."""
     line = next(line for line in predicted_lines(200, 1_000_000, 10, 100, 1.0) if line.startswith("time"))
     least, most = map(float, re.findall(r"[\d.]+", line)[:2])
     assert least < 13.3 <= most

@@ -1,4 +1,4 @@
-"""The loop over a table's cases: no failing case is lost."""
+"""The loop over cases of a table reports every failing case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.cases import Cases
 
 
-def test_every_failing_case_is_reported_with_its_name_its_line_and_its_exception() -> None:
+def test_every_failing_case_is_reported_with_name_line_and_exception() -> None:
     with pytest.raises(AssertionError) as failed, Cases() as cases:
         for number in (1, 2, 3, 4):
             with cases.case(f"number {number}"):
@@ -23,7 +23,7 @@ def test_every_failing_case_is_reported_with_its_name_its_line_and_its_exception
     assert isinstance(failed.value.__cause__, AssertionError), "the first failure, with its whole traceback"
 
 
-def test_cases_that_all_pass_are_quiet() -> None:
+def test_passing_cases_are_quiet() -> None:
     with Cases() as cases:
         for number in (1, 2):
             with cases.case(number):
@@ -35,7 +35,7 @@ def test_a_table_without_cases_fails() -> None:
         pass
 
 
-def test_failures_of_pytest_itself_count() -> None:
+def test_failures_of_pytest_count() -> None:
     with pytest.raises(AssertionError) as failed, Cases() as cases:
         with cases.case("raises nothing"), pytest.raises(ValueError):
             pass
@@ -49,12 +49,12 @@ def test_a_skip_skips_the_test() -> None:
         pytest.skip("on purpose")
 
 
-def test_an_error_between_cases_is_raised_as_it_is() -> None:
+def test_an_error_between_cases_is_raised_unchanged() -> None:
     with pytest.raises(ZeroDivisionError), Cases():
         _ = 1 / 0
 
 
-def test_cases_of_the_same_name_are_told_apart() -> None:
+def test_cases_with_the_same_name_are_distinguished() -> None:
     with Cases() as cases:
         with cases.case("same") as first:
             pass

@@ -1,4 +1,4 @@
-"""How a transaction came to hang: what evidence tells, and where nothing is told."""
+"""The cause of a hanging transaction, if the evidence shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPEN_MS = START_MS + 1_000
 
 
 def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], **changes: Any) -> LoggedTransaction:
-    """A record of X, producer id 7, of a log in which nothing is missing, a second after the one before."""
+    """A record of X with producer id 7, one second after its predecessor, in a log without gaps."""
     base = LoggedTransaction(
         offset=offset,
         contiguous_from=0,
@@ -36,7 +36,7 @@ def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], 
     return replace(base, **changes)
 
 
-# Transactions v1: an epoch has many, and InitProducerId raises it.
+# Transactions v1: an epoch has many transactions, and InitProducerId raises it.
 BEFORE = logged(0, State.EMPTY, 2)
 AGAIN = logged(1, State.EMPTY, 3)
 ONGOING_Q = logged(2, State.ONGOING, 3, Q)
@@ -82,25 +82,25 @@ NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, co
         (ORPHAN, (AGAIN, replace(AGAIN, transactional_id="Y")), Cause.UNKNOWN, "two ids had the producer id"),
     ],
 )
-def test_a_cause_is_told_where_evidence_shows_it_and_nowhere_else(
+def test_a_cause_is_reported_only_with_evidence(
     one: Judged, log: tuple[LoggedTransaction, ...], cause: Cause, why: str
 ) -> None:
     assert cause_of(one, log)[0] is cause, why
 
 
 @pytest.mark.parametrize("ahead_ms", [1, 50 * MINUTE_MS])
-def test_a_record_that_is_dated_in_the_future_is_no_late_write(ahead_ms: int) -> None:
+def test_a_record_dated_in_the_future_is_no_late_write(ahead_ms: int) -> None:
     one = judged(view("Empty", 4), last_timestamp_ms=NOW_MS + ahead_ms)
     assert cause_of(one, NEVER)[0] is Cause.NEVER_ADDED
 
 
-def test_what_an_earlier_sweep_found_stands_where_this_one_finds_nothing() -> None:
+def test_an_earlier_cause_is_kept_if_this_sweep_has_no_evidence() -> None:
     earlier = (Cause.LATE_WRITE, "said so")
     assert cause_of(ORPHAN, (), earlier) == earlier
     assert cause_of(STALE, NEVER, earlier)[0] is Cause.NEVER_ADDED
 
 
 @pytest.mark.parametrize("log", [NEVER, (), (FENCED,)])
-def test_a_reason_is_a_clause_without_its_full_stop(log: tuple[LoggedTransaction, ...]) -> None:
+def test_a_reason_is_a_clause_without_a_full_stop(log: tuple[LoggedTransaction, ...]) -> None:
     said = cause_of(STALE, log)[1]
     assert said and not said.endswith(".")

@@ -1,4 +1,4 @@
-"""`txnscan check` notes connections whose security is weak."""
+"""`txnscan check` reports weak connection security."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSWORD = "s3cr3t"
         ("SASL_SSL", UNCHECKED, "PLAIN", ["ssl.endpoint.identification.algorithm"]),
     ],
 )
-def test_each_weakness_is_a_note_that_names_the_setting(
+def test_each_weakness_is_a_note_naming_the_setting(
     protocol: str, tls: TlsSettings | None, mechanism: str | None, notes: list[str]
 ) -> None:
     settings = ConnectionSettings(protocol, tls, mechanism, "alice" if mechanism else None, PASSWORD)

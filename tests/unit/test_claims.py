@@ -1,7 +1,7 @@
-"""Claims that count. A claimed transaction is not read with proof, so this is the correctness proof of claims.
+"""Which claims count. A claimed transaction gets no fenced read, so this is the correctness proof of claims.
 
-A table of worlds: what brokers say they hold, and who leads the log, against the claims on two transactions
-of one producer, open on `p-0` and on `q-0`.
+A table of worlds: the claims of brokers and the leaders of the log, against two transactions of one producer,
+open on `p-0` and on `q-0`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from txnscan.sweeps.observations import CLAIMED
 
 LEADERS = (1, 2, 3, 1)
 P, Q = ("p", 0), ("q", 0)
-# Open at epoch 3 on both.
+# Open at epoch 3 on both partitions.
 OPEN = producer(7)
 
 
 def id_for(k: int, prefix: str = "app") -> str:
-    """A transactional id that partition k of four serves."""
+    """A transactional id on partition k of four."""
     return next(n for i in itertools.count() if coordinator_partition(n := f"{prefix}-{i}", len(LEADERS)) == k)
 
 
@@ -89,7 +89,7 @@ def held_on(found: CountedClaims, one: OpenProducer = OPEN) -> set[str]:
 
 
 def hold(broker_id: int = 1, k: int = 0, **changes: Any) -> Callable[[FakeCluster], None]:
-    """A broker holds p-0 for an id of this partition of the log, as an Ongoing one at epoch 3."""
+    """A broker claims p-0 for an id of this log partition: Ongoing, at epoch 3."""
     held = replace(FakeId(7, 3, "Ongoing", (P,)), **changes)
     return lambda c: c.ids.setdefault(broker_id, {}).update({id_for(k): held})
 
@@ -103,7 +103,7 @@ def all_of(*changes: Callable[[FakeCluster], object]) -> Callable[[FakeCluster],
 
 
 def believes(*broker_ids: int, leader: int, epoch: int) -> Callable[[FakeCluster], None]:
-    """These brokers believe that another leads partition 0 of the log, at this leader epoch."""
+    """These brokers report another leader of log partition 0, at this leader epoch."""
 
     def change(cluster: FakeCluster) -> None:
         for broker_id in broker_ids:
@@ -152,7 +152,7 @@ NOTHING: set[str] = set()
 
 
 CLAIMED_WHEN: tuple[tuple[Callable[[FakeCluster], None], set[str], str], ...] = (
-    # What a coordinator itself says that it holds.
+    # Claims of the coordinator itself.
     (hold(), ON_P, "it is ongoing, and lists the partition"),
     (hold(state="PrepareCommit"), ON_P, "its marker is owed"),
     (hold(state="PrepareAbort"), ON_P, "so is an abort's"),
@@ -186,7 +186,7 @@ CLAIMED_WHEN: tuple[tuple[Callable[[FakeCluster], None], set[str], str], ...] = 
     (all_of(hold(), goes_on(state="CompleteCommit")), NOTHING, "complete, whatever it lists"),
     (all_of(hold(), goes_on(state="PrepareCommit")), ON_P, "it was decided, and its marker is owed"),
     (all_of(hold(), goes_on(partitions=(Q,))), {"q-0"}, "it began another transaction"),
-    # Only from the leader of the id's log, at the latest epoch that any broker names.
+    # Only the leader of the log partition counts, at the highest epoch that any broker reports.
     (hold(2), NOTHING, "broker 2 does not lead the id's log"),
     (
         all_of(hold(), believes(2, leader=2, epoch=6)),
@@ -204,14 +204,14 @@ CLAIMED_WHEN: tuple[tuple[Callable[[FakeCluster], None], set[str], str], ...] = 
     (all_of(hold(), believes(1, 2, 3, leader=-1, epoch=6)), NOTHING, "nobody leads"),
     (all_of(hold(), metadata_is_down(1, 2, 3)), NOTHING, "nobody says who leads"),
     (all_of(hold(), metadata_is_down(2, 3)), ON_P, "its own word is enough where nobody says otherwise"),
-    # No second claimant.
+    # A second claimant.
     (all_of(hold(), hold(2)), NOTHING, "two brokers hold the same id"),
     (all_of(hold(), hold(1, 3)), NOTHING, "two ids have one producer id"),
     (all_of(hold(), hold(2, 1)), NOTHING, "two ids on two brokers, each of which leads its id's log"),
     (all_of(hold(), hold(2, partitions=(Q,))), NOTHING, "the other claims another partition"),
     (all_of(hold(), hold(2, error=15)), NOTHING, "the other could not be described"),
     (all_of(hold(), hold(1, 3, producer_id=8)), ON_P, "another producer's id is no claim on this one"),
-    # What fails is left to the proof.
+    # Failures leave the transaction to the proof.
     (all_of(hold(), lambda c: c.unreachable.add(1)), NOTHING, "its broker does not answer"),
     (all_of(hold(), lambda c: c.unreachable.add(3)), ON_P, "another broker does not answer"),
     (all_of(hold(), fails(1, "ListTransactions")), NOTHING, "it does not list"),
@@ -233,7 +233,7 @@ def test_a_claim_counts_only_from_the_one_current_coordinator() -> None:
                 assert held_on(found_by(cluster)) == expected
 
 
-def test_who_leads_an_ids_log_depends_on_how_many_partitions_the_log_has(cluster: FakeCluster) -> None:
+def test_the_coordinator_of_an_id_depends_on_the_partition_count_of_the_log(cluster: FakeCluster) -> None:
     names = map("app-{}".format, itertools.count())
     name = next(n for n in names if (coordinator_partition(n, 4), coordinator_partition(n, 3)) == (3, 1))
     cluster.ids = {1: {name: FakeId(7, 3, "Ongoing", (P,))}}
@@ -256,7 +256,7 @@ def test_who_leads_an_ids_log_depends_on_how_many_partitions_the_log_has(cluster
         max_size=3,
     )
 )
-def test_whoever_is_held_is_listed_by_one_leading_broker_alone_at_no_lower_epoch(
+def test_a_claimed_transaction_has_exactly_one_leading_claimant_at_no_lower_epoch(
     claims: list[tuple[int, int, str, int, tuple[Key, ...], int, int]],
 ) -> None:
     cluster = FakeCluster()
@@ -282,12 +282,12 @@ def test_whoever_is_held_is_listed_by_one_leading_broker_alone_at_no_lower_epoch
     assert held_on(found_by(cluster)) == {f"{t}-{i}" for t, i in (P, Q) if holds((t, i))}
 
 
-def test_before_it_is_known_who_leads_a_claim_of_any_broker_counts(cluster: FakeCluster) -> None:
+def test_without_known_leaders_claims_of_any_broker_count(cluster: FakeCluster) -> None:
     hold(2)(cluster)
     assert held_on(counted_claims(ask(cluster), None)) == {"p-0"}
 
 
-def test_the_claim_is_what_the_coordinator_described(cluster: FakeCluster) -> None:
+def test_a_claim_has_the_fields_of_the_description(cluster: FakeCluster) -> None:
     hold(1, producer_epoch=4, state="PrepareAbort", partitions=(P, Q))(cluster)
     assert found_by(cluster).claimant("p-0", OPEN) == CoordinatorView(
         transactional_id=id_for(0),
@@ -301,10 +301,10 @@ def test_the_claim_is_what_the_coordinator_described(cluster: FakeCluster) -> No
     )
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_is_asked_for_the_states_that_hold_and_for_the_ids_that_may_be_somebodys(cluster: FakeCluster) -> None:
+def test_brokers_are_asked_for_pending_states_and_for_ids_of_open_producers(cluster: FakeCluster) -> None:
     cluster.ids[1] = {"waits": FakeId(9, 3, "PrepareAbort", (Q,))}
     hold()(cluster)
     hold(1, 3, producer_id=8)(cluster)
@@ -316,13 +316,13 @@ def test_a_broker_is_asked_for_the_states_that_hold_and_for_the_ids_that_may_be_
     assert described.transactional_ids == sorted([id_for(0), "waits"])
 
 
-def test_where_nobody_is_to_be_described_nobody_is_asked_for(cluster: FakeCluster) -> None:
+def test_without_matching_ids_no_describe_request_is_sent(cluster: FakeCluster) -> None:
     hold(producer_id=8)(cluster)
     assert set(ask_claims(cluster.send, 1, {7}).listed) == {id_for(0)}
     assert cluster.asked == [(1, "ListTransactions")]
 
 
-def test_all_ids_in_a_transaction_are_counted_once(cluster: FakeCluster) -> None:
+def test_each_id_in_a_transaction_is_counted_once(cluster: FakeCluster) -> None:
     cluster.ids = {
         1: {"a": FakeId(8), "b": FakeId(9, state="Empty"), "c": FakeId(10)},
         2: {"a": FakeId(8), "d": FakeId(11, state="PrepareAbort")},
@@ -330,11 +330,11 @@ def test_all_ids_in_a_transaction_are_counted_once(cluster: FakeCluster) -> None
     assert found_by(cluster).transactional_ids == 3
 
 
-# --- whose markers are owed -------------------------------------------------------------------------------------------
+# --- pending markers --------------------------------------------------------------------------------------------------
 
 
 def owes(state: str = "PrepareCommit", producer_id: int = 8, **changes: Any) -> FakeId:
-    """An id that waits for q-0, with a producer id that is open nowhere."""
+    """An id with a pending marker on q-0. Its producer id is open on no partition."""
     return FakeId(producer_id, 4, state, (Q,), **changes)
 
 
@@ -343,7 +343,7 @@ def prepared(cluster: FakeCluster) -> list[str]:
 
 
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
-def test_an_id_in_prepare_is_told_where_its_producer_id_is_open_nowhere(cluster: FakeCluster, state: str) -> None:
+def test_an_id_in_prepare_is_reported_without_an_open_transaction(cluster: FakeCluster, state: str) -> None:
     cluster.ids = {1: {id_for(0): owes(state)}}
     (view,) = found_by(cluster).prepared
     assert (view.transactional_id, view.broker_id, view.state, view.partitions) == (id_for(0), 1, state, ("q-0",))
@@ -351,14 +351,14 @@ def test_an_id_in_prepare_is_told_where_its_producer_id_is_open_nowhere(cluster:
     assert (view.timeout_ms, view.start_time_ms) == (60_000, 1_700_000_000_000)
 
 
-def test_one_whose_producer_id_is_open_is_told_as_well_and_described_once(cluster: FakeCluster) -> None:
+def test_an_id_in_prepare_with_an_open_transaction_is_described_once(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(0): owes(producer_id=7)}}
     assert prepared(cluster) == [id_for(0)]
     asked = [r.transactional_ids for r in cluster.requests if getattr(r, "transactional_ids", None)]
     assert asked == [[id_for(0)]]
 
 
-def test_they_come_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
+def test_prepared_ids_are_sorted_by_id(cluster: FakeCluster) -> None:
     ids = [id_for(0, prefix) for prefix in "cab"]
     cluster.ids = {1: {name: owes(producer_id=n) for n, name in enumerate(ids)}}
     assert prepared(cluster) == sorted(ids)
@@ -375,7 +375,7 @@ def test_they_come_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
         (fails(1, "DescribeTransactions"), "its broker fails"),
     ],
 )
-def test_what_is_not_known_to_wait_is_not_told(
+def test_an_id_without_a_known_pending_marker_is_not_reported(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], object], why: str
 ) -> None:
     cluster.ids = {1: {id_for(0): owes()}}
@@ -383,7 +383,7 @@ def test_what_is_not_known_to_wait_is_not_told(
     assert prepared(cluster) == [], why
 
 
-def test_an_answer_with_an_error_tells_nothing_whatever_else_is_in_it(cluster: FakeCluster) -> None:
+def test_an_answer_with_an_error_is_ignored_whatever_its_fields(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(0): owes(), id_for(3): FakeId(7, 3, "Ongoing", (P,))}}
 
     def refused(broker_id: int, answer: Any) -> Any:
@@ -396,7 +396,7 @@ def test_an_answer_with_an_error_tells_nothing_whatever_else_is_in_it(cluster: F
     assert (found.prepared, held_on(found), found.transactional_ids) == ((), set(), 2)
 
 
-# --- what is left -----------------------------------------------------------------------------------------------------
+# --- unclaimed partitions ---------------------------------------------------------------------------------------------
 
 CLAIM = CoordinatorView("X", 1, 7)
 OWNED, STRANGER = producer(7), producer(8)
@@ -420,7 +420,7 @@ def claimed(topic_partition: str, one: OpenProducer) -> CoordinatorView | None:
         ({Q: [OWNED]}, [P], [Q], [], "one where nothing is open any more is added by the sweep"),
     ],
 )
-def test_what_is_left_is_every_partition_that_is_not_held_whole(
+def test_a_partition_with_any_unclaimed_transaction_is_unclaimed(
     suspects: dict[Key, list[OpenProducer]], always: list[Key], held: list[Key], left: list[Key], why: str
 ) -> None:
     rows = {key: row(key, *producers) for key, producers in suspects.items()}
@@ -431,7 +431,7 @@ def test_what_is_left_is_every_partition_that_is_not_held_whole(
     assert all(rest[key] is rows[key] for key in rest), "as the wide read saw it"
 
 
-def test_holders_are_asked_for_each_producer_on_its_own_partition() -> None:
+def test_claims_are_resolved_by_producer_and_partition() -> None:
     asked: list[tuple[str, int]] = []
 
     def nobody(topic_partition: str, one: OpenProducer) -> None:
@@ -441,7 +441,7 @@ def test_holders_are_asked_for_each_producer_on_its_own_partition() -> None:
     assert asked == [("p-0", 7), ("p-0", 8), ("q-r-12", 7)]
 
 
-# --- at the cluster ---------------------------------------------------------------------------------------------------
+# --- with a cluster ---------------------------------------------------------------------------------------------------
 
 
 def split_of(fake: FakeOld, always: Collection[Key] = ()) -> ClaimSplit:
@@ -458,7 +458,7 @@ def metadata_asked(fake: FakeOld) -> set[tuple[str, ...]]:
     return {tuple(t.name for t in request.topics) for (_, name), request in asked if name == "Metadata"}
 
 
-def test_brokers_are_asked_who_leads_the_log_and_what_is_left_in_one_round() -> None:
+def test_leaders_of_the_log_and_of_unclaimed_partitions_are_read_in_one_round() -> None:
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
@@ -467,7 +467,7 @@ def test_brokers_are_asked_who_leads_the_log_and_what_is_left_in_one_round() -> 
     assert metadata_asked(fake) == {(STATE, "data")}
 
 
-def test_a_claim_of_before_the_round_does_not_count_after_it_where_the_log_has_moved() -> None:
+def test_a_claim_made_before_the_log_moved_does_not_count() -> None:
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     listings = itertools.count(1)
@@ -482,7 +482,7 @@ def test_a_claim_of_before_the_round_does_not_count_after_it_where_the_log_has_m
     assert (found.claimed, set(found.unclaimed)) == ((), {("data", index) for index in PRODUCER_IDS})
 
 
-def test_progress_is_told_in_brokers() -> None:
+def test_progress_counts_brokers() -> None:
     shown: list[tuple[int, int]] = []
     with connected(FakeOld({})) as cluster:
         cluster.view()
@@ -516,7 +516,7 @@ def incident(index: int, producer_id: int, start_offset: int = 100, topic_id: st
 
 @contextmanager
 def recorded(fake: FakeOld) -> Iterator[Callable[[str], list[Any]]]:
-    """The requests of one kind, since then."""
+    """The requests of one kind from now on."""
     start = len(fake.requests)
     yield lambda api: [r for r in fake.requests[start:] if api_name(r) == api]
 
@@ -532,8 +532,8 @@ def partitions_in(requests: list[Any], attribute: str) -> set[Key]:
     }
 
 
-def test_what_is_held_is_asked_for_nothing_further() -> None:
-    """ListOffsets is what a proven read begins and ends with, and the log what an outcome is read from."""
+def test_a_claimed_transaction_causes_no_further_requests() -> None:
+    """A fenced read begins and ends with ListOffsets, and an outcome is read from the log."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     with recorded(fake) as asked:
@@ -548,8 +548,8 @@ def test_what_is_held_is_asked_for_nothing_further() -> None:
     assert found.complete and found.errors == ()
 
 
-def test_a_sweep_in_which_nothing_is_left_takes_a_proven_snapshot_and_reads_nothing_again() -> None:
-    """`complete` claims a coverage that only a proven snapshot shows. An empty filter would list all ids there are."""
+def test_a_fully_claimed_sweep_proves_its_snapshot_and_reads_no_partition_again() -> None:
+    """`complete` needs the coverage of a proven snapshot. An empty filter would list every id."""
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
@@ -565,7 +565,7 @@ def test_a_sweep_in_which_nothing_is_left_takes_a_proven_snapshot_and_reads_noth
     assert all(request.producer_id_filters for request in proven)
 
 
-def test_where_a_coordinator_cannot_be_proven_a_sweep_of_held_transactions_is_not_complete() -> None:
+def test_an_unproven_coordinator_makes_a_claimed_sweep_incomplete() -> None:
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
@@ -575,8 +575,8 @@ def test_where_a_coordinator_cannot_be_proven_a_sweep_of_held_transactions_is_no
     assert not found.complete and found.coordinators_proven == 2
 
 
-def test_the_partition_of_an_incident_is_proven_though_all_that_is_open_there_is_held() -> None:
-    """Whether the incident is over tells only a proven read: what is only held closes nothing."""
+def test_a_claimed_partition_with_an_incident_is_proven() -> None:
+    """Only a fenced read closes an incident. A claim alone does not."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     with recorded(fake) as asked:
@@ -587,8 +587,8 @@ def test_the_partition_of_an_incident_is_proven_though_all_that_is_open_there_is
     assert judged.observation.first.failure is None, "it is judged from the proven reads"
 
 
-def test_a_held_neighbour_of_an_open_incident_proves_nothing_of_their_partition() -> None:
-    """The orphan hangs beside a held transaction: the partition is read whole, and both are judged from that."""
+def test_a_claimed_neighbour_of_a_hanging_transaction_is_read_too() -> None:
+    """The orphan hangs beside a claimed transaction: both are judged from a fenced read of the partition."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     fake.partitions["data", 0].producers.append(producer(55, 40))
@@ -599,15 +599,15 @@ def test_a_held_neighbour_of_an_open_incident_proves_nothing_of_their_partition(
     assert all(j.observation.first.failure is None for j in found.transactions)
 
 
-def test_a_partition_that_is_only_held_is_not_among_those_whose_incidents_may_be_closed() -> None:
-    """An incident whose partition is of another topic of the same name, or out of scope, has no proven read either."""
+def test_a_claimed_partition_closes_no_incidents() -> None:
+    """A partition of a recreated topic, or out of scope, has no fenced read either."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     found = swept_fake(fake, history=Remembers((TransactionKey("gone", "", 0, 55, 40),)))
     assert set(found.proven) == {("data", 1), ("data", 2)}
 
 
-def test_a_held_transaction_is_as_old_as_this_scanner_knows_and_another_at_another_offset_is_not() -> None:
+def test_a_claimed_transaction_keeps_its_first_sighting_at_the_same_offset_only() -> None:
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
@@ -629,7 +629,7 @@ def test_a_held_transaction_is_as_old_as_this_scanner_knows_and_another_at_anoth
         ({"state": "PrepareAbort"}, ("pending_marker", "decided")),
     ],
 )
-def test_a_held_transaction_is_judged_by_the_same_rules_as_any(held: dict[str, Any], verdict: tuple[str, str]) -> None:
+def test_a_claimed_transaction_is_judged_by_the_same_rules(held: dict[str, Any], verdict: tuple[str, str]) -> None:
     fake = FakeOld({})
     name = fake.own(0, coordinator=1)
     fake.ids[1][name] = replace(fake.ids[1][name], **held)

@@ -1,4 +1,4 @@
-"""Connections to brokers that refuse, keep silent, talk nonsense or throttle: one broker's trouble stays its own."""
+"""Connections to brokers that refuse, stay silent, send garbage or throttle. A failure stays with its broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOON = ConnectionSettings(request_timeout_ms=300, connection_setup_timeout_ms=30
 SILENCE = b""
 CLOSE = object()
 GARBAGE = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-# What a broker answers instead, by (api key, version, correlation id); None is the right answer.
+# The answer of a broker by (api key, version, correlation id). None is the regular answer.
 Misbehave = Callable[[int, int, int], Any]
 
 
@@ -52,13 +52,13 @@ def listing(correlation_id: int, version: int = 0, throttle_ms: int = 0) -> byte
 
 
 class FakeBroker:
-    """A broker on a local port that knows ApiVersions, SASL and ListTransactions, and can misbehave."""
+    """A broker on a local port that supports ApiVersions, SASL and ListTransactions, and can misbehave."""
 
     def __init__(self, misbehave: Misbehave = lambda *_: None, *, port: int = 0, modern: bool = False) -> None:
         self._misbehave, self._modern = misbehave, modern
         self._listener = socket.create_server((ADDRESS, port))
         self.port = self._listener.getsockname()[1]
-        # Set when a Metadata request arrives, which no test here sends.
+        # Set when a Metadata request arrives. No test here sends one.
         self.asked_for_metadata = threading.Event()
         self._connections: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -100,7 +100,8 @@ class FakeBroker:
             refused = SaslAuthenticateResponse(version=version, error_code=58, error_message="no", auth_bytes=b"")
             return framed(refused, correlation_id)
         versions = {METADATA: 1, SASL_HANDSHAKE: 1, API_VERSIONS: 3, SASL_AUTHENTICATE: 1, LIST_TRANSACTIONS: 0}
-        # kafka-python takes a broker for 2.0 or newer, which pauses throttled clients, by its Fetch version.
+        # kafka-python pauses throttled clients only for brokers of 2.0 and newer, which it recognizes by their Fetch
+        # version.
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=k, min_version=0, max_version=v)
             for k, v in (versions | ({FETCH: 8} if self._modern else {})).items()
@@ -133,7 +134,7 @@ def start() -> Iterator[Callable[..., FakeBroker]]:
 
 
 def instead(answer: Any) -> Misbehave:
-    """Answers ApiVersions well and everything else with this; a function is given the correlation id."""
+    """Answers ApiVersions correctly and everything else with this. A function gets the correlation id."""
     return lambda key, _, correlation_id: (
         None if key == API_VERSIONS else answer(correlation_id) if callable(answer) else answer
     )
@@ -143,7 +144,7 @@ def ask() -> Any:
     return ListTransactionsRequest(state_filters=[], producer_id_filters=[])
 
 
-def test_why_a_request_failed_travels_whole_between_processes() -> None:
+def test_a_failure_survives_pickling() -> None:
     failed = RequestFailed.unsupported("broker 1", "ListTransactions")
     there = pickle.loads(pickle.dumps(failed))
     assert (there.failure, there.sent, str(there)) == (failed.failure, False, failed.error)
@@ -156,19 +157,19 @@ def failure(client: Client, broker_id: int = 1, request: Any = None) -> RequestF
     return failed.value
 
 
-def test_a_request_brings_the_brokers_answer(start: Callable[..., FakeBroker]) -> None:
+def test_a_request_returns_the_brokers_answer(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start().port)]) as client:
         assert list_transactions(client.send, 1) == {"tx": ListedTransaction(7, "Empty")}
 
 
-def test_a_broker_that_nobody_named_fails_without_a_request(wording: SnapshotAssertion) -> None:
+def test_an_unknown_broker_fails_without_a_request(wording: SnapshotAssertion) -> None:
     with Client(SOON) as client:
         failed = failure(client, 9)
     assert not failed.sent
     assert failed.error == wording
 
 
-def test_a_refused_connection_is_told_and_not_tried_again_until_the_broker_has_another_address(
+def test_a_refused_connection_is_not_retried_until_the_address_changes(
     start: Callable[..., FakeBroker],
 ) -> None:
     with socket.create_server((ADDRESS, 0)) as taken:
@@ -183,7 +184,7 @@ def test_a_refused_connection_is_told_and_not_tried_again_until_the_broker_has_a
         assert client.send(1, ask()).error_code == 0
 
 
-def test_sockets_of_brokers_that_cannot_be_reached_do_not_wait_for_the_garbage_collector() -> None:
+def test_sockets_of_unreachable_brokers_are_closed_at_once() -> None:
     def open_sockets() -> set[socket.socket]:
         return {each for each in gc.get_objects() if isinstance(each, socket.socket) and each.fileno() >= 0}
 
@@ -202,7 +203,7 @@ def test_sockets_of_brokers_that_cannot_be_reached_do_not_wait_for_the_garbage_c
             gc.enable()
 
 
-def test_a_bootstrap_server_is_named_as_such() -> None:
+def test_a_bootstrap_server_is_named_in_the_error() -> None:
     with socket.create_server((ADDRESS, 0)) as taken:
         port = taken.getsockname()[1]
     with Client(SOON, [broker(-1, port)]) as client:
@@ -219,7 +220,7 @@ def test_a_bootstrap_server_is_named_as_such() -> None:
     ],
     ids=["from the start", "after ApiVersions", "in the middle of an answer", "in the TLS handshake"],
 )
-def test_a_broker_that_keeps_silent_fails_within_the_timeouts_and_the_next_request_at_once(
+def test_a_silent_broker_fails_within_its_timeouts_and_the_next_request_fails_at_once(
     start: Callable[..., FakeBroker],
     settings: ConnectionSettings,
     misbehave: Misbehave | None,
@@ -240,7 +241,7 @@ SPOILED: dict[str, tuple[Misbehave, str]] = {
     "another correlation id": (instead(lambda c: listing(c + 1)), "Correlation IDs do not match"),
     "a closed connection": (instead(CLOSE), "cannot be reached"),
     "closed at once": (lambda *_: CLOSE, "cannot be reached"),
-    # These end in an IndexError in kafka-python's decoder, see below.
+    # These raise an IndexError in kafka-python's decoder, see below.
     "an empty frame": (instead(frame(b"")), ""),
     "a header alone": (instead(lambda c: frame(struct.pack(">i", c))), ""),
     "a cut answer": (instead(lambda c: frame(listing(c)[4:-6])), ""),
@@ -249,9 +250,7 @@ SPOILED: dict[str, tuple[Misbehave, str]] = {
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_an_unusable_answer_fails_its_request_and_other_brokers_go_on(
-    start: Callable[..., FakeBroker], name: str
-) -> None:
+def test_an_invalid_answer_fails_only_its_request(start: Callable[..., FakeBroker], name: str) -> None:
     misbehave, said = SPOILED[name]
     with Client(SOON, [broker(1, start(misbehave).port), broker(2, start().port)]) as client:
         assert client.send(2, ask()).error_code == 0
@@ -268,8 +267,8 @@ def test_an_answer_of_zeros_fails_its_request(start: Callable[..., FakeBroker]) 
         list_transactions(client.send, 1)
 
 
-def test_nothing_is_asked_of_a_broker_but_what_was_sent(start: Callable[..., FakeBroker]) -> None:
-    """If kafka-python could, it would bootstrap in the background."""
+def test_only_requests_that_were_sent_are_received(start: Callable[..., FakeBroker]) -> None:
+    """kafka-python could bootstrap in the background."""
     with ExitStack() as stack:
         lost = [start(instead(answer)) for answer in (GARBAGE, CLOSE, SILENCE)]
         for one in lost:
@@ -278,7 +277,7 @@ def test_nothing_is_asked_of_a_broker_but_what_was_sent(start: Callable[..., Fak
         assert [one.asked_for_metadata.is_set() for one in lost] == [False] * 3
 
 
-def test_a_kept_connection_that_the_broker_closed_is_made_anew_once(start: Callable[..., FakeBroker]) -> None:
+def test_a_kept_connection_closed_by_the_broker_is_reopened_once(start: Callable[..., FakeBroker]) -> None:
     asked: list[int] = []
 
     def close_on_the(*numbers: int) -> Misbehave:
@@ -297,14 +296,14 @@ def test_a_kept_connection_that_the_broker_closed_is_made_anew_once(start: Calla
     assert len(asked) == 5
 
 
-def test_an_api_that_the_broker_does_not_have_is_told_and_was_not_sent(start: Callable[..., FakeBroker]) -> None:
+def test_an_unsupported_api_fails_before_it_is_sent(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start().port)]) as client:
         failed = failure(client, request=DescribeProducersRequest(topics=[]))
         assert failed.error.endswith("does not support DescribeProducers") and not failed.sent
         assert client.send(1, ask()).error_code == 0, "the connection is as good as before"
 
 
-def test_refused_credentials_are_told_without_the_password(start: Callable[..., FakeBroker]) -> None:
+def test_refused_credentials_are_reported_without_the_password(start: Callable[..., FakeBroker]) -> None:
     settings = ConnectionSettings("SASL_PLAINTEXT", None, "PLAIN", "alice", "s3cret", request_timeout_ms=300)
     with Client(settings, [broker(1, start().port)]) as client:
         failed = failure(client)
@@ -312,7 +311,7 @@ def test_refused_credentials_are_told_without_the_password(start: Callable[..., 
         assert failure(client).error == failed.error
 
 
-def test_a_throttle_time_is_waited_out_before_the_next_request_to_that_broker_alone(
+def test_a_throttle_time_delays_only_the_next_request_to_that_broker(
     start: Callable[..., FakeBroker],
 ) -> None:
     throttled = start(lambda key, version, c: listing(c, version, 5_000) if key == LIST_TRANSACTIONS else None)
@@ -337,7 +336,7 @@ def test_a_throttle_time_is_waited_out_before_the_next_request_to_that_broker_al
         assert slept_s == [3.0], "the time is over"
 
 
-def test_a_connection_that_the_library_pauses_while_throttled_is_waited_for(start: Callable[..., FakeBroker]) -> None:
+def test_a_connection_paused_by_the_library_is_awaited(start: Callable[..., FakeBroker]) -> None:
     modern = start(lambda key, version, c: listing(c, version, 30) if key == LIST_TRANSACTIONS else None, modern=True)
     with Client(SOON, [broker(1, modern.port)]) as client:
         assert [client.send(1, ask()).error_code for _ in range(3)] == [0, 0, 0]

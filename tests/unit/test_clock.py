@@ -1,11 +1,11 @@
-"""How long the stages of a sweep take."""
+"""The duration of each stage of a sweep."""
 
 from __future__ import annotations
 
 from txnscan.engine.clock import StageTime, Stopwatch
 
 
-def test_a_stage_takes_until_the_next_one_begins() -> None:
+def test_a_stage_lasts_until_the_next_stage_begins() -> None:
     reported: list[tuple[str, int, int]] = []
     at_s = iter((10.0, 12.5, 12.75, 13.0))
     watch = Stopwatch(lambda *progress: reported.append(progress), lambda: next(at_s))
@@ -20,5 +20,5 @@ def test_a_stage_takes_until_the_next_one_begins() -> None:
     )
 
 
-def test_a_stage_that_was_not_reached_has_no_time() -> None:
+def test_an_unreached_stage_has_no_time() -> None:
     assert Stopwatch(lambda *_: None).times() == ()

@@ -1,4 +1,4 @@
-"""What the user set: what is accepted, and complaints that name the option and say what to do."""
+"""Options: accepted values, and errors that name the option and the remedy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_bootstrap_servers_are_hosts_and_ports(text: str, expected: list[tuple[s
 
 
 @pytest.mark.parametrize("text", ["a:1, b:2", " a:1,b:2", "a:1,b:2 ", "a:1 ,b:2\n"])
-def test_blanks_around_bootstrap_servers_are_no_part_of_them(text: str) -> None:
+def test_blanks_around_bootstrap_servers_are_stripped(text: str) -> None:
     """As in Kafka: `ConfigDef.parseType` trims each element of a list."""
     assert [b.address for b in parse_bootstrap_servers(text)] == ["a:1", "b:2"]
 
@@ -96,7 +96,7 @@ NO_SERVERS = (
 )
 
 
-def test_a_wrong_bootstrap_server_is_a_complaint_about_the_option(wording: SnapshotAssertion) -> None:
+def test_an_invalid_bootstrap_server_is_an_error_of_its_option(wording: SnapshotAssertion) -> None:
     complaints = {}
     with Cases() as cases:
         for text in NO_SERVERS:
@@ -137,7 +137,7 @@ NO_DURATIONS = (
 )
 
 
-def test_a_wrong_duration_is_a_complaint_about_the_option(wording: SnapshotAssertion) -> None:
+def test_an_invalid_duration_is_an_error_of_its_option(wording: SnapshotAssertion) -> None:
     complaints = {}
     with Cases() as cases:
         for text, why in NO_DURATIONS:
@@ -148,7 +148,7 @@ def test_a_wrong_duration_is_a_complaint_about_the_option(wording: SnapshotAsser
     assert complaints == wording
 
 
-def test_without_a_threshold_there_is_none() -> None:
+def test_the_default_has_no_threshold() -> None:
     assert config().late_after_ms is None
 
 
@@ -176,7 +176,7 @@ COMPLAINTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def test_every_complaint_starts_with_the_option_and_is_one_line(wording: SnapshotAssertion) -> None:
+def test_every_error_starts_with_its_option_and_is_one_line(wording: SnapshotAssertion) -> None:
     complaints = {}
     with Cases() as cases:
         for option, options in COMPLAINTS:
@@ -187,7 +187,7 @@ def test_every_complaint_starts_with_the_option_and_is_one_line(wording: Snapsho
     assert complaints == wording
 
 
-def test_the_limits_themselves_are_allowed() -> None:
+def test_the_limits_are_inclusive() -> None:
     for options in (
         {"batch_size": 1},
         {"batch_size": 10_000},
@@ -198,7 +198,7 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert config(topic_names=(LONGEST, "...", "__consumer_offsets", "A-z.0_9"), partitions=(0,))
 
 
-def test_a_missing_command_config_is_a_complaint_about_that_option() -> None:
+def test_a_missing_command_config_is_an_error_of_its_option() -> None:
     with pytest.raises(ConfigError, match=r"^--command-config: /no/such/file does not exist$"):
         config(command_config="/no/such/file").connection()
 
@@ -214,7 +214,7 @@ def test_a_missing_command_config_is_a_complaint_about_that_option() -> None:
         ({"topic": ("a.*",), "topic_names": ("ab", "b")}, ["ab"], ["b", "ac"]),
     ],
 )
-def test_a_topic_is_in_scope_when_its_whole_name_matches(
+def test_a_topic_is_in_scope_if_its_whole_name_matches(
     options: dict[str, Any], inside: list[str], outside: list[str]
 ) -> None:
     chosen = config(**options)
@@ -222,13 +222,13 @@ def test_a_topic_is_in_scope_when_its_whole_name_matches(
     assert not any(chosen.wants_topic(name) for name in outside)
 
 
-def test_the_scope_is_told_in_words() -> None:
+def test_the_scope_is_described() -> None:
     assert config().scope == "all"
     chosen = config(topic="p.*", topic_names=("a",), partitions=(0, 1), broker_ids=(3,))
     assert chosen.scope == "topic=p.*,a partition=0,1 broker=3"
 
 
-def test_a_configuration_survives_pickling_and_its_settings_are_json_of_every_option() -> None:
+def test_a_configuration_survives_pickling_and_its_settings_are_json() -> None:
     chosen = config(topic=("p.*",), late_after="20m", tables="a.b")
     there = pickle.loads(pickle.dumps(chosen))
     assert there == chosen and there.wants_topic("pay") and not there.wants_topic("x")
@@ -251,12 +251,12 @@ def test_a_configuration_survives_pickling_and_its_settings_are_json_of_every_op
         ("\U000e0001", "\\U000e0001", "beyond the basic plane"),
     ],
 )
-def test_text_from_outside_is_escaped_where_a_terminal_would_obey_it(text: str, expected: str, why: str) -> None:
+def test_control_characters_in_text_are_escaped(text: str, expected: str, why: str) -> None:
     assert printable(text) == expected, why
 
 
 @given(st.text(st.characters(exclude_categories=[])))
-def test_escaped_text_is_always_printable_on_one_line_and_can_be_encoded(text: str) -> None:
+def test_escaped_text_is_printable_and_encodable_on_one_line(text: str) -> None:
     escaped = printable(text)
     assert escaped.isprintable() and len(escaped.splitlines()) <= 1
     assert escaped.encode("utf-8").decode("utf-8") == escaped
@@ -277,12 +277,12 @@ LOCATIONS = [
 
 
 @pytest.mark.parametrize(("text", "location"), LOCATIONS)
-def test_a_location_is_a_path_a_scheme_or_a_catalog_by_its_looks(text: str, location: str) -> None:
+def test_a_location_is_recognized_as_a_path_a_url_or_a_catalog(text: str, location: str) -> None:
     assert parse_location(text) == location.format(cwd=Path.cwd(), home=Path.home())
 
 
 @pytest.mark.parametrize("text", ["main.tx-scan", "main.a.b", "tables", "main."])
-def test_a_location_that_is_neither_a_path_nor_a_schema_is_refused(text: str, wording: SnapshotAssertion) -> None:
+def test_an_invalid_location_is_refused(text: str, wording: SnapshotAssertion) -> None:
     with pytest.raises(ConfigError) as error:
         parse_location(text)
     assert str(error.value).startswith("--tables: ")

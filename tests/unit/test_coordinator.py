@@ -1,4 +1,4 @@
-"""Which `__transaction_state` partition serves an id: Kafka's own hash, and ids that probe each partition."""
+"""The `__transaction_state` partition of an id: Kafka's hash, and probe ids for each partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counting_tokens() -> Callable[[], str]:
         ("polygenelubricants", 0, "Integer.MIN_VALUE, which Utils.abs maps to 0"),
     ],
 )
-def test_an_id_is_served_by_the_partition_that_kafka_computes(transactional_id: str, of_50: int, why: str) -> None:
+def test_an_id_is_on_the_partition_that_kafka_computes(transactional_id: str, of_50: int, why: str) -> None:
     assert coordinator_partition(transactional_id, 50) == of_50, why
 
 
@@ -52,7 +52,7 @@ def test_the_hash_is_javas_string_hash_code_in_32_bits(text: str, hash_code: int
 
 
 @pytest.mark.parametrize("partition_count", [3, 7, 49, 50, 1000])
-def test_the_smallest_integer_goes_to_partition_0_and_not_where_its_absolute_value_would_put_it(
+def test_the_smallest_integer_maps_to_partition_0(
     partition_count: int,
 ) -> None:
     assert abs(INT_MIN) % partition_count != 0
@@ -60,28 +60,28 @@ def test_the_smallest_integer_goes_to_partition_0_and_not_where_its_absolute_val
 
 
 @given(st.text(), st.integers(1, 1000))
-def test_every_id_is_served_by_a_partition_that_exists(transactional_id: str, partition_count: int) -> None:
+def test_every_id_maps_to_an_existing_partition(transactional_id: str, partition_count: int) -> None:
     assert INT_MIN <= java_hash_code(transactional_id) < 2**31
     assert 0 <= coordinator_partition(transactional_id, partition_count) < partition_count
 
 
 @given(st.text(alphabet=st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])))
-def test_the_hash_is_the_polynomial_that_the_java_language_defines(text: str) -> None:
+def test_the_hash_is_the_polynomial_of_the_java_language_specification(text: str) -> None:
     expected = sum(ord(c) * 31 ** (len(text) - 1 - i) for i, c in enumerate(text)) & 0xFFFFFFFF
     assert java_hash_code(text) & 0xFFFFFFFF == expected
 
 
 @pytest.mark.parametrize("partition_count", [1, 2, 50, 137])
-def test_the_probe_ids_cover_each_partition_once_and_hash_where_they_say(partition_count: int) -> None:
+def test_the_probe_ids_cover_each_partition_once(partition_count: int) -> None:
     probes = probe_ids(partition_count, counting_tokens())
     assert sorted(probes.values()) == list(range(partition_count))
     assert all(coordinator_partition(probe, partition_count) == k for probe, k in probes.items())
 
 
-def test_without_a_partition_there_is_no_probe() -> None:
+def test_zero_partitions_have_no_probe() -> None:
     assert probe_ids(0, counting_tokens()) == {}
 
 
-def test_a_token_drawn_twice_is_one_probe() -> None:
+def test_a_repeated_token_is_used_once() -> None:
     tokens = iter(["a", "a", "a", "b"])
     assert probe_ids(2, lambda: next(tokens)) == {"a": 1, "b": 0}

@@ -1,6 +1,6 @@
-"""A sweep whose time is up may miss things, and never invents one.
+"""A sweep that runs out of time may miss transactions and never invents a verdict.
 
-The clock of these deadlines counts requests, so that the time is up in each stage, before each request.
+The clock of these deadlines counts requests: the time runs out in each stage, before each request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from txnscan.verdict.evidence import Verdict
 
 COMMITTED, ORPHAN, ONGOING, GOES_ON = 7, 8, 9, 11
 SWEEP_MS = 1_700_000_100_000
-# Open at the last sweep: ended since; with another first record since; on a topic that was deleted since.
+# Open at the last sweep. Since then: ended, another first record, or topic deleted.
 INCIDENTS: Mapping[TransactionKey, Incident] = {
     TransactionKey("ended", "", 0, 10, 100): Incident(SWEEP_MS - 1_000, producer_epoch=3, last_sequence=4),
     TransactionKey("goes-on", "", 0, GOES_ON, 100): Incident(SWEEP_MS - 1_000, producer_epoch=3, last_sequence=9),
@@ -52,7 +52,7 @@ STAGES = [
 
 
 def requests_answered(clock: Callable[[], int], requests: int | None) -> Deadline:
-    """A deadline after so many requests from now on, if there is one."""
+    """A deadline after this number of requests from now on, if given."""
     if requests is None:
         return Deadline()
     left = TimeLeft(10**15, requests * 1_000, requests * 1_000)
@@ -60,7 +60,7 @@ def requests_answered(clock: Callable[[], int], requests: int | None) -> Deadlin
 
 
 class Brokers(FakeGroups):
-    """Three brokers with a transaction of each kind, incidents, a transaction log, and a group that waits."""
+    """Three brokers with a transaction of each kind, incidents, a transaction log, and a waiting group."""
 
     def __init__(self) -> None:
         super().__init__({1: {"waits": FakeGroup(committed={("orphan", 0): 100})}}, brokers=(1, 2, 3))
@@ -94,7 +94,7 @@ class Brokers(FakeGroups):
         return super().send(abs(broker_id), request)
 
     def learn(self, brokers: Iterable[Broker]) -> None:
-        """Addresses do not matter here."""
+        """Ignores addresses."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ConnectToFake:
         return self.fake
 
     def close(self) -> None:
-        """Does not need to close connections."""
+        """Has no connections to close."""
 
 
 class Remembers(NoHistory):
@@ -130,7 +130,7 @@ class Cut:
 
 
 def cut(requests: int | None) -> Cut:
-    """A sweep with time for so many requests."""
+    """A sweep with time for this number of requests."""
     fake = Brokers()
     fake.deadline = requests_answered(lambda: len(fake.asked), requests)
     stages, slept_s = ["plan"], list[float]()
@@ -169,7 +169,7 @@ def verdicts(found: Scan) -> dict[tuple[str, int], tuple[Verdict, bool, str | No
 
 
 def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> None:
-    """Each verdict is that of the whole sweep, or `indeterminate`. An incident that is over is over there, too."""
+    """Each verdict equals that of the whole sweep or is `indeterminate`. A closed incident is closed there, too."""
     expected = verdicts(whole)
     for which, judged in verdicts(found).items():
         assert judged[0] is Verdict.INDETERMINATE or judged == expected[which], which
@@ -180,7 +180,7 @@ def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> 
         assert (found.decided.keys(), found.over(incidents)) == (whole.decided.keys(), whole.over(incidents))
 
 
-def test_the_whole_sweep_sees_everything() -> None:
+def test_the_whole_sweep_is_complete() -> None:
     found = cut(None).found
     assert found is not None and found.complete and not found.errors
     assert verdicts(found) == {
@@ -193,7 +193,7 @@ def test_the_whole_sweep_sees_everything() -> None:
     assert sorted(impact.groups_blocked or 0 for impact in found.impacts.values()) == [0, 0, 1]
 
 
-def test_a_sweep_that_is_cut_short_says_nothing_that_the_whole_one_does_not() -> None:
+def test_a_sweep_cut_short_reports_no_verdict_that_the_whole_sweep_contradicts() -> None:
     whole = cut(None)
     assert whole.found is not None
     stages: dict[str, int] = {}
@@ -212,14 +212,14 @@ def test_a_sweep_that_is_cut_short_says_nothing_that_the_whole_one_does_not() ->
     assert list(stages) == STAGES, "the time was up in each stage"
 
 
-def test_a_sweep_with_time_enough_is_whole() -> None:
+def test_a_sweep_with_enough_time_is_complete() -> None:
     whole = cut(None)
     found = cut(whole.requests + 1).found
     assert found is not None and whole.found is not None and found.complete
     check_cut(found, whole.found, INCIDENTS)
 
 
-def test_a_task_brings_what_is_left_of_the_time() -> None:
+def test_a_task_carries_the_remaining_time() -> None:
     fake = Brokers()
     factory = cast(ClientFactory, ConnectToFake(fake))
     for requests, expected in ((None, None), (60, TimeLeft(60_000, 60_000, 60_000))):
@@ -229,7 +229,7 @@ def test_a_task_brings_what_is_left_of_the_time() -> None:
 
 
 class CutSimulation(Simulation):
-    """Simulated brokers that are asked until the time is up."""
+    """Simulated brokers that answer until the time is up."""
 
     deadline = Deadline()
 
@@ -251,7 +251,7 @@ class CutCluster(SimulatedCluster):
         return self._clients
 
 
-# Histories that end with transactions that hang, or are decided in one way or another.
+# Histories that end with hanging transactions or with decided ones.
 OPENINGS: tuple[tuple[Any, tuple[Event, ...]], ...] = (
     (DELETED, (*torn_commit(2, 3), ("delete records", (P, 2, 2)), *NEW_REPLICA)),
     (DELETED_V1, (*torn_commit(1, 3), ("delete records", (P, 2, 2)), *NEW_REPLICA)),
@@ -260,7 +260,7 @@ OPENINGS: tuple[tuple[Any, tuple[Event, ...]], ...] = (
 )
 
 
-def test_histories_of_the_simulator_that_are_cut_short_are_not_accused() -> None:
+def test_simulated_histories_cut_short_have_no_false_verdicts() -> None:
     with Cases() as cases:
         for (scenario, opening), number in zip(OPENINGS, count(), strict=False):
             world = opened(scenario)

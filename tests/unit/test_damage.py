@@ -1,4 +1,4 @@
-"""What storage says when it fails, in words that tell what to do."""
+"""Storage errors, explained with a remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CAUSES = (
 )
 
 
-def test_a_known_cause_is_worded_with_what_to_do(wording: SnapshotAssertion) -> None:
+def test_a_known_cause_is_explained_with_a_remedy(wording: SnapshotAssertion) -> None:
     causes = {error: cause(f"An error occurred while calling o1.save.\n: {error}\n\tat x") for error in CAUSES}
     assert [error for error, worded in causes.items() if worded is None] == ["something else"]
     assert causes == wording
@@ -48,16 +48,14 @@ def log(directory: Path, files: dict[str, str]) -> Path:
         ({f"{0:020}.json": "{}", f"{1:020}.json": '{"add":{"pa'}, f"{1:020}.json"),
         ({f"{0:020}.json": "{}", f"{1:020}.json": ""}, f"{1:020}.json"),
         ({f"{0:020}.json": "{}\n7\n", f"{1:020}.json": "{}"}, f"{0:020}.json"),
-        # What a checkpoint holds is not read any more.
+        # Checkpointed commits are not read.
         ({f"{3:020}.json": "x", f"{4:020}.checkpoint.parquet": "", f"{5:020}.json": "{}"}, None),
     ],
 )
-def test_a_commit_that_nobody_could_read_is_found_and_named(
-    tmp_path: Path, files: dict[str, str], damaged: str | None
-) -> None:
+def test_an_unreadable_commit_is_found_and_named(tmp_path: Path, files: dict[str, str], damaged: str | None) -> None:
     found = damaged_commit(log(tmp_path, files))
     assert (found.name if found is not None else None) == damaged
 
 
-def test_where_there_is_no_table_nothing_is_damaged(tmp_path: Path) -> None:
+def test_a_missing_table_is_not_damaged(tmp_path: Path) -> None:
     assert damaged_commit(tmp_path / "nowhere") is None

@@ -1,6 +1,6 @@
-"""Requests end with the time of their sweep, and a broker may keep a sweep waiting for a bounded time.
+"""Requests end with the time of their sweep, and a broker delays a sweep for a bounded time.
 
-Clocks are the tests' own where a test is about long times. Real times have wide margins.
+Tests of long times use a clock of their own. Real times have wide margins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txnscan.kafka.client.deadline import TIME_IS_UP, Deadline, Patience, TimeLe
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import RequestFailed
 
-# Much longer than any test: what ends sooner was ended by the deadline.
+# Much longer than any test: an earlier end was caused by the deadline.
 LONG = ConnectionSettings(request_timeout_ms=600_000, connection_setup_timeout_ms=600_000)
 SECONDS_MAX = 30.0
 
@@ -40,12 +40,12 @@ def failure(client: Client, broker_id: int = 1) -> RequestFailed:
 
 
 def in_order(*answers: Any) -> Any:
-    """Answers listings like this, in this order, and later ones well. None stands for the right answer."""
+    """Answers listings in this order, and later ones correctly. None stands for the correct answer."""
     script = iter(answers)
     return lambda key, version, c: next(script, None) if key == LIST_TRANSACTIONS else None
 
 
-def test_a_request_under_way_ends_with_the_sweeps_time_and_later_ones_are_not_sent(
+def test_a_request_in_flight_ends_with_the_deadline_and_later_requests_are_not_sent(
     start: Callable[..., FakeBroker],
 ) -> None:
     table = (
@@ -69,7 +69,7 @@ def test_a_request_under_way_ends_with_the_sweeps_time_and_later_ones_are_not_se
                 assert time.monotonic() - began_s < SECONDS_MAX
 
 
-def test_requests_that_wait_for_their_turn_end_with_the_sweeps_time(start: Callable[..., FakeBroker]) -> None:
+def test_queued_requests_end_with_the_deadline(start: Callable[..., FakeBroker]) -> None:
     began_s, failed = time.monotonic(), list[RequestFailed]()
     peers = [broker(1, start(instead(SILENCE)).port)]
     with Client(LONG, peers, deadline=Deadline(TimeLeft(10**15, 400, 100_000))) as client:
@@ -82,7 +82,7 @@ def test_requests_that_wait_for_their_turn_end_with_the_sweeps_time(start: Calla
     assert time.monotonic() - began_s < SECONDS_MAX
 
 
-def test_a_silent_broker_takes_a_part_of_the_time(start: Callable[..., FakeBroker]) -> None:
+def test_a_silent_broker_takes_only_part_of_the_time(start: Callable[..., FakeBroker]) -> None:
     deadline = Deadline(TimeLeft(10**15, 120_000, 1_200))
     with Client(
         LONG, [broker(1, start(lambda *_: SILENCE).port), broker(2, start().port)], deadline=deadline
@@ -93,7 +93,7 @@ def test_a_silent_broker_takes_a_part_of_the_time(start: Callable[..., FakeBroke
     assert not deadline.missed
 
 
-def test_a_pause_ends_with_the_sweeps_time(start: Callable[..., FakeBroker]) -> None:
+def test_a_throttle_pause_ends_with_the_deadline(start: Callable[..., FakeBroker]) -> None:
     clock_s, slept_s = [0.0], list[float]()
 
     def sleep(seconds: float) -> None:
@@ -107,7 +107,7 @@ def test_a_pause_ends_with_the_sweeps_time(start: Callable[..., FakeBroker]) -> 
         assert (failure(client).failure, slept_s) == (TIME_IS_UP, [20.0])
 
 
-def test_a_broker_that_answered_before_has_a_second_try(start: Callable[..., FakeBroker]) -> None:
+def test_a_broker_that_answered_before_gets_a_second_try(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start(in_order(None, SILENCE, None, SILENCE, None)).port)]) as client:
         for _ in range(2):
             assert client.send(1, ask()).error_code == 0
@@ -118,13 +118,13 @@ def test_a_broker_that_answered_before_has_a_second_try(start: Callable[..., Fak
         assert [failure(client).sent for _ in range(3)] == [True, True, False]
 
 
-def test_a_client_that_changes_something_has_one_try(start: Callable[..., FakeBroker]) -> None:
+def test_a_client_that_writes_gets_one_try(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start(in_order(None, SILENCE)).port)], resends=False) as client:
         assert client.send(1, ask()).error_code == 0
         assert [failure(client).sent for _ in range(2)] == [True, False]
 
 
-def test_a_broker_that_is_always_slow_is_given_up_for_this_sweep_alone(start: Callable[..., FakeBroker]) -> None:
+def test_a_slow_broker_is_given_up_for_this_sweep_only(start: Callable[..., FakeBroker]) -> None:
     """Each answer comes a second before the request's timeout."""
     clock_s = [0.0]
     settings = ConnectionSettings(request_timeout_ms=15_000)
@@ -148,8 +148,8 @@ def test_a_broker_that_is_always_slow_is_given_up_for_this_sweep_alone(start: Ca
         assert clock_s[0] - began_s <= 15 * (under_test.WAITS_MAX + 2)
 
 
-def test_a_broker_may_keep_a_sweep_waiting_for_a_bounded_time() -> None:
-    # The time of each request, and after how many the broker is given up.
+def test_a_broker_delays_a_sweep_for_a_bounded_time() -> None:
+    # The time of each request, and the number of requests before the broker is given up.
     table = (
         ("quick answers", 1_000, 10_000, None),
         ("half the timeout", 7_500, 10_000, 19),
@@ -186,7 +186,7 @@ def test_a_broker_may_keep_a_sweep_waiting_for_a_bounded_time() -> None:
             assert Patience(15_000).unanswered(answered_before=False)
 
 
-def test_an_executor_gets_the_end_with_its_task(start: Callable[..., FakeBroker]) -> None:
+def test_an_executor_gets_the_deadline_with_its_task(start: Callable[..., FakeBroker]) -> None:
     began = Deadline.after(60_000)
     left = began.time_left()
     assert left is not None and 0 < left.left_ms <= left.timeout_ms == 60_000
@@ -199,7 +199,7 @@ def test_an_executor_gets_the_end_with_its_task(start: Callable[..., FakeBroker]
         factory.close()
 
 
-def test_a_client_without_a_sweeps_time_has_no_end(start: Callable[..., FakeBroker]) -> None:
+def test_a_client_without_a_deadline_has_no_end(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start().port)], resends=False) as client:
         assert client.deadline.left_s == float("inf")
         assert client.send(1, ask()).error_code == 0

@@ -1,7 +1,7 @@
-"""A debugging session that people know (kafka-dump-log.sh, klog, grep), with txnscan in their place: the same figures.
+"""A published debugging session (kafka-dump-log.sh, klog, grep), repeated with txnscan: the figures are equal.
 
-Its files are made anew from what its dumps print, and have the checksums that the dumps print: they are the same to the
-byte. What it did to a hanging transaction is made from the offsets and producers that it names.
+The files are rebuilt from the printed dumps and have the printed checksums, so they are equal byte by byte. The
+hanging transaction is rebuilt from the offsets and producers that the session names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SENTENCE = "but All be that's my transactions down 0 cents. me, ask should round
 STARTED_MS = 1664531387242
 WRITTEN_MS = (1664531387234, 1664531387238, *[1664531387239] * 14)
 OUTPUT, OFFSETS = ("wc-output", 0), ("__consumer_offsets", 12)
-# State, its partitions (None: null), when it was updated and began, when it was written; the checksum of the dump.
+# State, its partitions (None: null), its update and start times, its write time, and the checksum in the dump.
 STEPS: tuple[tuple[State, list[tuple[str, int]] | None, int, int, int, int], ...] = (
     (State.EMPTY, None, 1664531116242, -1, 1664531116250, 1190815950),
     (State.ONGOING, [OUTPUT], STARTED_MS, STARTED_MS, 1664531387243, 3789373876),
@@ -42,7 +42,7 @@ STEPS: tuple[tuple[State, list[tuple[str, int]] | None, int, int, int, int], ...
 
 
 def at(offset: int, batch: bytes, crc: int) -> bytes:
-    """The batch at this offset, which no checksum covers. crc: what the dump prints."""
+    """The batch at this offset, which no checksum covers. crc: the checksum in the dump."""
     assert int.from_bytes(batch[CRC_AT:CRC_FROM]) == crc
     return offset.to_bytes(8) + batch[8:]
 
@@ -56,7 +56,7 @@ def written(records: list[tuple[int, bytes, bytes]], **producer: Any) -> bytes:
 
 
 def value(state: State, partitions: list[tuple[str, int]] | None, updated_ms: int, started_ms: int) -> bytes:
-    """`TransactionLogValue.json`, version 0, as Kafka 3.2 wrote it."""
+    """`TransactionLogValue.json`, version 0, as written by Kafka 3.2."""
     head = struct.pack(">hqhib", 0, 0, 0, 60_000, list(State).index(state))
     count = struct.pack(">i", -1 if partitions is None else len(partitions))
     listed = b"".join(
@@ -89,7 +89,7 @@ def ran(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_find_cp_is_coordinator_with_the_number_of_partitions() -> None:
+def test_coordinator_replaces_find_cp() -> None:
     told = ran("coordinator", "--partitions", "50", "--group", "my-group", "--transactional-id", ID)["coordinators"]
     assert {(one["topic"], one["partition"]) for one in told} == {
         ("__consumer_offsets", 12),
@@ -97,7 +97,7 @@ def test_find_cp_is_coordinator_with_the_number_of_partitions() -> None:
     }
 
 
-def test_the_dump_of_the_word_count_is_segments(kafka_logs: Path) -> None:
+def test_segments_replaces_the_dump_of_the_word_count(kafka_logs: Path) -> None:
     """A batch of 16 records and its COMMIT marker, of producer id 0 at epoch 0."""
     (partition,) = ran("segments", str(kafka_logs / "wc-output-0"))["partitions"]
     figures = partition["figures"]
@@ -109,7 +109,7 @@ def test_the_dump_of_the_word_count_is_segments(kafka_logs: Path) -> None:
     assert figures["durations_ms"]["total"] == 1664531387382 - 1664531387239
 
 
-def test_the_dump_of_the_transaction_log_is_transaction_log(kafka_logs: Path) -> None:
+def test_transaction_log_replaces_the_dump_of_the_transaction_log(kafka_logs: Path) -> None:
     told = ran("transaction-log", str(kafka_logs), "--transactional-id", ID)
     assert [(step["offset"], step["state"], step["updated_ms"], step["partitions"]) for step in told["steps"]] == [
         (offset, str(state), updated_ms, sorted(f"{topic}-{index}" for topic, index in partitions or ()))
@@ -128,7 +128,7 @@ STUCK, LSO, LEO = "__consumer_offsets-27", 913095344, 913097449
 
 @pytest.fixture
 def stuck(tmp_path: Path) -> Path:
-    """A partition of the group's offsets that is stuck, as the session describes it."""
+    """A partition of the group's offsets that is stuck, as in the session."""
     root = tmp_path / "kafka-0"
     log = b"".join(
         [
@@ -150,7 +150,7 @@ def stuck(tmp_path: Path) -> Path:
     return root
 
 
-def test_grep_of_the_cleaners_checkpoint_is_segments(stuck: Path, wording: SnapshotAssertion) -> None:
+def test_segments_replaces_grep_of_the_cleaner_checkpoint(stuck: Path, wording: SnapshotAssertion) -> None:
     (partition,) = ran("segments", str(stuck))["partitions"]
     assert (partition["cleaned_until"], partition["compaction_stuck"]) == (913090100, True)
     assert (partition["last_stable_offset"], partition["log_end_offset"]) == (LSO, LEO)
@@ -160,8 +160,8 @@ def test_grep_of_the_cleaners_checkpoint_is_segments(stuck: Path, wording: Snaps
     assert of_the_partition == wording
 
 
-def test_klogs_txn_stat_and_its_open_txn_are_segments(stuck: Path) -> None:
-    """Of one file, too, as klog reads it."""
+def test_segments_replaces_klog_txn_stat_and_open_txn(stuck: Path) -> None:
+    """Also for a single file, as klog reads it."""
     for path in (stuck, stuck / STUCK / f"{912375285:020d}.log"):
         told = ran("segments", str(path))
         (one,) = told["transactions"]
@@ -169,7 +169,7 @@ def test_klogs_txn_stat_and_its_open_txn_are_segments(stuck: Path) -> None:
         assert told["partitions"][0]["figures"]["open"] == 1
 
 
-def test_the_dump_of_a_snapshot_is_segments(stuck: Path) -> None:
+def test_segments_replaces_the_dump_of_a_snapshot(stuck: Path) -> None:
     (partition,) = ran("segments", str(stuck / STUCK / f"{LEO:020d}.snapshot"))["partitions"]
     assert [(p["producer_id"], p["producer_epoch"], p["coordinator_epoch"]) for p in partition["producers"]] == [
         (171100, 1, 34),
@@ -177,8 +177,11 @@ def test_the_dump_of_a_snapshot_is_segments(stuck: Path) -> None:
     ]
 
 
-def test_klogs_abort_cmd_is_no_command_where_one_replica_proves_nothing(stuck: Path) -> None:
-    """It shows all that the command is made of. `txnscan abort` finds it by the start offset, and proves first."""
+def test_one_replica_proves_no_abort_command(stuck: Path) -> None:
+    """The output has every field of the command.
+
+    `txnscan abort` finds the transaction by its offset, and proves it first.
+    """
     (one,) = ran("segments", str(stuck))["transactions"]
     assert (one["verdict"], one["commands"]) == ("indeterminate", [])
     assert (one["producer_id"], one["producer_epoch"], one["coordinator_epoch"]) == (171100, 1, 34)

@@ -1,4 +1,4 @@
-"""A bounded read finds the committed offsets without a record to deliver before the last stable offset."""
+"""A bounded read finds committed offsets that have no record to deliver before the last stable offset."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def read_counting(kept: FakePartition, *committed: int) -> tuple[Starved, int]:
         (partition(data(97), ends(98), ends(99)), 98, True),
         (partition(data(97), ends(98), ends(99)), 97, False),
         (partition(data(90, 9), ends(99, commits=False), aborted=((8, 90),)), 90, True),
-        # It is read from within an aborted batch.
+        # The read starts within an aborted batch.
         (partition(data(90, 9), ends(99, commits=False), aborted=((8, 90),)), 95, True),
         (partition(data(90, 9), ends(99)), 98, False),
-        # One of another producer is among them.
+        # A batch of another producer is among them.
         (partition(data(90, 5), data(95, 1, 9), ends(98, 9), ends(99, commits=False), aborted=((8, 90),)), 90, False),
         # The next transaction of the same producer is committed.
         (partition(data(90), ends(91, commits=False), data(92, 2), ends(94), aborted=((8, 90),)), 90, False),
-        # Compaction removed all batches, or some.
+        # Compaction removed some or all batches.
         (partition(), 50, True),
         (partition(data(40), data(70), ends(71)), 41, False),
         (partition(data(40), ends(71)), 41, True),
     ],
 )
-def test_a_group_is_starved_where_nothing_is_delivered(kept: FakePartition, committed: int, is_starved: bool) -> None:
+def test_a_group_without_deliverable_records_is_starved(kept: FakePartition, committed: int, is_starved: bool) -> None:
     assert read(kept, committed) == Starved(frozenset({committed} if is_starved else ()))
 
 
-def test_a_batch_with_gaps_is_looked_into() -> None:
-    """Compaction leaves its last offset, and may have removed its last records."""
+def test_a_batch_with_gaps_is_decoded() -> None:
+    """Compaction keeps the last offset of a batch and may remove its last records."""
     gaps = bytearray(data(90, 1))
     # The last offset delta, and then the checksum.
     struct.pack_into(">i", gaps, 23, 8)
@@ -82,17 +82,17 @@ def test_a_batch_with_gaps_is_looked_into() -> None:
     assert read(kept, 95).offsets == {95}
 
 
-def test_one_read_decides_about_all_who_are_further_back() -> None:
+def test_one_read_decides_for_all_groups_further_back() -> None:
     found, requests = read_counting(partition(data(10, 80), ends(99)), *range(10, 80))
     assert (found, requests) == (Starved(), 1)
 
 
-def test_those_behind_a_starved_group_are_read_up_to_it() -> None:
+def test_groups_behind_a_starved_group_are_read_up_to_it() -> None:
     kept = partition(data(10, 80), ends(90), data(91, 7, 9), ends(98, 9, commits=False), ends(99), aborted=((9, 91),))
     assert read(kept, 10, 89, 90, 91, 95) == Starved(frozenset({90, 91, 95}))
 
 
-def test_an_error_leaves_unknown_what_was_not_decided() -> None:
+def test_an_error_leaves_undecided_offsets_unknown() -> None:
     kept = partition(data(90), ends(91))
     kept.errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found = read(kept, 90, 92)
@@ -100,14 +100,14 @@ def test_an_error_leaves_unknown_what_was_not_decided() -> None:
     assert found.failure is not None and found.failure.failure.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
 
 
-def test_an_offset_that_was_deleted_is_unknown() -> None:
+def test_a_deleted_offset_is_unknown() -> None:
     kept = partition(ends(99))
     kept.log_start = 90
     found = read(kept, 10, 95)
     assert (found.offsets, found.unknown) == (frozenset({95}), frozenset({10}))
 
 
-def test_the_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "REQUESTS_MAX", 3)
     for name in ("_FIRST_BYTES", "_PIECE_BYTES"):
         monkeypatch.setattr(under_test, name, 1)
@@ -115,7 +115,7 @@ def test_the_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.offsets, found.unknown, requests) == (frozenset({98}), frozenset({90}), 3)
 
 
-def test_an_empty_answer_alone_starves_nobody() -> None:
+def test_an_empty_answer_does_not_prove_starvation() -> None:
     kept = partition(data(90), ends(91))
     kept.read = lambda *_: b""  # type: ignore[method-assign]
     assert read(kept, 92).unknown == {92}

@@ -1,4 +1,4 @@
-"""What the demo says when Java or Kafka cannot be had."""
+"""Errors of the demo without Java or Kafka."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def java_that_says(directory: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.2", "25-ea"])
-def test_a_java_of_17_or_newer_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_java_17_or_newer_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     executable = java_that_says(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java() == executable
 
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.2", 11), ("1.8.0_402", 8)])
-def test_an_older_java_is_refused_by_its_version(
+def test_an_older_java_is_refused_with_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: int, wording: SnapshotAssertion
 ) -> None:
     java_that_says(tmp_path, version)
@@ -47,7 +47,7 @@ def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.M
         java()
 
 
-def test_a_machine_without_java_is_told_what_to_do(
+def test_a_missing_java_is_reported_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -57,7 +57,7 @@ def test_a_machine_without_java_is_told_what_to_do(
     assert str(error.value) == wording
 
 
-def test_without_a_network_it_says_what_could_not_be_downloaded_and_leaves_only_a_log(
+def test_a_failed_download_is_reported_and_leaves_only_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

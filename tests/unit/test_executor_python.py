@@ -1,5 +1,5 @@
-"""What executors on other machines are sent, and what is wrong with their Python. A real cluster of them:
-tests/brokers/test_nodes.py.
+"""The packages sent to executors on other machines, and errors of their Python. `tests/brokers/test_nodes.py` runs a
+real cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 
-def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulator() -> None:
+def test_executors_get_kafka_python_and_this_package_without_demo_and_tests() -> None:
     sent = archive()
     assert sent is not None
     names = zipfile.ZipFile(sent).namelist()
@@ -40,17 +40,17 @@ def test_what_is_sent_is_kafka_python_and_this_package_without_demo_and_simulato
         *(("spark://127.0.0.1:7077", False), ("yarn", False), ("k8s://https://127.0.0.1", False), ("", False)),
     ],
 )
-def test_packages_are_sent_to_executors_that_are_processes_of_their_own(master: str, local: bool) -> None:
+def test_packages_are_sent_only_to_executors_in_other_processes(master: str, local: bool) -> None:
     assert in_one_jvm(master) is local
 
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: {} than that in driver: 3.11, PySpark cannot"
-# What Spark says, and what the sentence for it must name.
+# The text of Spark, and the words of the sentence for it.
 WRONG_PYTHON: list[tuple[str, tuple[str, ...]]] = [
     (OTHER.format("3.99"), ("3.99", HERE, "PYSPARK_PYTHON")),
     (OTHER.format("3.10"), ("3.10", "3.11", "PYSPARK_PYTHON")),
-    # It does not get as far as telling its version.
+    # Fails before it reports its version.
     (
         '  File "/usr/lib/python3.8/runpy.py", line 185, in _run_module_as_main\n'
         "AttributeError: module 'importlib.resources' has no attribute 'files'",
@@ -76,7 +76,7 @@ WRONG_PYTHON: list[tuple[str, tuple[str, ...]]] = [
 ]
 
 
-def test_a_wrong_python_on_the_nodes_is_one_sentence_that_names_the_remedy(wording: SnapshotAssertion) -> None:
+def test_a_wrong_python_on_the_nodes_is_one_sentence_with_a_remedy(wording: SnapshotAssertion) -> None:
     sentences = {}
     with Cases() as cases:
         for said, named in WRONG_PYTHON:
@@ -92,11 +92,11 @@ def test_a_wrong_python_on_the_nodes_is_one_sentence_that_names_the_remedy(wordi
 @pytest.mark.parametrize(
     "said", ["ModuleNotFoundError: No module named 'grpc'", "[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found."]
 )
-def test_an_error_about_something_else_keeps_its_own_words(said: str) -> None:
+def test_an_unrelated_error_keeps_its_text(said: str) -> None:
     assert remedy(said) is None
 
 
-def test_a_driver_on_the_cluster_is_left_to_spark_submit_with_the_jars_and_settings(tmp_path: Path) -> None:
+def test_a_driver_on_the_cluster_is_started_by_spark_submit_with_jars_and_settings(tmp_path: Path) -> None:
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 5\n')
@@ -123,5 +123,5 @@ def test_spark_submit_passes_exit_status_and_streams_on() -> None:
     assert "--nothing" in ran.stderr
 
 
-def test_each_folder_that_executors_do_not_get_exists() -> None:
+def test_each_excluded_folder_exists() -> None:
     assert all((ROOT / "txnscan" / folder).is_dir() for folder in NOT_SENT["txnscan"])

@@ -1,4 +1,4 @@
-"""A bounded read ahead tells records from markers and aborted data."""
+"""A bounded read ahead distinguishes records from markers and aborted data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FakeC
 MIXED = ((data(0, 2), ends(2), data(3, 3), ends(6, commits=False)), ((8, 3),))
 
 
-def test_what_comes_next_is_counted() -> None:
+def test_the_next_records_and_markers_are_counted() -> None:
     table = (
         (0, Ahead(has_record=True)),
         (1, Ahead(has_record=True)),
@@ -51,7 +51,7 @@ def test_what_comes_next_is_counted() -> None:
                 assert ahead(cluster(*MIXED[0], aborted=MIXED[1]).send, P, offset, 7) == expected
 
 
-def test_the_end_of_a_log_is_a_record_a_marker_or_aborted() -> None:
+def test_the_end_of_a_log_is_a_record_a_marker_or_aborted_data() -> None:
     table = (
         ("a record", cluster(data(0, 2)), 2, Ahead(has_record=True)),
         ("a commit", cluster(data(0, 2), ends(2)), 3, Ahead(False, markers=1)),

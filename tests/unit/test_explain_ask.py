@@ -1,4 +1,4 @@
-"""Offsets that a coordinator withholds are asked for again until a transaction explains them."""
+"""Withheld offsets are requested again until a transaction explains them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIVE = judged(view("Ongoing", 3, ("__consumer_offsets-9",)), topic=LOG[0], parti
 
 
 class FakeBrokers:
-    """A coordinator and the leader of its log. unstable: its answers in turn, the last one again and again. offsets:
+    """A coordinator and the leader of its log. unstable: its answers in turn, the last one repeats. offsets:
     where the log stands, in turn. found: the sweep's transactions. names: the partitions of a group in a transaction.
     """
 
@@ -82,7 +82,7 @@ def test_a_live_transaction_explains_pending_offsets(monkeypatch: pytest.MonkeyP
     assert failure is None
 
 
-def test_first_offsets_are_asked_for_by_the_names_in_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_offsets_are_requested_by_the_names_in_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = withheld(FakeBrokers([set(), {KEY}], [OPEN], (LIVE,), {KEY}), monkeypatch)
     assert [one.holder for one in found] == [LIVE]
 
@@ -92,14 +92,14 @@ def test_offsets_that_became_stable_are_not_pending(monkeypatch: pytest.MonkeyPa
     assert withheld(brokers, monkeypatch) == ((), None)
 
 
-def test_a_coordinator_that_withholds_offsets_without_a_transaction_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_withholding_offsets_without_a_transaction_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found, failure = withheld(FakeBrokers([{KEY}], [CLOSED]), monkeypatch)
     assert [(one.partitions, one.holder, one.unread) for one in found] == [(("t-0",), None, None)]
     assert failure is None
 
 
-def test_offsets_of_transactions_in_turns_are_not_observed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator withholds them each time, and each sweep saw another transaction."""
+def test_alternating_transactions_leave_withheld_offsets_unexplained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator withholds the offsets each time, and each sweep finds another transaction."""
     brokers = FakeBrokers([{KEY}], [OPEN], (LIVE,))
     found, failure = withheld(brokers, monkeypatch)
     assert found == () and failure is not None and failure.code == "ENDED_MEANWHILE"

@@ -1,6 +1,6 @@
-"""The specification of `explain`: each case has facts, the cause that it must get, and its numbers.
+"""The specification of `explain`: each case has facts, the expected cause, and its numbers.
 
-Unless noted producer id 7 is open on p-0 at epoch 3 from offset 100, which is the last stable offset. The high
+By default producer id 7 is open on p-0 at epoch 3 from offset 100, which is the last stable offset. The high
 watermark is 105, and the group has committed 100.
 """
 
@@ -361,14 +361,14 @@ def test_json_has_every_number_and_times_as_text() -> None:
     assert {*explained_object(cause_of(facts(NUMBER)))} == {*found}
 
 
-def test_what_a_broker_names_cannot_change_the_terminal() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     odd = x("Empty", transactional_id="a\x1b[31m\n")
     assert all(line.isprintable() for line in explained_lines(explained_object(cause_of(facts(ID, transaction=odd)))))
 
 
-def test_the_answers_in_words(wording: SnapshotAssertion) -> None:
+def test_the_answers(wording: SnapshotAssertion) -> None:
     assert {case.why: explained_lines(explained_object(cause_of(case.read))) for case in CASES} == wording
 
 
-def test_every_error_has_a_kind_that_something_asks_about() -> None:
+def test_every_client_error_has_a_kind_and_texts() -> None:
     assert all(isinstance(one, ClientError) and one.texts for one in CLIENT_ERRORS)

@@ -1,4 +1,4 @@
-"""The options of `explain` make a symptom, and a line of a log may name ids."""
+"""The options of `explain` form a symptom, and a log line may name ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FENCED = (
     "org.apache.kafka.common.errors.ProducerFencedException: Producer with transactionalId 'orders-1' and "
     "ProducerIdAndEpoch(producerId=4012, epoch=7) has been fenced by another producer with the same transactionalId"
 )
-# As clients write them: Java, librdkafka, kafka-python, and the names of the protocol.
+# As written by clients: Java, librdkafka, kafka-python, and the names of the protocol.
 TEXTS = (
     (FENCED, "PRODUCER_FENCED"),
     ("There is a newer producer with the same transactionalId which fences the current one.", "PRODUCER_FENCED"),
@@ -50,7 +50,7 @@ TEXTS = (
 )
 
 
-def test_errors_are_recognised_in_lines_of_logs() -> None:
+def test_errors_are_recognised_in_log_lines() -> None:
     with Cases() as cases:
         for text, name in TEXTS:
             with cases.case(text):
@@ -58,7 +58,7 @@ def test_errors_are_recognised_in_lines_of_logs() -> None:
                 assert (found.name if found is not None else None) == name
 
 
-def test_ids_and_epochs_are_read_from_the_line() -> None:
+def test_ids_and_epochs_are_parsed_from_the_line() -> None:
     table: tuple[tuple[str, dict[str, Any]], ...] = (
         (
             FENCED,
@@ -87,14 +87,14 @@ def test_ids_and_epochs_are_read_from_the_line() -> None:
                 assert found.error is not None
 
 
-def test_an_id_that_is_given_counts_more_than_one_in_the_line() -> None:
+def test_an_explicit_id_overrides_the_id_in_the_line() -> None:
     found = symptom(transactional_id="mine", error=FENCED)
     assert (found.kind, found.transactional_id, found.producer_epoch) == (Kind.TRANSACTIONAL_ID, "mine", 7)
     other = symptom(producer_id=5, error=FENCED)
     assert (other.kind, other.producer_id, other.producer_epoch) == (Kind.PRODUCER_ID, 5, None)
 
 
-def test_a_line_that_names_an_id_and_no_error_asks_about_the_id() -> None:
+def test_a_line_with_an_id_and_no_error_asks_about_the_id() -> None:
     found = symptom(error="[Producer clientId=a, transactionalId=a] something went wrong")
     assert (found.kind, found.error) == (Kind.TRANSACTIONAL_ID, None)
 
@@ -114,7 +114,7 @@ def test_a_line_that_names_an_id_and_no_error_asks_about_the_id() -> None:
         ({"error": "NullPointerException"}, "--error"),
     ],
 )
-def test_options_that_are_no_symptom_are_refused(options: dict[str, Any], option: str) -> None:
+def test_options_that_form_no_symptom_are_refused(options: dict[str, Any], option: str) -> None:
     with pytest.raises(ConfigError) as raised:
         symptom(**options)
     assert str(raised.value).startswith(option)

@@ -1,4 +1,4 @@
-"""Reading partitions: the wide read filters, the fenced read proves that the answer came from the leader."""
+"""Reading partitions: the wide read filters, and the fenced read proves that the leader answered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster() -> FakeCluster:
 
 
 def three_partitions() -> FakeCluster:
-    """Three partitions led by broker 1; t-0 and u-0 have an open transaction each, t-1 an idempotent producer."""
+    """Three partitions led by broker 1. t-0 and u-0 have an open transaction each, t-1 an idempotent producer."""
     fake = FakeCluster()
     fake.partitions = {
         ("t", 0): FakePartition(producers=[producer(7), producer(8, -1)]),
@@ -63,7 +63,7 @@ def narrow(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int]
 
 
 def without(topic: str, index: int) -> Any:
-    """An edit that leaves a partition out of an answer."""
+    """An edit that omits a partition from an answer."""
 
     def edit(broker_id: int, answer: Any) -> Any:
         for answered in answer.topics:
@@ -84,7 +84,7 @@ def doubled(broker_id: int, answer: Any) -> Any:
 # --- the wide read ----------------------------------------------------------------------------------------------------
 
 
-def test_the_wide_read_gives_a_row_for_each_partition_with_open_transactions_and_one_count(
+def test_the_wide_read_returns_a_row_per_open_partition_and_one_count(
     cluster: FakeCluster,
 ) -> None:
     rows = wide(cluster)
@@ -121,7 +121,7 @@ def test_the_wide_read_is_one_request_to_the_leader(cluster: FakeCluster) -> Non
         (9999, "UNKNOWN_ERROR_CODE_9999"),
     ],
 )
-def test_an_error_of_one_partition_has_its_name_or_number_and_hides_no_other(
+def test_an_error_of_one_partition_is_named_and_hides_no_other_partition(
     cluster: FakeCluster, code: int, error: str
 ) -> None:
     cluster.partitions["t", 0].errors["producers"] = code
@@ -131,14 +131,14 @@ def test_an_error_of_one_partition_has_its_name_or_number_and_hides_no_other(
     assert rows["count"].answered == 2
 
 
-def test_a_partition_left_out_of_the_answer_is_an_error_of_it(cluster: FakeCluster) -> None:
+def test_an_omitted_partition_is_an_error_of_that_partition(cluster: FakeCluster) -> None:
     cluster.edit["DescribeProducers"] = without("t", 1)
     rows = wide(cluster)
     assert said(rows["t", 1].failure) == LEFT_OUT
     assert rows["count"].answered == 2
 
 
-def test_a_partition_answered_twice_is_an_error_of_it_even_where_both_answers_agree(
+def test_a_partition_answered_twice_is_an_error_of_that_partition(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     cluster.edit["DescribeProducers"] = doubled
@@ -148,14 +148,14 @@ def test_a_partition_answered_twice_is_an_error_of_it_even_where_both_answers_ag
     assert ("t", 1) not in rows and rows["count"].answered == 1
 
 
-def test_a_producer_id_twice_in_a_partition_is_an_error_of_it(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_a_duplicate_producer_id_is_an_error_of_its_partition(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.partitions["t", 0].producers = [producer(7, -1), producer(7, 100)]
     row = wide(cluster)["t", 0]
     assert row.open_producers == ()
     assert said(row.failure) == wording
 
 
-def test_an_answer_about_a_partition_that_nobody_asked_for_is_passed_over(cluster: FakeCluster) -> None:
+def test_an_unrequested_partition_in_the_answer_is_ignored(cluster: FakeCluster) -> None:
     def more(broker_id: int, answer: Any) -> Any:
         answer.topics.append(ProducersTopic(name="x", partitions=answer.topics[0].partitions))
         return answer
@@ -164,14 +164,14 @@ def test_an_answer_about_a_partition_that_nobody_asked_for_is_passed_over(cluste
     assert set(wide(cluster)) == {"count", ("t", 0), ("u", 0)}
 
 
-def test_a_wide_request_that_fails_as_a_whole_gives_an_error_row_per_partition(cluster: FakeCluster) -> None:
+def test_a_failed_wide_request_is_an_error_row_per_partition(cluster: FakeCluster) -> None:
     cluster.unreachable = {1}
     rows = wide(cluster)
     assert set(rows) == set(KEYS)
     assert {said(row.failure) for row in rows.values()} == {"broker 1 cannot be reached"}
 
 
-def test_a_leader_that_does_not_support_describe_producers_is_told_with_the_api_that_it_lacks(
+def test_a_leader_without_describe_producers_is_reported_with_the_missing_api(
     cluster: FakeCluster,
 ) -> None:
     def unsupported(broker_id: int, answer: Any) -> Any:
@@ -184,7 +184,7 @@ def test_a_leader_that_does_not_support_describe_producers_is_told_with_the_api_
 
 
 def null_topics(broker_id: int, answer: Any) -> Any:
-    """What kafka-python makes of an answer of zeros: null where a list must be."""
+    """kafka-python's decoding of an answer of zeros: null in place of a list."""
     answer.topics = None
     return answer
 
@@ -212,7 +212,7 @@ def test_null_in_place_of_a_list_is_an_error_of_each_partition(cluster: FakeClus
 # --- the fenced read --------------------------------------------------------------------------------------------------
 
 
-def test_the_narrow_read_puts_describe_producers_between_two_offsets_at_the_leader_epoch(cluster: FakeCluster) -> None:
+def test_the_fenced_read_puts_describe_producers_between_two_offset_requests(cluster: FakeCluster) -> None:
     narrow(cluster)
     assert cluster.asked == [(1, "ListOffsets"), (1, "DescribeProducers"), (1, "ListOffsets")]
     before, _, after = cluster.requests
@@ -224,7 +224,7 @@ def test_the_narrow_read_puts_describe_producers_between_two_offsets_at_the_lead
         assert request.replica_id == -1, "a consumer: only the leader answers"
 
 
-def test_a_proven_row_holds_what_the_three_answers_said(cluster: FakeCluster) -> None:
+def test_a_proven_row_has_the_fields_of_the_three_answers(cluster: FakeCluster) -> None:
     assert narrow(cluster)["u", 0] == FencedRow(
         topic="u",
         topic_id="",
@@ -238,7 +238,7 @@ def test_a_proven_row_holds_what_the_three_answers_said(cluster: FakeCluster) ->
     )
 
 
-def test_an_error_of_any_of_the_three_requests_leaves_that_partition_alone_unproven() -> None:
+def test_an_error_of_any_request_leaves_only_that_partition_unproven() -> None:
     with Cases() as cases:
         for step, code in product(("high watermark", "producers", "last stable"), (3, 6, 29, 56, 74, 75, 78, -1, 9999)):
             with cases.case(f"{step}: {code}"):
@@ -254,16 +254,14 @@ def test_an_error_of_any_of_the_three_requests_leaves_that_partition_alone_unpro
     ("epoch", "error"),
     [(4, ErrorCode.UNKNOWN_LEADER_EPOCH), (6, ErrorCode.FENCED_LEADER_EPOCH)],
 )
-def test_a_leader_at_another_epoch_than_planned_proves_nothing(
-    cluster: FakeCluster, epoch: int, error: ErrorCode
-) -> None:
+def test_a_read_at_another_leader_epoch_is_unproven(cluster: FakeCluster, epoch: int, error: ErrorCode) -> None:
     planned = batch(cluster, ("t", 0))
     cluster.partitions["t", 0].epoch = epoch
     (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
     assert (said(row.failure), row.high_watermark, row.last_stable_offset) == (error.name, None, None)
 
 
-def test_a_follower_describes_producers_without_an_error_and_still_proves_nothing(cluster: FakeCluster) -> None:
+def test_a_read_from_a_follower_is_unproven(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].leader = 2
     planned = ReadBatch(0, 3, cluster.planned(("t", 0)))
     (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
@@ -272,7 +270,7 @@ def test_a_follower_describes_producers_without_an_error_and_still_proves_nothin
 
 
 @pytest.mark.parametrize("step", ["ListOffsets", "DescribeProducers"])
-def test_a_partition_left_out_of_any_answer_is_unproven(cluster: FakeCluster, step: str) -> None:
+def test_a_partition_omitted_from_any_answer_is_unproven(cluster: FakeCluster, step: str) -> None:
     cluster.edit[step] = without("t", 0)
     rows = narrow(cluster)
     assert said(rows["t", 0].failure) == LEFT_OUT
@@ -285,7 +283,7 @@ def test_a_partition_described_twice_is_unproven(cluster: FakeCluster) -> None:
     assert said(rows["t", 0].failure) and said(rows["u", 0].failure) and said(rows["t", 1].failure) is None
 
 
-def test_a_partition_whose_offset_is_answered_twice_is_unproven(cluster: FakeCluster) -> None:
+def test_a_partition_with_two_offset_answers_is_unproven(cluster: FakeCluster) -> None:
     def an_error_and_then_success(broker_id: int, answer: Any) -> Any:
         doubled(broker_id, answer)
         for topic in answer.topics:
@@ -300,10 +298,8 @@ def test_a_partition_whose_offset_is_answered_twice_is_unproven(cluster: FakeClu
 
 
 @pytest.mark.parametrize("request_number", [1, 2, 3, 4])
-def test_a_narrow_request_that_fails_as_a_whole_gives_an_unproven_row_per_partition(
-    cluster: FakeCluster, request_number: int
-) -> None:
-    # The fourth is asked only where the last stable offset passed an open transaction.
+def test_a_failed_fenced_request_is_an_unproven_row_per_partition(cluster: FakeCluster, request_number: int) -> None:
+    # The fourth request is sent only if the last stable offset passed an open transaction.
     cluster.partitions["t", 0].last_stable = 160
     cluster.fail_when = lambda broker_id, request, asked: len(asked) == request_number
     rows = narrow(cluster)
@@ -327,7 +323,7 @@ def test_a_narrow_request_that_fails_as_a_whole_gives_an_unproven_row_per_partit
         (160, 160, 6, False, "a log start that could not be read explains nothing"),
     ],
 )
-def test_a_last_stable_offset_beyond_the_open_transaction_is_unproven_unless_its_records_were_deleted(
+def test_a_last_stable_offset_beyond_an_open_transaction_is_unproven_unless_its_records_are_deleted(
     cluster: FakeCluster, last_stable: int, log_start: int, log_start_error: int, proven: bool, why: str
 ) -> None:
     held = cluster.partitions["t", 0]
@@ -338,7 +334,7 @@ def test_a_last_stable_offset_beyond_the_open_transaction_is_unproven_unless_its
     assert said(rows["u", 0].failure) is None, "the neighbour is not concerned"
 
 
-def test_of_several_open_transactions_it_is_the_first_that_the_last_stable_offset_must_not_pass(
+def test_the_last_stable_offset_must_not_pass_the_first_open_transaction(
     cluster: FakeCluster,
     wording: SnapshotAssertion,
 ) -> None:
@@ -346,14 +342,14 @@ def test_of_several_open_transactions_it_is_the_first_that_the_last_stable_offse
     assert said(narrow(cluster)["u", 0].failure) == wording
 
 
-def test_a_log_start_that_could_not_be_read_is_told_by_its_error_and_is_no_offset(cluster: FakeCluster) -> None:
+def test_an_unreadable_log_start_is_an_error_and_no_offset(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].last_stable = 160
     cluster.partitions["t", 0].errors["log start"] = 6
     row = narrow(cluster)["t", 0]
     assert (said(row.failure), row.log_start_offset) == ("NOT_LEADER_OR_FOLLOWER", None)
 
 
-def test_the_log_start_is_asked_only_for_partitions_whose_last_stable_offset_passed(cluster: FakeCluster) -> None:
+def test_the_log_start_is_requested_only_for_partitions_that_need_it(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].last_stable = cluster.partitions["t", 0].log_start = 160
     rows = narrow(cluster)
     last = cluster.requests[-1]
@@ -362,7 +358,7 @@ def test_the_log_start_is_asked_only_for_partitions_whose_last_stable_offset_pas
     assert (rows["t", 0].log_start_offset, rows["u", 0].log_start_offset) == (160, None)
 
 
-def test_a_start_offset_at_the_high_watermark_is_left_to_the_rules(cluster: FakeCluster) -> None:
+def test_a_start_offset_at_the_high_watermark_is_accepted_by_the_read(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].high_watermark = 100
     row = narrow(cluster)["t", 0]
     assert (said(row.failure), row.high_watermark, row.open_producers[0].start_offset) == (None, 100, 100)
@@ -372,9 +368,7 @@ def test_a_start_offset_at_the_high_watermark_is_left_to_the_rules(cluster: Fake
     ("step", "operation"),
     [("high watermark", "Describe"), ("producers", "Read"), ("last stable", "Describe"), ("log start", "Describe")],
 )
-def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
-    cluster: FakeCluster, step: str, operation: str
-) -> None:
+def test_a_refused_step_of_the_fenced_read_names_its_acl(cluster: FakeCluster, step: str, operation: str) -> None:
     cluster.partitions["t", 0].errors[step] = 29
     cluster.partitions["t", 0].last_stable = 160
     (row,) = read_fenced(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS)
@@ -382,7 +376,7 @@ def test_a_step_of_the_narrow_read_that_is_refused_names_the_acl_that_it_needs(
     assert row.failure == Failure("TOPIC_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", needs=needs)
 
 
-def test_where_partitions_stand_is_told_by_their_leaders_without_proof(cluster: FakeCluster) -> None:
+def test_offsets_are_read_from_leaders_without_proof(cluster: FakeCluster) -> None:
     rows = list(read_offsets(batch(cluster, ("t", 0), ("u", 0)), cluster.send))
     assert [(row.topic, row.partition) for row in rows] == [("t", 0), ("u", 0)]
     assert all(row.last_stable_offset <= row.high_watermark for row in rows)
@@ -390,14 +384,12 @@ def test_where_partitions_stand_is_told_by_their_leaders_without_proof(cluster: 
 
 
 @pytest.mark.parametrize("step", ["high watermark", "last stable"])
-def test_where_a_partition_stands_is_left_out_where_its_leader_tells_one_of_its_offsets_alone(
-    cluster: FakeCluster, step: str
-) -> None:
+def test_a_partition_with_only_one_known_offset_is_omitted(cluster: FakeCluster, step: str) -> None:
     cluster.partitions["t", 0].errors[step] = 6
     assert [row.topic for row in read_offsets(batch(cluster, ("t", 0), ("u", 0)), cluster.send)] == ["u"]
 
 
-def test_where_a_partition_stands_is_left_out_when_its_leader_does_not_say(cluster: FakeCluster) -> None:
+def test_a_partition_without_an_answer_is_omitted(cluster: FakeCluster) -> None:
     planned = batch(cluster, ("t", 0))
     cluster.fail_when = lambda *_: True
     assert list(read_offsets(planned, cluster.send)) == []

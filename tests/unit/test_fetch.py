@@ -1,4 +1,4 @@
-"""Fetch: what is read of a partition's batches, and that nothing is made of an answer that is damaged or not its."""
+"""Fetch: the fields of a partition's batches. Damaged or foreign answers are errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADER_BYTES = 61
 
 
 def patched(data: bytes, at: int, form: str, value: int) -> bytes:
-    """A batch with another number in its header, and a checksum that is right."""
+    """A batch with another number in its header and a valid checksum."""
     changed = bytearray(data)
     struct.pack_into(form, changed, at, value)
     struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
@@ -38,7 +38,7 @@ def control(offset: int, producer_id: int, epoch: int, kind: int = 1) -> bytes:
 
 
 def compacted(data: bytes, last_delta: int) -> bytes:
-    """A batch that once reached further, and has lost what came last."""
+    """A batch that lost its last records to compaction."""
     return patched(data, LAST_OFFSET_DELTA_AT, ">i", last_delta)
 
 
@@ -60,7 +60,7 @@ ONE = batch(100, [(b"k0", b"v0"), (b"k1", None)], producer_id=7, producer_epoch=
 TWO = batch(102, [(None, b"v2")], leader_epoch=5)
 
 
-def test_a_batch_is_told_with_its_producer_its_leader_epoch_and_its_records() -> None:
+def test_a_batch_has_its_producer_leader_epoch_and_records() -> None:
     assert read(held(ONE, TWO)) == Fetched(
         batches=(
             Batch(100, 101, 7, 3, 0, False, True, False, 2, ((100, b"k0", b"v0"), (101, b"k1", None)), 4),
@@ -71,32 +71,32 @@ def test_a_batch_is_told_with_its_producer_its_leader_epoch_and_its_records() ->
     )
 
 
-def test_records_are_not_decoded_where_they_are_not_asked_for() -> None:
+def test_records_are_decoded_only_on_request() -> None:
     garbled = patched(patched(ONE, ATTRIBUTES_AT, ">h", 0x10 | GZIP), HEADER_BYTES, ">b", 1)
     (found,) = read(held(garbled), records=False).batches
     assert (found.records, found.producer_id, found.producer_epoch, found.is_transactional) == (None, 7, 3, True)
 
 
-def test_a_marker_is_told_as_a_control_batch() -> None:
+def test_a_marker_is_a_control_batch() -> None:
     (found,) = read(held(control(100, 7, 4))).batches
     assert (found.is_control, found.is_transactional, found.producer_id, found.producer_epoch) == (True, True, 7, 4)
 
 
 @pytest.mark.parametrize(("kind", "commits"), [(0, False), (1, True), (2, False), (5, False)])
 @pytest.mark.parametrize("records", [True, False])
-def test_of_control_batches_a_commit_marker_alone_commits(kind: int, commits: bool, records: bool) -> None:
+def test_only_a_commit_marker_commits(kind: int, commits: bool, records: bool) -> None:
     (found,) = read(held(control(100, 7, 4, kind)), records=records).batches
     assert (found.is_control, found.commits) == (True, commits)
     assert (found.records is not None and len(found.records)) == (1 if records else False)
 
 
-def test_data_that_looks_like_a_commit_marker_is_none() -> None:
+def test_data_that_looks_like_a_commit_marker_is_no_marker() -> None:
     data = batch(100, [(struct.pack(">hh", 0, 1), b"")], producer_id=7, producer_epoch=3)
     (found,) = read(held(data)).batches
     assert not found.commits
 
 
-def test_the_leader_is_asked_at_its_leader_epoch_as_a_consumer_that_reads_what_is_not_committed() -> None:
+def test_fetch_asks_the_leader_at_its_epoch_as_an_uncommitted_consumer() -> None:
     cluster = held(ONE, leader=2, epoch=9)
     read(cluster, 100, 1234)
     assert cluster.asked == [(2, "Fetch")]
@@ -113,7 +113,7 @@ def test_the_leader_is_asked_at_its_leader_epoch_as_a_consumer_that_reads_what_i
 
 
 @pytest.mark.parametrize("version", range(9, 11))
-def test_every_version_that_may_be_asked_carries_what_the_request_rests_on(version: int) -> None:
+def test_every_allowed_version_carries_the_required_fields(version: int) -> None:
     cluster = held(ONE, epoch=9)
     read(cluster, 100, 1234)
     (request,) = cluster.requests
@@ -129,7 +129,7 @@ def test_every_version_that_may_be_asked_carries_what_the_request_rests_on(versi
 # --- from batch to batch ----------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_is_cut_off_is_left_for_the_next_time() -> None:
+def test_a_truncated_batch_is_read_by_the_next_fetch() -> None:
     cluster = held(ONE, TWO)
     for bytes_max in range(len(ONE), len(ONE) + len(TWO)):
         first = read(cluster, 100, bytes_max)
@@ -138,12 +138,12 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_time() -> None:
     assert [one.base_offset for one in read(cluster, 102).batches] == [102]
 
 
-def test_the_first_batch_is_whole_however_large_it_is() -> None:
+def test_the_first_batch_is_complete_whatever_its_size() -> None:
     (found,) = read(held(ONE, TWO), 100, 1).batches
     assert found.base_offset == 100 and found.records is not None and len(found.records) == 2
 
 
-def test_a_batch_is_given_that_begins_before_the_offset_and_holds_it() -> None:
+def test_a_batch_that_spans_the_offset_is_returned() -> None:
     assert [one.base_offset for one in read(held(ONE, TWO), 101).batches] == [100, 102]
 
 
@@ -157,7 +157,7 @@ def test_a_batch_is_given_that_begins_before_the_offset_and_holds_it() -> None:
         ((compacted(ONE, 7),), 105, 108, "also from within that"),
     ],
 )
-def test_reading_goes_on_after_what_was_read(batches: Iterable[bytes], offset: int, expected: int, why: str) -> None:
+def test_reading_continues_after_the_last_batch(batches: Iterable[bytes], offset: int, expected: int, why: str) -> None:
     assert read(held(*batches, log_start=0), offset).next_offset(offset) == expected, why
 
 
@@ -165,7 +165,7 @@ def test_reading_never_goes_back() -> None:
     assert Fetched((Batch(3, 4, -1, -1, -1, False, False),), 200).next_offset(100) == 100
 
 
-def test_a_batch_that_lost_all_its_records_and_is_kept_for_its_producer_has_none() -> None:
+def test_an_emptied_batch_has_no_records() -> None:
     emptied = patched(compacted(ONE, 1)[:HEADER_BYTES], 57, ">i", 0)
     emptied = patched(emptied, LENGTH_AT, ">i", HEADER_BYTES - 12)
     (found,) = read(held(emptied)).batches
@@ -176,7 +176,7 @@ def test_an_answer_without_records_is_empty() -> None:
     assert read(held(), 7) == Fetched((), 200)
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_answer_without_records_is_empty() -> None:
         ({"errors": {"fetch": 9999}}, "UNKNOWN_ERROR_CODE_9999"),
     ],
 )
-def test_an_error_of_the_partition_is_raised_by_its_name(change: dict[str, Any], error: str) -> None:
+def test_a_partition_error_is_raised_by_name(change: dict[str, Any], error: str) -> None:
     cluster = held(ONE)
     (partition,) = cluster.planned(("t", 0))
     for name, value in change.items():
@@ -222,7 +222,7 @@ def spoilt(name: str, value: Any) -> Callable[[int, Any], Any]:
         ),
     ],
 )
-def test_an_answer_that_is_not_of_one_partition_is_none(edit: Callable[[int, Any], Any], error: str) -> None:
+def test_an_answer_without_exactly_one_partition_is_an_error(edit: Callable[[int, Any], Any], error: str) -> None:
     cluster = held(ONE)
     cluster.edit["Fetch"] = edit
     with pytest.raises(RequestFailed, match=error):
@@ -230,7 +230,7 @@ def test_an_answer_that_is_not_of_one_partition_is_none(edit: Callable[[int, Any
 
 
 @pytest.mark.parametrize(("topic", "index"), [("u", 0), ("t", 1)], ids=["of another topic", "with another number"])
-def test_an_answer_for_another_partition_is_none(topic: str, index: int) -> None:
+def test_an_answer_for_another_partition_is_an_error(topic: str, index: int) -> None:
     cluster = held(ONE)
     other = FetchedPartition(partition_index=index, error_code=0, high_watermark=103, records=ONE)
     cluster.edit["Fetch"] = spoilt("responses", [FetchedTopic(topic=topic, partitions=[other])])
@@ -272,7 +272,7 @@ def with_records(data: bytes) -> Callable[[int, Any], Any]:
     ],
 )
 @pytest.mark.parametrize("where", ["first", "second"])
-def test_a_damaged_batch_is_an_error_and_no_batch_less(damaged: bytes, error: str, where: str) -> None:
+def test_a_damaged_batch_is_an_error(damaged: bytes, error: str, where: str) -> None:
     cluster = held(batch(0, [(b"k", b"v")]))
     sound = cluster.partitions["t", 0].log[0]
     cluster.partitions["t", 0].high_watermark = 200
@@ -281,8 +281,8 @@ def test_a_damaged_batch_is_an_error_and_no_batch_less(damaged: bytes, error: st
         read(cluster)
 
 
-def test_no_single_byte_that_is_changed_on_the_way_is_believed() -> None:
-    """But the base offset and the leader epoch, which no checksum covers: brokers write them over the producer's."""
+def test_a_changed_byte_is_never_accepted() -> None:
+    """Except in the base offset and the leader epoch, which no checksum covers: brokers overwrite them."""
     uncovered = {*range(8), *range(12, 16)}
     cluster = held(ONE)
     expected = read(cluster, 100).batches
@@ -295,7 +295,7 @@ def test_no_single_byte_that_is_changed_on_the_way_is_believed() -> None:
             continue
 
 
-def test_a_broker_that_cannot_be_reached_is_told() -> None:
+def test_an_unreachable_broker_is_an_error() -> None:
     cluster = held(ONE)
     cluster.unreachable.add(1)
     with pytest.raises(RequestFailed, match="cannot be reached"):

@@ -1,4 +1,4 @@
-"""Files that the user names: every complaint names the option, and nothing is left half written."""
+"""Files named by the user: errors name the option, and no write leaves a partial file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from txnscan.config import ConfigError
 from txnscan.report.files import check_writable, read_text, write_whole
 
 
-def test_a_text_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_text_survives_a_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     write_whole(path, "ä日\n", "--out")
     assert read_text(path, "PLAN") == "ä日\n"
 
 
-def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_without_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text("a longer text than the new one")
     check_writable(path, "--out")
@@ -25,7 +25,7 @@ def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
     assert path.read_text() == "short" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_can_be_written_is_not_made_by_checking_that(tmp_path: Path) -> None:
+def test_checking_a_path_creates_no_file(tmp_path: Path) -> None:
     check_writable(tmp_path / "plan.json", "--out")
     assert list(tmp_path.iterdir()) == []
 
@@ -42,7 +42,7 @@ def test_a_file_that_can_be_written_is_not_made_by_checking_that(tmp_path: Path)
     ],
     ids=ascii,
 )
-def test_a_file_that_cannot_be_read_is_a_complaint_about_its_option(tmp_path: Path, name: str, said: str) -> None:
+def test_an_unreadable_file_is_an_error_of_its_option(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "binary").write_bytes(b"\x80\xff")
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_is_a_complaint_about_its_option(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["folder", "nothing/plan.json", "file/plan.json", "no\n\x1b[2J/plan.json"], ids=ascii)
-def test_a_place_that_cannot_be_written_is_a_complaint_before_and_at_writing(tmp_path: Path, name: str) -> None:
+def test_an_unwritable_path_is_an_error_before_and_during_writing(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     writes: tuple[Callable[[Path], object], ...] = (
@@ -71,7 +71,7 @@ def test_a_place_that_cannot_be_written_is_a_complaint_before_and_at_writing(tmp
         )
 
 
-def test_nothing_is_left_of_a_write_that_failed(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError):
         write_whole(tmp_path / "folder", "x", "--out")

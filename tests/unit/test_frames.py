@@ -1,4 +1,4 @@
-"""Answers taken as bytes: decoded as kafka-python decodes them, and refused where they are damaged."""
+"""Answers as bytes: decoded as kafka-python decodes them, and refused if damaged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PRODUCERS = st.builds(
     last_timestamp_ms=INT64,
     last_sequence=INT32,
 )
-# As many as one byte says, and more.
+# Lengths of one byte, and longer ones.
 MANY = st.builds(
     lambda count, start_offset: [producer(number, start_offset) for number in range(count)],
     st.sampled_from([125, 126, 127, 128, 200]),
@@ -86,7 +86,7 @@ OPEN = answer([("t", {0: (0, None, [producer(1, -1), producer(2, 40)]), 5: (6, "
 
 
 @given(DESCRIBED)
-def test_what_is_open_is_what_kafka_python_decodes(topics: Described) -> None:
+def test_open_producers_equal_kafka_pythons(topics: Described) -> None:
     body = as_bytes(answer(topics))
     theirs = DescribeProducersResponse.decode(body.data, version=0)
     expected = {}
@@ -120,7 +120,7 @@ def tagged(data: bytes, at: int) -> bytes:
 
 
 def tag_places(data: bytes) -> list[int]:
-    """Where the tagged fields of `data` stand: every zero byte that may grow without a change of what is decoded."""
+    """The places of tagged fields in `data`: every zero byte that may grow without a change of the decoded values."""
     places = []
     plain = describe_producers.decode(Body(0, data), 99)
     for at in (at for at, byte in enumerate(data) if byte == 0):
@@ -134,12 +134,12 @@ def tag_places(data: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize(("shown", "entries"), [(IDLE, 2 + 2 + 1 + 1), (OPEN, 2 + 2 + 1 + 1)])
-def test_tagged_fields_that_a_later_release_adds_anywhere_are_passed_over(shown: Any, entries: int) -> None:
+def test_unknown_tagged_fields_are_skipped_anywhere(shown: Any, entries: int) -> None:
     assert len(tag_places(as_bytes(shown).data)) == entries, "each producer, each partition, the topic, the answer"
 
 
 @pytest.mark.parametrize("shown", [IDLE, OPEN])
-def test_an_answer_that_ends_too_early_or_too_late_is_refused_at_every_length(shown: Any) -> None:
+def test_a_truncated_or_extended_answer_is_refused_at_every_length(shown: Any) -> None:
     data = as_bytes(shown).data
     for size in range(len(data)):
         with pytest.raises(RequestFailed):
@@ -150,7 +150,7 @@ def test_an_answer_that_ends_too_early_or_too_late_is_refused_at_every_length(sh
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_damaged_answer_is_decoded_or_refused_and_nothing_else(data: st.DataObject) -> None:
+def test_a_damaged_answer_is_decoded_or_refused(data: st.DataObject) -> None:
     whole = bytearray(as_bytes(data.draw(st.sampled_from([IDLE, OPEN]))).data)
     for at in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4)):
         whole[at] = data.draw(st.integers(0, 255))
@@ -160,13 +160,13 @@ def test_a_damaged_answer_is_decoded_or_refused_and_nothing_else(data: st.DataOb
         assert failed.error.startswith("an answer cannot be decoded: ")
 
 
-def test_a_list_that_claims_more_than_the_answer_holds_is_refused_before_it_is_read() -> None:
+def test_an_oversized_list_is_refused_before_it_is_read() -> None:
     claim = struct.pack(">i", 0) + b"\x02" + b"\x02t" + b"\x02" + struct.pack(">ih", 0, 0) + b"\x00"
     with pytest.raises(RequestFailed, match="fewer producers than it says"):
         describe_producers.decode(Body(0, claim + b"\xff\xff\xff\xff\x07"), 99)
 
 
-def test_the_simulator_encodes_an_answer_as_kafka_python_does() -> None:
+def test_the_simulator_encodes_answers_as_kafka_python_does() -> None:
     for shown in (IDLE, OPEN):
         shown.throttle_time_ms = 0
         for topic in shown.topics:
@@ -217,7 +217,7 @@ METADATA = st.builds(
 
 
 @given(METADATA, st.integers(3, 12))
-def test_metadata_of_every_version_is_what_kafka_python_decodes(shown: Any, version: int) -> None:
+def test_metadata_of_every_version_equals_kafka_pythons(shown: Any, version: int) -> None:
     body = Body(version, bytes(shown.encode(version=version)))
     theirs = MetadataResponse.decode(body.data, version=version)
     ours = metadata.decode(body)
@@ -245,7 +245,7 @@ def shown_topic() -> Any:
     return MetadataResponse(brokers=[broker], cluster_id="c", topics=[topic])
 
 
-def test_a_topic_id_is_written_as_kafka_prints_it() -> None:
+def test_a_topic_id_is_printed_as_in_kafka() -> None:
     (found,) = metadata.decode(as_bytes_v12(shown_topic())).partitions
     assert found == Partition("t", "gAAAAAAAAAAAAAAAAAAABQ", 4, 2, 9)
 
@@ -254,7 +254,7 @@ def as_bytes_v12(shown: Any) -> Body:
     return Body(12, bytes(shown.encode(version=12)))
 
 
-def test_metadata_that_ends_too_early_or_too_late_is_refused_at_every_length() -> None:
+def test_truncated_or_extended_metadata_is_refused_at_every_length() -> None:
     data = as_bytes_v12(shown_topic()).data
     for size in range(len(data)):
         with pytest.raises(RequestFailed):
@@ -270,7 +270,7 @@ def on_the_wire(request: Any, version: int) -> bytes:
 
 
 @given(st.dictionaries(st.one_of(st.text(max_size=5), st.just("t" * 127)), st.lists(INT32, max_size=200), max_size=200))
-def test_a_request_for_producers_is_encoded_as_kafka_python_encodes_it(partitions: dict[str, list[int]]) -> None:
+def test_a_producers_request_is_encoded_as_kafka_python_encodes_it(partitions: dict[str, list[int]]) -> None:
     topic = DescribeProducersRequest.TopicRequest
     theirs = DescribeProducersRequest(topics=[topic(name=t, partition_indexes=i) for t, i in partitions.items()])
     ours = AsBytes(DescribeProducersRequest(topics=[]), lambda _: describe_producers.encode(partitions))
@@ -278,7 +278,7 @@ def test_a_request_for_producers_is_encoded_as_kafka_python_encodes_it(partition
 
 
 @pytest.mark.parametrize("topics", [None, (), ("b", "a")])
-def test_a_round_sends_every_broker_the_same_in_the_version_that_the_broker_speaks(topics: Any) -> None:
+def test_a_round_sends_every_broker_the_same_request_in_its_version(topics: Any) -> None:
     asked, versions, sent = metadata.MetadataRound(topics), (12, 12, 9, 3), []
 
     def send(broker_id: int, request: Any) -> Body:
@@ -292,7 +292,7 @@ def test_a_round_sends_every_broker_the_same_in_the_version_that_the_broker_spea
     assert sent == [on_the_wire(theirs, version) for version in versions]
 
 
-def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_throttle_time() -> None:
+def test_equal_answers_are_decoded_once_regardless_of_throttle_time() -> None:
     asked, shown = metadata.MetadataRound(), shown_topic()
 
     def topics() -> object:
@@ -306,12 +306,12 @@ def test_equal_answers_of_several_brokers_are_decoded_once_whatever_their_thrott
 
 
 def topics_of(asked: metadata.MetadataRound, shown: Any, version: int = 12, broker_id: int = 1) -> object:
-    """What is decoded of this answer: the same object where nothing was decoded anew."""
+    """The decoded topics of this answer: the same object if the answer was not decoded again."""
     body = Body(version, bytes(shown.encode(version=version)))
     return asked.ask(lambda _, request: body, broker_id).topics
 
 
-def test_the_controller_that_a_broker_names_at_random_makes_no_answer_another() -> None:
+def test_the_controller_id_does_not_distinguish_answers() -> None:
     """In KRaft mode brokers name any live broker as the controller (`KRaftMetadataCache.getRandomAliveBrokerId`)."""
     asked, shown = metadata.MetadataRound(), shown_topic()
     first = topics_of(asked, shown)
@@ -360,9 +360,7 @@ def _no_cluster(shown: Any) -> None:
         *(_another_broker, _another_port, _another_cluster, _no_cluster),
     ],
 )
-def test_an_answer_that_differs_in_anything_that_is_read_is_another_one(
-    change: Callable[[Any], object], version: int
-) -> None:
+def test_any_difference_in_a_decoded_field_distinguishes_answers(change: Callable[[Any], object], version: int) -> None:
     asked, shown = metadata.MetadataRound(), shown_topic()
     first = topics_of(asked, shown, version)
     change(shown)
@@ -370,7 +368,7 @@ def test_an_answer_that_differs_in_anything_that_is_read_is_another_one(
     assert topics_of(asked, shown_topic(), version) is first
 
 
-def test_a_topic_that_was_created_anew_is_another_answer() -> None:
+def test_a_recreated_topic_distinguishes_answers() -> None:
     asked, shown = metadata.MetadataRound(), shown_topic()
     first = topics_of(asked, shown)
     _another_topic_id(shown)
@@ -378,7 +376,7 @@ def test_a_topic_that_was_created_anew_is_another_answer() -> None:
 
 
 @given(METADATA, METADATA, st.integers(9, 12))
-def test_answers_are_the_same_exactly_when_they_differ_in_throttle_time_and_controller_alone(
+def test_answers_are_equal_exactly_if_only_throttle_time_and_controller_differ(
     one: Any, two: Any, version: int
 ) -> None:
     asked = metadata.MetadataRound()
@@ -391,18 +389,18 @@ def test_answers_are_the_same_exactly_when_they_differ_in_throttle_time_and_cont
     assert (first == second) is (one.encode(version=version) == two.encode(version=version))
 
 
-def test_answers_in_two_versions_are_two() -> None:
+def test_answers_in_two_versions_are_distinct() -> None:
     asked = metadata.MetadataRound()
     assert len({id(topics_of(asked, shown_topic(), version)) for version in (7, 9, 10, 12)}) == 4
     assert topics_of(asked, shown_topic(), 7) is topics_of(asked, shown_topic(), 7), "an old one is compared whole"
 
 
-def test_who_answered_is_told_though_the_answer_is_shared() -> None:
+def test_a_shared_answer_keeps_its_broker() -> None:
     asked, body = metadata.MetadataRound(), as_bytes_v12(shown_topic())
     assert [asked.ask(lambda b, r: body, broker_id).answered_by for broker_id in (1, 2)] == [1, 2]
 
 
-def test_a_round_refuses_an_answer_that_ends_too_early_at_every_length() -> None:
+def test_a_round_refuses_a_truncated_answer_at_every_length() -> None:
     asked, data = metadata.MetadataRound(), as_bytes_v12(shown_topic()).data
     asked.ask(lambda b, r: Body(12, data), 1)
     for size in range(len(data)):
@@ -412,7 +410,7 @@ def test_a_round_refuses_an_answer_that_ends_too_early_at_every_length() -> None
                 one.ask(lambda b, r, cut=cut: cut, 1)
 
 
-def test_an_answer_that_cannot_be_decoded_fails_for_every_broker_that_gives_it_and_for_no_other() -> None:
+def test_an_undecodable_answer_fails_only_its_own_brokers() -> None:
     asked, good = metadata.MetadataRound(), as_bytes_v12(shown_topic())
     for broker_id in (1, 2):
         with pytest.raises(RequestFailed, match="1 bytes too many"):
@@ -420,8 +418,8 @@ def test_an_answer_that_cannot_be_decoded_fails_for_every_broker_that_gives_it_a
     assert asked.ask(lambda b, r: good, 3).answered_by == 3
 
 
-def test_an_answer_that_many_threads_get_at_once_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not under the lock: an answer that differs is decoded meanwhile."""
+def test_an_answer_shared_by_threads_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding holds no lock: a different answer is decoded meanwhile."""
     asked, one, other = metadata.MetadataRound(), shown_topic(), shown_topic()
     _another_cluster(other)
     other_is_done, real, decoded = threading.Event(), metadata.decode, []
@@ -450,7 +448,7 @@ def test_an_answer_that_many_threads_get_at_once_is_decoded_once(monkeypatch: py
         (b"\x00", "null in place of a list"),
     ],
 )
-def test_a_length_that_cannot_be_is_refused(data: bytes, why: str) -> None:
+def test_an_invalid_length_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(RequestFailed, match=why):
         Cursor(data).length()
 

@@ -1,4 +1,4 @@
-"""The partition of ids beyond ASCII, as Kafka's own classes compute it: surrogate pairs, halves of them, and all else.
+"""The partition of non-ASCII ids, as Kafka's classes compute it: surrogate pairs, lone surrogates, and other text.
 
 `tests/golden/coordinators.py` recorded their answers.
 """
@@ -28,7 +28,7 @@ INT_MIN = -(2**31)
 LONE = [one for one in IDS if one.encode(errors="replace") != one.encode(errors="surrogatepass")]
 
 
-def test_hashes_and_partitions_are_those_that_kafkas_classes_computed() -> None:
+def test_hashes_and_partitions_equal_those_of_kafkas_classes() -> None:
     found = recorded()
     assert [one.utf_16 for one in found] == [units(text) for text in IDS]
     with Cases() as cases:
@@ -37,15 +37,15 @@ def test_hashes_and_partitions_are_those_that_kafkas_classes_computed() -> None:
                 assert java_hash_code(text) == one.hash_code
                 ours = {str(count): coordinator_partition(text, count) for count in COUNTS}
                 assert ours == one.partitions
-    # The hash of which Math.abs is negative, also without any ASCII letter in the id.
+    # The hash with a negative Math.abs, also without any ASCII letter in the id.
     assert [(one.abs, set(one.partitions.values())) for one in found if one.hash_code == INT_MIN] == [(0, {0})] * 4
 
 
-def test_two_halves_are_the_character_that_they_make() -> None:
+def test_a_surrogate_pair_equals_its_character() -> None:
     assert java_hash_code("\ud83d\ude00") == java_hash_code("😀")
 
 
-def test_the_command_prints_the_partition_that_a_broker_computes() -> None:
+def test_the_command_prints_the_partition_of_the_broker() -> None:
     asked = {text: one for text, one in zip(IDS, recorded(), strict=True) if text and text not in LONE}
     for kind in ("transactional-id", "group"):
         options = [option for text in asked for option in (f"--{kind}", text)]
@@ -56,8 +56,8 @@ def test_the_command_prints_the_partition_that_a_broker_computes() -> None:
     assert len(asked) > 30
 
 
-def test_no_broker_gets_a_lone_surrogate_and_the_command_computes_nothing_for_it(wording: SnapshotAssertion) -> None:
-    """Java's client writes a question mark for it, of which the hash is another."""
+def test_a_lone_surrogate_is_refused_by_the_command(wording: SnapshotAssertion) -> None:
+    """Java's client sends a question mark instead, which has another hash."""
     at_broker = {text: text_of(one.at_broker_utf_16) for text, one in zip(IDS, recorded(), strict=True)}
     assert {text for text, at in at_broker.items() if text != at} == {*LONE} and len(LONE) == 9
     for text in LONE:
@@ -69,8 +69,8 @@ def test_no_broker_gets_a_lone_surrogate_and_the_command_computes_nothing_for_it
 
 
 @pytest.mark.parametrize(("given", "status", "partition"), [("tx-é".encode(), 0, 4), (b"tx-\xe9", 2, None)])
-def test_an_argument_is_utf_8_whatever_the_locale(given: bytes, status: int, partition: int | None) -> None:
-    """Python has its bytes as lone surrogates under an ASCII locale."""
+def test_an_argument_is_utf_8_in_any_locale(given: bytes, status: int, partition: int | None) -> None:
+    """Under an ASCII locale Python decodes its bytes as lone surrogates."""
     command = [sys.executable, "-m", "txnscan", "coordinator", "--partitions", "50", "--format", "json"]
     ascii_locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     for environment in (ascii_locale, {**os.environ, "PYTHONUTF8": "1"}):
@@ -83,5 +83,5 @@ def test_an_argument_is_utf_8_whatever_the_locale(given: bytes, status: int, par
             assert (one["name"], one["partition"]) == (given.decode(), partition)
 
 
-def test_kafkas_classes_compute_what_was_recorded() -> None:
+def test_kafkas_classes_reproduce_the_recording() -> None:
     assert computed() == recorded()

@@ -1,7 +1,7 @@
 """The recorded answers of real brokers, in every state of the conformance scripts.
 
-The decoders must give the values that were stored beside the bytes, and the simulator must answer the same. How states
-are recorded is in `tests/golden/states.py`. `tests/brokers/test_conformance.py` records some of them again.
+The decoders must return the values stored beside the bytes, and the simulator must answer the same.
+`tests/golden/states.py` describes the recording. `tests/brokers/test_conformance.py` repeats parts of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 
 BY_NAME = {script.name: script for script in SCRIPTS}
 RECORDED_BYTES_MAX = 2_000_000
-# Of each message in each version. `make test-all` takes all of them apart.
+# Of each message in each version. `make test-all` decodes all of them separately.
 BODIES_TAKEN_APART = 25
 Clients = dict[str, tuple[int, int]]
 
@@ -83,8 +83,8 @@ def disagreements(script: Script, setting: Setting) -> list[str]:
 
 @cache
 def simulated(name: str, new: bool, client: int, prefix: str) -> list[tuple[Clients, Observed, Observed]]:
-    """The simulator after each step: the ids of the clients, its observation, and the leader epochs of its batches. All
-    of Kafka 4 is alike.
+    """The simulator after each step: the ids of the clients, its observation, and the leader epochs of its batches.
+    The same for all versions of Kafka 4.
     """
     script = BY_NAME[name]
     played = states.Simulated(script, Setting(KAFKA_VERSION if new else OLD_KAFKA_VERSION, client), prefix)
@@ -102,7 +102,7 @@ def test_every_step_of_every_script_is_recorded(kafka: str) -> None:
     assert found == wanted
 
 
-def test_decoding_again_changes_nothing() -> None:
+def test_decoding_twice_gives_the_same_recording() -> None:
     some = [state for state in recorded(KAFKA_VERSION).states if state.facts["script"] in ("fence", "expired")]
     few = Recording(KAFKA_VERSION, states.PART, recorded(KAFKA_VERSION).offered, {}, some)
     assert decoded(few) == few
@@ -132,8 +132,8 @@ def test_every_request_that_txnscan_sends_is_recorded(kafka: str) -> None:
 
 
 @pytest.mark.parametrize("kafka", VERSIONS)
-def test_recorded_bodies_are_understood_to_the_last_byte(kafka: str) -> None:
-    """So the comparison of two recordings misses no byte."""
+def test_recorded_bodies_are_parsed_to_the_last_byte(kafka: str) -> None:
+    """The comparison of two recordings therefore covers every byte."""
     masks = Masks(Level.ANY, kafka)
     last = [of_run[-1] for of_run in runs(kafka).values()]
     bodies: dict[tuple[int, int, bool], set[bytes]] = {}
@@ -159,7 +159,7 @@ def test_recordings_are_small() -> None:
 
 
 def changed(recording: Recording, label: str, api: int, at: int) -> Recording:
-    """The same recording with another bit in the answer to the last request of an API in a state."""
+    """The same recording with a flipped bit in the answer to the last request of an API in a state."""
 
     def other(asked: list[Asked]) -> list[Asked]:
         place = max(n for n, one in enumerate(asked) if one.api == api)
@@ -179,14 +179,14 @@ def only(recording: Recording, *labels: str) -> Recording:
     return Recording(recording.kafka, recording.part, recording.offered, recording.facts, states_of)
 
 
-def test_a_recording_does_not_differ_from_itself() -> None:
+def test_a_recording_equals_itself() -> None:
     shapes, scripts = only(recorded(KAFKA_VERSION, shape.PART), "Metadata", "listed ids"), recorded(KAFKA_VERSION)
     assert shapes_differ(shapes, shapes) == []
     some = [state for state in scripts.states if state.facts["script"] in ("fence", "expired")]
     assert scripts_differ(scripts, some) == []
 
 
-def test_one_bit_that_is_not_masked_is_a_difference() -> None:
+def test_an_unmasked_bit_is_a_difference() -> None:
     shapes = only(recorded(KAFKA_VERSION, shape.PART), "cluster")
     # The error code of the cluster's description, and the throttle time.
     (difference,) = shapes_differ(shapes, changed(shapes, "cluster", 60, 5))

@@ -1,6 +1,6 @@
-"""The wire-level cluster answers as real brokers did: recorded requests, and the bytes of the recorded answers.
+"""The wire-level cluster answers recorded requests with the recorded bytes of real brokers.
 
-`tests/golden/shape.py` describes the brokers, and `tests/golden/mask.py` lists the differences that are allowed.
+`tests/golden/shape.py` describes the brokers, and `tests/golden/mask.py` lists the allowed differences.
 `tests/brokers/test_wire_real.py` records again and compares.
 """
 
@@ -57,7 +57,7 @@ def cluster(kafka: str) -> Iterator[Wired]:
 
 
 def differing(cluster: Wired, kafka: str, wanted: State, level: Level = Level.ANY) -> list[str]:
-    """The requests whose answers differ."""
+    """The requests with different answers."""
     wire_masks, real_masks = Masks(level, kafka), Masks(level, kafka)
     found = []
     for asked in wanted.asked:
@@ -74,7 +74,7 @@ def differing(cluster: Wired, kafka: str, wanted: State, level: Level = Level.AN
 
 
 @pytest.mark.parametrize("label", [label for label in QUESTIONS if label not in (API_VERSIONS, TRANSACTION_LOG)])
-def test_the_wire_level_cluster_answers_with_the_recorded_bytes(kafka: str, cluster: Wired, label: str) -> None:
+def test_the_wire_cluster_answers_with_the_recorded_bytes(kafka: str, cluster: Wired, label: str) -> None:
     if (kafka, label) == (OLD_KAFKA_VERSION, "committed offsets by topic id"):
         # 3.5 has no version with topic ids.
         assert label not in {one.label for one in recorded(kafka).states}
@@ -94,7 +94,7 @@ def test_recorded_brokers_name_any_broker_as_the_controller(kafka: str) -> None:
     assert controllers == {1, 2, 3}
 
 
-def test_recorded_brokers_offer_what_the_wire_level_cluster_offers(kafka: str, cluster: Wired) -> None:
+def test_recorded_brokers_support_the_wire_clusters_api_versions(kafka: str, cluster: Wired) -> None:
     for asked in state(kafka, API_VERSIONS).asked:
         real, ours = (
             {
@@ -112,8 +112,8 @@ def test_recorded_brokers_offer_what_the_wire_level_cluster_offers(kafka: str, c
 
 
 @pytest.mark.parametrize("kafka", LIKE_THE_WIRE_CLUSTER)
-def test_the_recorded_transaction_log_is_the_wire_level_clusters_for_the_same_facts(kafka: str) -> None:
-    """Every batch that real coordinators wrote, byte for byte, checksums included."""
+def test_the_wire_clusters_transaction_log_equals_the_recording(kafka: str) -> None:
+    """Compares every batch of the real coordinators byte by byte, including checksums."""
     seen = set()
     partitions = [one for one in state(kafka, TRANSACTION_LOG).asked if _bytes_max(one.request) > 1]
     for k, asked in enumerate(partitions):
@@ -139,8 +139,8 @@ def _bytes_max(request: bytes) -> int:
 
 
 @pytest.mark.parametrize("kafka", LIKE_THE_WIRE_CLUSTER)
-def test_the_wire_level_clusters_log_is_answered_in_the_same_bytes_around_its_records(kafka: str) -> None:
-    """But for the high watermark and the last stable offset."""
+def test_a_fetch_answer_equals_the_recording_around_its_records(kafka: str) -> None:
+    """Except the high watermark and the last stable offset."""
     firsts = [one for one in state(kafka, TRANSACTION_LOG).asked if _bytes_max(one.request) == 1]
     with wired(Facts.of(recorded(kafka).facts)) as cluster:
         k = next(k for k in range(SHAPE.transaction_state_partitions) if cluster.answers.world.ids[k])
@@ -156,7 +156,7 @@ def test_the_wire_level_clusters_log_is_answered_in_the_same_bytes_around_its_re
     assert around[0].hex() == around[1].hex()
 
 
-def test_a_marker_is_what_a_real_broker_appended(kafka: str) -> None:
+def test_a_marker_equals_the_batch_of_a_real_broker(kafka: str) -> None:
     asked = state(kafka, MARKERS).asked
     assert len(asked) == 2
     for one, commit in zip(asked, (True, False), strict=True):
@@ -166,7 +166,7 @@ def test_a_marker_is_what_a_real_broker_appended(kafka: str) -> None:
         assert data.hex() == marker(1, written.producer_id, written.producer_epoch, 0, commit, record.timestamp).hex()
 
 
-def test_a_fence_is_refused_elsewhere_and_taken_by_the_coordinator(kafka: str) -> None:
+def test_a_fence_succeeds_only_at_the_coordinator(kafka: str) -> None:
     recording = recorded(kafka)
     fenced = state(kafka, FENCED)
     send = Sender(Replay(recording.offered, fenced.asked))
@@ -174,8 +174,8 @@ def test_a_fence_is_refused_elsewhere_and_taken_by_the_coordinator(kafka: str) -
     assert [fence(send, broker_id, name, 60_000).error_code for broker_id in brokers] == [ErrorCode.NOT_COORDINATOR, 0]
 
 
-def test_every_difference_that_is_declared_for_one_version_is_still_there() -> None:
-    """An entry of the list that is no longer needed has to go."""
+def test_every_declared_difference_of_a_version_still_exists() -> None:
+    """Remove an entry that is no longer needed."""
     for otherwise in OTHERWISE:
         with wired(Facts.of(recorded(otherwise.kafka).facts)) as cluster:
             masks = Masks(Level.ANY, otherwise.kafka)

@@ -1,4 +1,4 @@
-"""The specification of the guards: every refusal is a row, and so is everything that is allowed."""
+"""The specification of the guards: each refusal and each permission is a row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OFFSETS = "__consumer_offsets"
 
 @dataclass(frozen=True)
 class Row:
-    """The changes of a transaction that may be aborted, and of the limits, that make a guard refuse."""
+    """Changes of a resolvable transaction, and of the limits, that make a guard refuse."""
 
     guard: str
     changes: dict[str, Any]
@@ -44,7 +44,7 @@ def row(guard: str, changes: dict[str, Any], **limits: Any) -> Row:
     return Row(guard, changes, limits)
 
 
-# One for each guard, in the order in which they are asked: of two that hold, the earlier one is shown.
+# A row per guard, in evaluation order: if two guards refuse, the earlier one is reported.
 ORDER = (
     row("not_hanging", {"verdict": "ongoing"}),
     row("live_owner", {"owner_epoch": 3}),
@@ -133,7 +133,7 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
 )
 
 
-def test_each_refusal_names_its_guard_and_the_reason(wording: SnapshotAssertion) -> None:
+def test_each_refusal_names_its_guard_and_reason(wording: SnapshotAssertion) -> None:
     reasons = {}
     with Cases() as cases:
         for row in (*ORDER, *MORE):
@@ -155,8 +155,8 @@ def test_an_allowed_transaction_gets_the_marker_of_its_outcome(
     assert guarded_together([stored(**changes)], Limits(**limits)) == [allowed]
 
 
-def test_every_guard_has_a_row_and_they_are_asked_in_this_order() -> None:
-    """But for the one that looks at several at once, which comes before the limit."""
+def test_every_guard_has_a_row_in_evaluation_order() -> None:
+    """Except the guard across several transactions, which precedes the limit."""
     *names, last = [row.guard for row in ORDER]
     assert [*names, "contradictory", last] == list(guard_names())
 
@@ -170,7 +170,7 @@ def test_the_first_of_two_refusing_guards_is_reported() -> None:
                 assert isinstance(answer, Refused) and answer.guard == first.guard
 
 
-def test_only_what_is_allowed_counts_towards_the_limit_and_the_first_get_it() -> None:
+def test_only_allowed_transactions_count_towards_the_limit() -> None:
     refused, allowed = stored(verdict="ongoing"), stored()
     answers = guarded_together([allowed, refused, allowed, allowed, refused, allowed], Limits(actions_max=2))
     shown = [answer.guard if isinstance(answer, Refused) else "allowed" for answer in answers]
@@ -181,7 +181,7 @@ def committed(**changes: Any) -> Stored:
     return stored(**{"topic": "q", "partition": 1, "outcome": "committed", **changes})
 
 
-# What is stored, and what becomes of each.
+# The stored transactions, and the answer for each.
 TOGETHER: tuple[tuple[str, list[Stored], list[str]], ...] = (
     ("a commit and an abort", [committed(), stored()], ["contradictory"] * 2),
     ("a commit and an abort that may be accepted", [stored(outcome="unknown"), committed()], ["contradictory"] * 2),
@@ -208,7 +208,7 @@ def guards_of(answers: list[Allowed | Refused]) -> list[str]:
     return [answer.guard if isinstance(answer, Refused) else "allowed" for answer in answers]
 
 
-def test_opposite_markers_for_one_producer_id_and_epoch_are_all_refused() -> None:
+def test_opposite_markers_of_one_producer_and_epoch_are_all_refused() -> None:
     with Cases() as cases:
         for name, many, expected in TOGETHER:
             with cases.case(name):
@@ -223,26 +223,26 @@ def test_a_contradiction_names_the_other_partition(wording: SnapshotAssertion) -
     assert one.why == wording
 
 
-def test_what_contradicts_what_is_beyond_the_limit_is_refused_and_does_not_count_towards_it() -> None:
+def test_a_contradiction_beyond_the_limit_is_refused_and_not_counted() -> None:
     answers = guarded_together([committed(), stored(producer_id=8), stored()], Limits(actions_max=1))
     assert guards_of(answers) == ["contradictory", "allowed", "contradictory"]
 
 
-def test_without_another_limit_twenty_are_allowed() -> None:
+def test_the_default_limit_is_twenty() -> None:
     many = guarded_together([stored()] * 21, Limits())
     assert [isinstance(answer, Allowed) for answer in many] == [True] * 20 + [False]
 
 
-def test_where_it_is_open_is_named_as_kafka_names_a_partition() -> None:
+def test_a_partition_is_named_as_in_kafka() -> None:
     assert stored(topic="a-b", partition=12).topic_partition == "a-b-12"
 
 
-# --- whatever is stored -----------------------------------------------------------------------------------------------
+# --- random transactions ----------------------------------------------------------------------------------------------
 
 _EPOCHS = st.integers(-1, 5)
 _TIMES = st.sampled_from([0, NOW_MS - 61 * MINUTE_MS, NOW_MS - LATE_AFTER_MS, NOW_MS, NOW_MS + MINUTE_MS])
 _DURATIONS = st.sampled_from([-1, 0, MAX_TIMEOUT_MS - 1, MAX_TIMEOUT_MS, LATE_AFTER_MS])
-# Half of the drawn fields are as in a resolvable transaction, or nearly all would be refused.
+# Half of the drawn fields are those of a resolvable transaction. Otherwise nearly all would be refused.
 _ODD: dict[str, st.SearchStrategy[Any]] = {
     "topic": st.sampled_from([OFFSETS, "", "p", "q"]),
     "producer_epoch": _EPOCHS,
@@ -269,13 +269,13 @@ _LIMITS = st.builds(
 )
 
 
-def test_the_fields_that_are_drawn_are_fields_that_are_stored() -> None:
+def test_every_drawn_field_is_a_stored_field() -> None:
     assert _ODD.keys() <= {field.name for field in fields(Stored)}
 
 
 @settings(max_examples=500)
 @given(_STORED, _LIMITS)
-def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, limits: Limits) -> None:
+def test_no_allowed_marker_can_tear_data(s: Stored, limits: Limits) -> None:
     answer = guarded(s, limits)
     if isinstance(answer, Refused):
         return
@@ -293,7 +293,7 @@ def test_whatever_is_stored_nothing_is_allowed_that_could_tear_data(s: Stored, l
 
 
 @given(st.lists(_STORED, max_size=6), _LIMITS)
-def test_together_they_are_judged_as_alone_but_for_the_limit(many: list[Stored], limits: Limits) -> None:
+def test_transactions_are_judged_together_as_alone_except_for_the_limit(many: list[Stored], limits: Limits) -> None:
     answers = guarded_together(many, limits)
     assert sum(isinstance(answer, Allowed) for answer in answers) <= limits.actions_max
     for one, answer in zip(many, answers, strict=True):

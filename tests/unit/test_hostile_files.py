@@ -1,6 +1,6 @@
 """Untrusted files: reading them is bounded in time and memory, and a failing file is data.
 
-All cases of the offline commands run in one process with hard limits, without the right of root to read everything.
+All cases of the offline commands run in one process with hard limits and without root's right to read every file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 GB, MB = 1 << 30, 1 << 20
-# A case takes less than a second and about 40 MB. A file of 50 GB that is read would take minutes.
+# A case takes less than a second and about 40 MB. Reading a file of 50 GB would take minutes.
 MEMORY_MB_MAX, CPU_S_MAX, WALL_S_MAX = 400, 120, 240
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
 
@@ -35,7 +35,7 @@ SEGMENT, NEXT = f"{0:020d}.log", f"{100:020d}.log"
 
 
 def hanging(root: Path) -> Path:
-    """A log directory with a transaction that hangs, as far as its files show, and one of another partition."""
+    """A log directory with a transaction that hangs according to its files, and with another partition."""
     root.mkdir()
     (root / "meta.properties").write_text("cluster.id=abc\nbroker.id=1\n")
     (root / "replication-offset-checkpoint").write_text("0\n2\nt 0 2\nu 0 2\n")
@@ -55,7 +55,7 @@ def _sparse(name: str, size: int) -> Callable[[Path], object]:
 
 
 def _rows(name: str, row: str) -> Callable[[Path], object]:
-    """A file of 12 MB that makes sense."""
+    """A valid file of 12 MB."""
 
     def make(root: Path) -> None:
         count = 12 * MB // len(row.format(100_000))
@@ -85,7 +85,7 @@ def _control(root: Path) -> None:
     os.truncate(root / "t-0" / SEGMENT, 2**31 - 100)
 
 
-# The change to the log directory, the number of files that fail, the partitions that hang all the same.
+# The change to the log directory, the number of failing files, and the partitions that still hang.
 BOTH, OTHER, NONE = ["t-0", "u-0"], ["u-0"], list[str]()
 CASES: dict[str, tuple[Callable[[Path], object], int, list[str]]] = {
     "nothing": (lambda root: None, 0, BOTH),
@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, list[str]]] = {
 
 
 def limited() -> None:
-    """Limits the process that follows, and takes the right of root to read everything."""
+    """Limits the next process, and drops root's right to read every file."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None)
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
@@ -174,7 +174,7 @@ def run_all(folder: Path, commands: list[list[str]]) -> list[Any]:
     return lines
 
 
-def test_a_hostile_file_is_a_failure_of_that_file(tmp_path: Path) -> None:
+def test_a_hostile_file_fails_only_itself(tmp_path: Path) -> None:
     roots = {str(hanging(tmp_path / f"case{number}")): name for number, name in enumerate(CASES)}
     for root, name in roots.items():
         CASES[name][0](Path(root))
@@ -215,7 +215,7 @@ BAD: dict[str, Callable[[Path], object]] = {
 }
 
 
-def test_a_hostile_file_of_settings_is_refused_in_one_sentence(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_a_hostile_settings_file_is_refused_in_one_sentence(tmp_path: Path, wording: SnapshotAssertion) -> None:
     commands: dict[str, list[str]] = {}
     for number, (kind, make) in enumerate(BAD.items()):
         bad = tmp_path / f"bad-{number}"
@@ -253,7 +253,7 @@ def _exposed_by(*modes: int) -> list[bool]:
     return [bool(mode & 0o044) for mode in modes]
 
 
-def test_files_of_secrets_that_others_can_read_are_reported(tmp_path: Path) -> None:
+def test_readable_files_with_secrets_are_reported(tmp_path: Path) -> None:
     """Each file at each mode, and a file of the same mode without a secret."""
     clusters = '[clusters.a]\nbootstrap-server = "127.0.0.1:1"\n'
     with_url = '[[notify]]\nurl = "https://127.0.0.1/secret"\n'
@@ -291,7 +291,7 @@ def test_files_of_secrets_that_others_can_read_are_reported(tmp_path: Path) -> N
                 assert named == (folder / "url",)
 
 
-def test_the_group_of_another_users_file_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_access_is_accepted_for_a_file_of_another_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "secret"
     path.touch()
     path.chmod(0o440)

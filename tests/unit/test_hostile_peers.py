@@ -1,6 +1,6 @@
 """A hostile or broken broker or HTTP peer fails its own requests, at the cost of little memory and time.
 
-Times have wide margins, as the machine may do something else. Unbounded, each of these took minutes or gigabytes.
+Times have wide margins for a busy machine. Unbounded, each of these took minutes or gigabytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def in_frame(correlation_id: int, body: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(body), correlation_id) + body
 
 
-# Name, what the broker answers, and how often it is asked at once.
+# Name, the answer of the broker, and the number of parallel requests.
 PEERS: tuple[tuple[str, Any, int], ...] = (
     ("a frame of 500 MB that never comes, before anything else", lambda *_: bytes.fromhex("1f000000"), 4),
     ("a frame of 500 MB that never comes", instead(bytes.fromhex("1f000000")), 4),
@@ -69,11 +69,11 @@ PEERS: tuple[tuple[str, Any, int], ...] = (
 
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These peers let a TLS handshake wait when their port is probed."""
+    """These peers delay a TLS handshake when their port is probed."""
     monkeypatch.setattr("txnscan.kafka.client.listener._STEP_S_MAX", 0.5)
 
 
-def test_what_a_broker_sends_fails_its_request_soon_and_takes_little_memory() -> None:
+def test_a_hostile_answer_fails_its_request_soon_and_with_little_memory() -> None:
     with Cases() as cases:
         for name, answer, times in PEERS:
             with cases.case(name):
@@ -89,7 +89,7 @@ def test_what_a_broker_sends_fails_its_request_soon_and_takes_little_memory() ->
                     peer.close()
 
 
-def test_the_buffer_of_an_answer_grows_with_what_arrives() -> None:
+def test_the_buffer_of_an_answer_grows_with_the_received_bytes() -> None:
     budget = Budget(100 * MIB)
     frame = Frame(80 * MIB, budget)
     assert (frame.room(), budget.used_bytes) == (MIB, MIB)
@@ -104,7 +104,7 @@ def test_the_buffer_of_an_answer_grows_with_what_arrives() -> None:
     assert budget.used_bytes == 0
 
 
-def test_before_authentication_an_answer_is_small() -> None:
+def test_answers_before_authentication_are_limited_in_size() -> None:
     for key, size, fits in ((API_VERSIONS, HANDSHAKE_BYTES_MAX + 1, False), (LIST_TRANSACTIONS, 2 * MIB, True)):
         parser = KafkaProtocol(client_id="test")
         parser.in_flight_requests.append(SimpleNamespace(correlation_id=1, request_api_key=key))
@@ -116,7 +116,7 @@ def test_before_authentication_an_answer_is_small() -> None:
                 answers_in(parser, Budget(MIB), data)
 
 
-def test_a_broker_that_asks_for_a_pause_of_days_is_not_asked_again() -> None:
+def test_a_broker_with_a_throttle_time_of_days_is_given_up() -> None:
     slept_s: list[float] = []
     peer = FakeBroker(lambda key, version, c: listing(c, version, 2**31 - 1) if key == LIST_TRANSACTIONS else None)
     with Client(SOON, [broker(1, peer.port)], sleep=slept_s.append) as client:
@@ -127,13 +127,13 @@ def test_a_broker_that_asks_for_a_pause_of_days_is_not_asked_again() -> None:
     assert not failed.value.sent and sum(slept_s) * 1_000 <= THROTTLE_MS_MAX
 
 
-def test_a_log_whose_end_runs_away_is_read_to_where_it_ended_first() -> None:
+def test_a_growing_log_is_read_up_to_its_first_known_end() -> None:
     reading = Reading("t-0")
     assert not reading.is_done(0, 10, 100, 1_000)
     assert reading.is_done(90, 100, 2**62, 1_000)
 
 
-def test_a_log_that_comes_by_single_offsets_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_returned_one_offset_at_a_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
     reading, offset = Reading("t-0"), 0
     with pytest.raises(RequestFailed):
@@ -142,7 +142,7 @@ def test_a_log_that_comes_by_single_offsets_is_given_up(monkeypatch: pytest.Monk
     assert offset == 100
 
 
-def test_a_long_log_of_small_answers_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_in_small_answers_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
     reading, offset = Reading("t-0"), 0
     while not reading.is_done(offset, offset + 1, 1_000, 2_000):
@@ -169,7 +169,7 @@ def compressed(plain: bytes, codec: int, payload: bytes) -> bytes:
 
 
 SNAPPY, LZ4, BLOCKS = 2, 3, b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
-# Batches with false claims, by codec. Those of snappy are refused without its library.
+# Batches with false sizes, by codec. Snappy batches are refused without its library.
 CLAIMS: tuple[tuple[str, int, bytes], ...] = (
     ("4 GB", SNAPPY, b"\xff\xff\xff\xff\x0f" + bytes(20)),
     ("an endless number", SNAPPY, b"\xff" * 100),
@@ -185,7 +185,7 @@ CLAIMS: tuple[tuple[str, int, bytes], ...] = (
 )
 
 
-def test_snappy_and_lz4_have_the_same_ceiling_and_fail_by_name() -> None:
+def test_snappy_and_lz4_have_the_same_size_limit_and_fail_by_name() -> None:
     plain = batch(0, [(b"k", b"v" * 1_000)], producer_id=7, producer_epoch=3)
     claims = list(CLAIMS)
     if find_spec("lz4") is not None:
@@ -224,7 +224,7 @@ def assert_refused_within_memory(packed: bytes) -> None:
     assert decoded(packed, False)[0].producer_id == 7
 
 
-def test_a_codec_without_its_library_is_a_failure_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_codec_without_its_library_is_a_failure_naming_it(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = batch(0, [(b"k", b"v")], producer_id=7, producer_epoch=3)
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     monkeypatch.setattr("kafka.codec.snappy", None)
@@ -233,7 +233,7 @@ def test_a_codec_without_its_library_is_a_failure_that_names_it(monkeypatch: pyt
             decoded(compressed(plain, codec, payload), True)
 
 
-def test_a_small_batch_that_becomes_huge_is_refused_before_it_does() -> None:
+def test_a_decompression_bomb_is_refused_within_memory() -> None:
     """19 kB of zstd became 1.2 GB."""
     data = bytes(300 * MIB)
     packed = {1: gzip.compress(data, mtime=0), 4: zstandard.ZstdCompressor().compress(data)}
@@ -260,7 +260,7 @@ def described(*producers: bytes, partitions: int = 1, topics: int = 1) -> Body:
 
 
 def many(count: int, open_each: int = 0, tagged_each: int = 0) -> list[bytes]:
-    """Producers from id 0. Each so many-th is open at offset 40, or has a tagged field."""
+    """Producers from id 0. Each n-th is open at offset 40, or has a tagged field."""
     return [
         PRODUCER.pack(number, 1, 5, 1_000, 2, 40 if open_each and not number % open_each else -1)
         + (b"\1\5\1x" if tagged_each and not number % tagged_each else b"\0")
@@ -269,7 +269,7 @@ def many(count: int, open_each: int = 0, tagged_each: int = 0) -> list[bytes]:
 
 
 MANY = 30_000
-# Name, producers, the ids that are open unless the partition fails, and the memory that may be used.
+# Name, producers, the open ids (None: the partition fails), and the memory limit.
 PRODUCERS: tuple[tuple[str, list[bytes], range | None, int], ...] = (
     ("idle", many(MANY), range(0), MIB // 2),
     ("some open", many(MANY, 1_000), range(0, MANY, 1_000), MIB),
@@ -282,8 +282,8 @@ PRODUCERS: tuple[tuple[str, list[bytes], range | None, int], ...] = (
 )
 
 
-def test_of_any_number_of_producers_only_the_open_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3,000,000 idle ones took 420 MB and 12 s."""
+def test_only_open_producers_are_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3,000,000 idle producers took 420 MB and 12 s."""
     monkeypatch.setattr(describe_producers, "_OPEN_MAX", 300)
     with Cases() as cases:
         for name, producers, still_open, bytes_max in PRODUCERS:
@@ -300,7 +300,7 @@ def test_of_any_number_of_producers_only_the_open_ones_are_kept(monkeypatch: pyt
                 assert found.producers == (0 if still_open is None else len(producers))
 
 
-def test_slices_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_of_any_size_have_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = [described(*many(300, 7, tagged), partitions=2) for tagged in (0, 1, 50, 299)]
     whole = [describe_producers.decode(body, 2) for body in bodies]
     assert {len(one.open_producers) for found in whole for one in found.values()} == {43}
@@ -309,7 +309,7 @@ def test_slices_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> No
         assert [describe_producers.decode(body, 2) for body in bodies] == whole
 
 
-def test_an_answer_full_of_what_was_not_asked_for_is_refused() -> None:
+def test_an_answer_full_of_unrequested_items_is_refused() -> None:
     answers = {
         "partitions": described(partitions=200_000),
         "topics": described(partitions=0, topics=200_000),
@@ -330,7 +330,7 @@ def test_an_answer_full_of_what_was_not_asked_for_is_refused() -> None:
                         tracemalloc.stop()
 
 
-# Names of SASL mechanisms by their length and bytes, and whether they are shown.
+# Names of SASL mechanisms by length and bytes, and whether they are shown.
 MECHANISMS = (
     (((5, b"PLAIN"), (13, b"SCRAM-SHA-256")), True),
     (((5, b"PLAIN"), (9, b"\x1b[31mEVIL")), False),
@@ -340,7 +340,7 @@ MECHANISMS = (
 )
 
 
-def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_read() -> None:
+def test_the_mechanisms_of_a_peer_are_bounded_and_printable() -> None:
     for names, shown in MECHANISMS:
         answer = b"".join(struct.pack(">h", size) + name for size, name in names)
 
@@ -358,7 +358,7 @@ def test_a_peer_decides_neither_what_is_shown_nor_how_long_its_mechanisms_are_re
 # --- HTTP
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-# Name, scheme, the bytes that are sent at once, and those that then come again and again, a byte at a time.
+# Name, scheme, the bytes sent at once, and the bytes then sent repeatedly, one at a time.
 DRIPS: tuple[tuple[str, str, bytes, bytes], ...] = (
     ("nothing", "http", b"", b""),
     ("a status line", "http", b"HTTP/1.1 200 ", b"O"),
@@ -393,7 +393,7 @@ class HttpPeer:
                 self._threads[-1].start()
 
     def _drip(self, connection: socket.socket) -> None:
-        """Sends until its client has gone or it is closed."""
+        """Sends until its client disconnects or it is closed."""
         with connection, suppress(OSError):
             connection.sendall(self._first)
             if self._again is None:
@@ -439,7 +439,7 @@ def short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_deadline")
-def test_an_http_answer_that_comes_byte_by_byte_fails_at_one_deadline() -> None:
+def test_an_http_answer_sent_byte_by_byte_fails_at_one_deadline() -> None:
     with Cases() as cases:
         for name, scheme, first, again in DRIPS:
             for client, ask_it, error in CLIENTS:
@@ -511,7 +511,7 @@ NO_TOKENS: tuple[tuple[str, bytes], ...] = (
 )
 
 
-def test_an_http_answer_that_makes_no_sense_is_a_failure_of_its_peer() -> None:
+def test_an_invalid_http_answer_fails_its_request() -> None:
     for_a_token = [(name, "a token", token, TokenFailed, sent) for name, sent in NO_TOKENS]
     for_a_delivery = [(name, "a notification", delivered, NotSent, sent) for name, sent in ANSWERS]
     with Cases() as cases:

@@ -1,4 +1,4 @@
-"""The HTML page: what it says, that it stands alone, and that nothing of a cluster can write into it."""
+"""The HTML page: its content, its independence of other files, and its escaping of names from a cluster."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from txnscan.verdict.outcome import with_outcome
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-# Tags that have no end.
+# Tags without an end tag.
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
 EVIL = "</td><script>alert(1)</script>"
 
 
 class Page(HTMLParser):
-    """Tags that are open, in order; raises where one is closed that is not."""
+    """Open tags, in order. Raises if a tag is closed out of order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -84,9 +84,7 @@ ORPHAN = with_outcome(judged(), known("unknown", "the log holds nothing of produ
 DOUBTFUL = judged(view("Empty", 5, coverage_failure=failed("broker 2 cannot be reached")), partition=1)
 
 
-def test_a_page_tells_what_hangs_what_it_blocks_how_it_came_about_and_what_to_do(
-    tmp_path: Path, wording: SnapshotAssertion
-) -> None:
+def test_a_page_shows_verdict_impact_cause_and_advice(tmp_path: Path, wording: SnapshotAssertion) -> None:
     text, page = page_of(tmp_path, sweep(1), sweep(2, ORPHAN, DOUBTFUL))
     said = " ".join(" ".join(page.text).split())
     assert "hanging (orphan)" in said and "p-0, late" in said and "indeterminate (coverage)" in said
@@ -97,7 +95,7 @@ def test_a_page_tells_what_hangs_what_it_blocks_how_it_came_about_and_what_to_do
     assert re.sub(r"\d+ d( \d+ h)?", "<age>", said).replace(str(tmp_path), "<tmp>") == wording
 
 
-def test_a_page_stands_alone_without_scripts(tmp_path: Path) -> None:
+def test_a_page_needs_no_scripts_or_other_files(tmp_path: Path) -> None:
     text, page = page_of(tmp_path, sweep(1, ORPHAN), sweep(2, ORPHAN))
     assert "svg" in page.seen and "script" not in page.seen and "link" not in page.seen
     assert not [value for name, value in page.attributes if name in ("src", "href") or name.startswith("on")]
@@ -105,7 +103,7 @@ def test_a_page_stands_alone_without_scripts(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in text and "@media print" in text and "width=device-width" in text
 
 
-def test_a_page_can_be_found_through_by_its_headings_and_read_on_paper_and_on_a_phone(tmp_path: Path) -> None:
+def test_a_page_has_a_heading_outline_and_readable_colours_on_paper_and_phone(tmp_path: Path) -> None:
     text, page = page_of(tmp_path, sweep(1, ORPHAN, DOUBTFUL), sweep(2, ORPHAN))
     assert page.headings[0] == 1 and page.headings.count(1) == 1
     assert all(deeper - upper <= 1 for upper, deeper in pairwise(page.headings))
@@ -119,12 +117,12 @@ def test_a_page_can_be_found_through_by_its_headings_and_read_on_paper_and_on_a_
         # WCAG's contrast for text.
         assert all(contrast(colour, paper) >= 4.5 for _, colour in colours.findall(found))
     assert re.search(r"@media print \{.*break-inside: avoid", style) and "@media (max-width:" in style
-    # What is wide scrolls by itself, not the page.
+    # Wide content scrolls by itself, not the page.
     assert text.count("<table>") == text.count('<div class="wide"><table>') > 0
 
 
 def contrast(one: str, other: str) -> float:
-    """The ratio of two colours' luminances, as WCAG 2 has it."""
+    """The ratio of two colours' luminances, as in WCAG 2."""
     lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
@@ -138,7 +136,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize(
     ("minutes", "ticks"), [(5, r"\d\d:\d\d:\d\d"), (60, r"\d\d:\d\d"), (60 * 24 * 9, r"2023-11-\d\d")]
 )
-def test_the_times_of_the_chart_are_utc_and_fit_how_long_it_is(minutes: int, ticks: str) -> None:
+def test_times_in_the_chart_are_utc_and_fit_its_duration(minutes: int, ticks: str) -> None:
     from txnscan.report.charts import sweeps_chart
 
     began = timestamp(NOW_MS)
@@ -152,7 +150,7 @@ def test_the_times_of_the_chart_are_utc_and_fit_how_long_it_is(minutes: int, tic
     assert shown and all(re.fullmatch(ticks, text) for text in shown)
 
 
-def test_nothing_that_comes_from_a_cluster_is_taken_for_html(tmp_path: Path) -> None:
+def test_names_from_a_cluster_are_escaped_in_html(tmp_path: Path) -> None:
     observation = replace(ORPHAN.observation, topic=EVIL)
     evil = replace(ORPHAN, evidence=replace(ORPHAN.evidence, observation=observation))
     error = unobserved("read", EVIL, 1, EVIL, 0)
@@ -167,19 +165,19 @@ def test_nothing_that_comes_from_a_cluster_is_taken_for_html(tmp_path: Path) -> 
         ({"partitions_failed": 1}, "No observed transaction hangs, but not everything was observed"),
     ],
 )
-def test_a_page_of_nothing_says_whether_everything_was_observed(
+def test_an_empty_page_reports_whether_the_sweep_was_complete(
     tmp_path: Path, changes: dict[str, Any], headline: str
 ) -> None:
     _, page = page_of(tmp_path, sweep(1, **changes))
     assert headline in " ".join(" ".join(page.text).split())
 
 
-def test_a_place_that_cannot_be_written_is_said_before_tables_are_read(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_reported_before_tables_are_read(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["report", "--tables", "./absent", "--out", "/nowhere/report.html"])
     assert ran.exit_code == 2 and ran.stderr.startswith("txnscan: --out: ")
 
 
-def test_without_what_it_needs_it_says_what_to_install(
+def test_a_missing_library_is_reported_with_its_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr("txnscan.cli.app.find_spec", lambda name: None)

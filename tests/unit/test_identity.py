@@ -1,4 +1,4 @@
-"""Whether an incident goes on where the first records of its transaction are gone."""
+"""Whether an incident continues after the first records of its transaction were deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txnscan.sweeps import identity
 from txnscan.sweeps.history import Incident
 from txnscan.sweeps.identity import continued, first_records_are_gone
 
-# Producer id 7 at epoch 3: its incident began at offset 100 and showed sequence number 9 last.
+# Producer id 7 at epoch 3: its incident began at offset 100 and last showed sequence number 9.
 NOW = observation(start_offset=105, coordinator_epoch=-1)
 WHICH = replace(NOW, start_offset=100).transaction_key
 INCIDENTS = {WHICH: Incident(1, None, 3, 9)}
@@ -68,14 +68,14 @@ def shown(case: Case) -> bool | None:
     return first_records_are_gone(cluster.send, agreed, INCIDENTS, NOW, WHICH)
 
 
-def test_each_case_shows_what_it_should() -> None:
+def test_each_case_shows_the_expected_identity() -> None:
     with Cases() as cases:
         for case in CASES:
             with cases.case(case.why):
                 assert shown(case) is case.expected
 
 
-def test_too_much_between_log_start_and_the_transaction_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_bytes_before_the_transaction_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "BYTES_MAX", 0)
     assert not shown(CASES[0])
 
@@ -93,7 +93,7 @@ def test_too_much_between_log_start_and_the_transaction_shows_nothing(monkeypatc
         ({}, {"last_sequence": -1}, False),
     ],
 )
-def test_only_an_incident_that_may_be_the_same_is_asked_about(
+def test_only_a_possibly_equal_incident_is_checked(
     changes: dict[str, Any], incident: dict[str, Any], asked: bool
 ) -> None:
     asks: list[Observation] = []
@@ -110,10 +110,10 @@ def test_only_an_incident_that_may_be_the_same_is_asked_about(
     assert found.start_offset == o.start_offset
 
 
-def test_what_has_an_incident_of_its_own_goes_on_with_no_other() -> None:
+def test_a_transaction_with_an_incident_does_not_continue_another() -> None:
     incidents = {**INCIDENTS, NOW.transaction_key: Incident(1, None, 3, 9)}
     assert continued([NOW], incidents, lambda one, which: True) == [NOW]
 
 
-def test_what_the_partition_does_not_show_to_be_the_same_is_another_transaction() -> None:
+def test_an_unproven_identity_starts_a_new_incident() -> None:
     assert continued([NOW], INCIDENTS, lambda one, which: False) == [NOW]

@@ -1,4 +1,4 @@
-"""What hanging transactions block, read from a fake cluster: what is asked, what is concluded, and what is not."""
+"""The impact of hanging transactions, read from a fake cluster: requests, conclusions and failures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ P = ("p", 0)
 
 @dataclass
 class FakeGroup:
-    """A group at its coordinator. committed: offsets; unstable: partitions whose offset is in an open transaction."""
+    """A group at its coordinator. committed: offsets. unstable: partitions whose offset is in an open transaction."""
 
     committed: Mapping[Key, int] = field(default_factory=dict)
     unstable: Collection[Key] = ()
@@ -68,7 +68,7 @@ class FakeGroups(FakeCluster):
         self.lacks: set[str] = set()
         self.config = {"cleanup.policy": "delete", "retention.ms": "604800000", "remote.storage.enable": "false"}
         self.config_error = 0
-        # Of p-0 the records from 50 on are left, and its last stable offset is 100.
+        # p-0 starts at offset 50, and its last stable offset is 100.
         self.partitions[P] = kept = FakePartition(leader=1, epoch=5, log_start=50, last_stable=100)
         kept.write(batch(50, 50 * [(None, b"value")]))
         kept.write(batch(100, 5 * [(None, b"value")], producer_id=7, producer_epoch=3))
@@ -98,7 +98,7 @@ class FakeGroups(FakeCluster):
         if self.refuses:
             return Group(group_id=asked.group_id, error_code=REFUSED, topics=[])
         held = self.groups.get(broker_id, {}).get(asked.group_id, FakeGroup())
-        # As brokers do: of all partitions those alone that have a committed offset.
+        # As brokers do: only partitions with a committed offset.
         keys = (
             list(held.committed)
             if asked.topics is None
@@ -164,7 +164,7 @@ def say(failure: Failure) -> str:
 
 
 def error_of(found: under_test.Blocked) -> str | None:
-    """What an impact says of it."""
+    """The error of an impact."""
     return "; ".join(map(say, found.unknown)) or None
 
 
@@ -186,7 +186,7 @@ def blocked(cluster: FakeCluster, one: Judged = ORPHAN) -> under_test.Blocked:
         (None, False, "it never committed here"),
     ],
 )
-def test_a_group_stands_before_it_where_its_committed_offset_is_the_last_stable_one(
+def test_a_group_is_blocked_if_its_committed_offset_is_at_the_last_stable_offset(
     committed: int | None, stands: bool, why: str
 ) -> None:
     group = FakeGroup({P: committed} if committed is not None else {("other", 0): 100})
@@ -197,7 +197,7 @@ def test_a_group_stands_before_it_where_its_committed_offset_is_the_last_stable_
         assert found.groups == (BlockedGroup("billing", BlockReason.AT_LSO, "Stable", committed, lag),)
 
 
-def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about() -> None:
+def test_all_brokers_are_asked_and_only_about_consumer_groups() -> None:
     standing = FakeGroup({P: 100})
     workers = FakeGroup({P: 100}, protocol_type="connect")
     cluster = FakeGroups({1: {"b": standing, "workers": workers}, 2: {"a": replace(standing, state="Empty")}})
@@ -206,7 +206,7 @@ def test_all_brokers_are_asked_and_groups_that_read_no_topic_are_not_asked_about
     assert found.connect_groups == {"workers"}
 
 
-# The isolation level of share groups, the error of DescribeConfigs, and the number of groups that are known to wait.
+# The isolation level of share groups, the error of DescribeConfigs, and the number of known blocked groups.
 SHARES: tuple[tuple[str | None, ErrorCode, int | None], ...] = (
     ("read_uncommitted", ErrorCode.NONE, 1),
     ("read_committed", ErrorCode.NONE, None),
@@ -217,7 +217,7 @@ SHARES: tuple[tuple[str | None, ErrorCode, int | None], ...] = (
 
 
 @pytest.mark.parametrize(("level", "code", "blocked"), SHARES)
-def test_share_groups_are_not_judged_unless_they_wait_for_no_transaction(
+def test_share_groups_are_judged_only_if_they_read_uncommitted_records(
     level: str | None, code: ErrorCode, blocked: int | None, wording: SnapshotAssertion
 ) -> None:
     share = FakeGroup(protocol_type="share")
@@ -231,7 +231,7 @@ def test_share_groups_are_not_judged_unless_they_wait_for_no_transaction(
     assert bool(found.warnings(say)) == (blocked is None)
 
 
-def test_no_group_is_asked_about_behind_another_open_transaction(wording: SnapshotAssertion) -> None:
+def test_no_group_is_judged_behind_another_open_transaction(wording: SnapshotAssertion) -> None:
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
     found = blocked(cluster, behind)
@@ -256,15 +256,13 @@ def test_groups_with_members_come_first_and_truncation_is_reported(
     assert found.warnings(say) == wording
 
 
-def test_of_many_groups_those_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "GROUPS_KEPT_MAX", 1)
     found = blocked(FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 99})}}))
     assert ([group.group for group in found.groups], found.count) == (["far"], 2)
 
 
-def test_the_largest_blockers_are_asked_about_first(
-    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
-) -> None:
+def test_the_largest_blockers_are_read_first(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
     monkeypatch.setattr(under_test, "PARTITIONS_MAX", 1)
     more = judged(partition=1, second_high_watermark=1_000, first_high_watermark=1_000)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 100, ("p", 1): 100})}})
@@ -274,7 +272,7 @@ def test_the_largest_blockers_are_asked_about_first(
     assert found.warnings(say)
 
 
-def test_a_group_further_back_waits_where_markers_alone_are_left_to_read() -> None:
+def test_a_group_further_back_is_blocked_if_only_markers_remain_to_read() -> None:
     cluster = FakeGroups({1: {"far": FakeGroup({P: 97}), "reads": FakeGroup({P: 96})}})
     cluster.partitions[P] = kept = FakePartition(leader=1, epoch=5, last_stable=100)
     kept.write(batch(50, 47 * [(None, b"value")], producer_id=8, producer_epoch=0))
@@ -287,7 +285,7 @@ def test_a_group_further_back_waits_where_markers_alone_are_left_to_read() -> No
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_where_the_partition_cannot_be_read_the_count_is_not_known(code: ErrorCode) -> None:
+def test_an_unreadable_partition_leaves_the_count_unknown(code: ErrorCode) -> None:
     cluster = FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 97})}})
     cluster.partitions[P].errors["fetch"] = int(code)
     found = blockage(cluster)
@@ -298,7 +296,7 @@ def test_where_the_partition_cannot_be_read_the_count_is_not_known(code: ErrorCo
     assert needs_read == (code == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def test_nothing_is_read_where_no_group_stands_further_back() -> None:
+def test_no_records_are_read_without_a_group_further_back() -> None:
     cluster = FakeGroups({1: {"near": FakeGroup({P: 99}), "ahead": FakeGroup({P: 103})}})
     blockage(cluster)
     assert not [one for one in cluster.asked if one[1] == "Fetch"]
@@ -322,8 +320,8 @@ def with_log(cluster: FakeGroups, *records: tuple[int, bytes], pid: int = 7) -> 
     return cluster
 
 
-def test_a_group_is_unstable_where_the_transaction_names_it_and_its_coordinator_says_so() -> None:
-    """A group that is unstable for another transaction, or whose offsets are given out, does not wait for this one."""
+def test_a_group_is_unstable_if_both_transaction_and_coordinator_name_it() -> None:
+    """A group that is unstable for another transaction, or whose offsets are available, does not wait for this one."""
     pending = ("p", 0)
     cluster = FakeGroups(
         {
@@ -341,7 +339,7 @@ def test_a_group_is_unstable_where_the_transaction_names_it_and_its_coordinator_
     assert [broker for broker, name in cluster.asked if name == "ListGroups"] == [1]
 
 
-def test_two_transactions_on_one_partition_have_groups_of_their_own() -> None:
+def test_two_transactions_on_one_partition_have_separate_groups() -> None:
     cluster = FakeGroups({1: {name: FakeGroup(unstable=[("p", 0)]) for name in ("seven", "eight")}})
     with_log(cluster, (100, key_of("seven", "p", 0)))
     cluster.partitions[OFFSETS, 3].write(batch(101, [(key_of("eight", "p", 0), b"")], producer_id=8, producer_epoch=0))
@@ -354,8 +352,8 @@ def test_two_transactions_on_one_partition_have_groups_of_their_own() -> None:
     assert names == {7: ["seven"], 8: ["eight"]}
 
 
-def test_where_the_transaction_cannot_be_read_the_groups_of_its_partition_are_asked_and_only_may_be_its() -> None:
-    # Of five partitions "b" hashes to 3, and "a" does not.
+def test_an_unreadable_transaction_gives_possibly_unstable_groups_of_its_partition() -> None:
+    # With five partitions "b" hashes to 3, and "a" does not.
     held = FakeGroup({("p", 0): 1}, unstable=[("p", 0)])
     cluster = with_log(FakeGroups({1: {"b": held, "a": held}}))
     cluster.partitions[OFFSETS, 3].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -376,12 +374,12 @@ def test_a_long_transaction_is_read_up_to_a_reported_bound(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_key_of_an_offset_names_group_and_partition(version: int) -> None:
+def test_an_offset_key_names_group_and_partition(version: int) -> None:
     assert offset_key(key_of("grüppe", "p", 4, version)) == ("grüppe", ("p", 4))
 
 
 @pytest.mark.parametrize("key", [b"", b"\x00", key_of("g", "p", 0, 2), b"\x00\x01\xff\xff", b"\x00\x01\x00\x01\xff"])
-def test_a_key_of_another_kind_or_cut_short_is_passed_over(key: bytes) -> None:
+def test_a_key_of_another_kind_or_a_truncated_key_is_skipped(key: bytes) -> None:
     assert offset_key(key) is None
 
 
@@ -392,10 +390,10 @@ def test_a_truncated_key_names_no_group() -> None:
                 assert offset_key(key_of("group", "topic", 3)[:size]) is None
 
 
-# --- what could not be read
+# --- unreadable groups and settings -----------------------------------------------------------------------------------
 
 
-def test_who_may_not_describe_groups_is_told_what_grants_it_once() -> None:
+def test_a_refused_describe_group_is_reported_once_with_its_grant() -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
     cluster.refuses = True
     found = blockage(cluster)
@@ -404,7 +402,7 @@ def test_who_may_not_describe_groups_is_told_what_grants_it_once() -> None:
     assert found.groups[ORPHAN.observation.transaction_key].groups == ()
 
 
-def test_a_group_that_the_transaction_names_and_that_may_not_be_described_may_be_held() -> None:
+def test_a_named_group_without_describe_permission_may_be_unstable() -> None:
     cluster = with_log(FakeGroups({1: {"held": FakeGroup()}}), (100, key_of("held", "p", 0)))
     cluster.refuses = True
     (group,) = blocked(cluster, on_offsets()).groups
@@ -418,7 +416,7 @@ def test_an_old_broker_is_named_in_one_sentence(wording: SnapshotAssertion) -> N
     assert warning == wording
 
 
-def test_a_broker_that_is_down_takes_only_its_own_groups_with_it() -> None:
+def test_an_unreachable_broker_hides_only_its_own_groups() -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
     cluster.unreachable = {2}
     found = blocked(cluster)
@@ -426,7 +424,7 @@ def test_a_broker_that_is_down_takes_only_its_own_groups_with_it() -> None:
 
 
 @pytest.mark.parametrize("broken", ["ListGroups", "OffsetFetch", "DescribeConfigs"])
-def test_whatever_fails_is_a_reason_and_raises_nothing(broken: str) -> None:
+def test_any_failure_is_a_warning(broken: str) -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}})
     cluster.lacks = {broken}
     assert blockage(cluster).warnings(say)
@@ -440,21 +438,21 @@ def test_only_the_first_reasons_are_named(wording: SnapshotAssertion) -> None:
     assert warning == wording
 
 
-def test_a_coordinator_that_loads_is_a_reason(wording: SnapshotAssertion) -> None:
+def test_a_loading_coordinator_is_reported(wording: SnapshotAssertion) -> None:
     loading = FakeGroup(error=int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     found = blocked(FakeGroups({1: {"a": loading, "b": loading, "c": FakeGroup({P: 100})}}))
     assert (found.count, found.asked) == (1, 1)
     assert error_of(found) == wording
 
 
-def test_who_may_not_see_a_topics_settings_is_told_what_grants_it() -> None:
+def test_refused_topic_settings_are_reported_with_their_grant() -> None:
     cluster = FakeGroups({})
     cluster.config_error = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (warning,) = blockage(cluster).warnings(say)
     assert "needs DescribeConfigs on Topic '*'" in warning
 
 
-# --- what it comes to
+# --- the impact -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -463,12 +461,12 @@ def test_who_may_not_see_a_topics_settings_is_told_what_grants_it() -> None:
         ({"cleanup.policy": "delete", "retention.ms": "5"}, False, 5),
         ({"cleanup.policy": "compact", "retention.ms": "5"}, True, None),
         ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, True, -1),
-        # What is not uploaded is not deleted, and nothing above the last stable offset is.
+        # Records that are not uploaded are not deleted, nor are those above the last stable offset.
         ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"}, False, None),
         ({}, None, None),
     ],
 )
-def test_compaction_stops_and_retention_does_not_unless_the_topic_is_tiered(
+def test_compaction_is_blocked_and_retention_only_for_tiered_topics(
     config: dict[str, str], compaction: bool | None, retention_ms: int | None
 ) -> None:
     cluster = FakeGroups({})
@@ -477,14 +475,14 @@ def test_compaction_stops_and_retention_does_not_unless_the_topic_is_tiered(
     assert (found.compaction_blocked, found.retention_ms) == (compaction, retention_ms)
 
 
-def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_there() -> None:
+def test_the_last_stable_offset_is_stuck_since_the_first_sweep_with_the_same_offset() -> None:
     known_at = KnownImpact(100, NOW_MS - 90_000, Cause.NEVER_ADDED, "said so", "sink-3-17")
     elsewhere = replace(known_at, last_stable_offset=90)
     nothing = blockage(FakeGroups({}))
     first, same, moved = (impact_of(ORPHAN, nothing, (), one, ()) for one in (None, known_at, elsewhere))
     key = ORPHAN.observation.transaction_key
     assert (first.lso_since_ms, same.lso_since_ms, moved.lso_since_ms) == (None, NOW_MS - 90_000, None)
-    # What this sweep cannot tell any more, an earlier one did.
+    # An earlier sweep supplies facts that this sweep lacks.
     assert (same.cause, same.owner.framework) == (Cause.NEVER_ADDED, Framework.FLINK)
     left = [scan(ORPHAN, impacts={key: one}).left_of_impact(ORPHAN) for one in (first, same, moved)]
     read_at_ms = ORPHAN.observation.second.read_at_ms
@@ -503,7 +501,7 @@ def test_the_last_stable_offset_is_unmoved_since_the_first_sweep_that_saw_it_the
     ],
     ids=["there are none", "they may be hidden", "offset deleted", "one reads", "one waits", "one waits, one refuses"],
 )
-def test_how_many_groups_wait_is_known_where_all_were_asked(
+def test_the_number_of_blocked_groups_is_known_only_if_all_were_asked(
     groups: dict[int, dict[str, FakeGroup]], refuses: bool, count: int | None
 ) -> None:
     cluster = FakeGroups(groups)
@@ -511,7 +509,7 @@ def test_how_many_groups_wait_is_known_where_all_were_asked(
     assert impact_of(ORPHAN, blockage(cluster), (), None, ()).groups_blocked == count
 
 
-def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
+def test_json_has_the_impact_of_hanging_transactions_and_nulls_otherwise() -> None:
     found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, ())
     key = ORPHAN.observation.transaction_key
     other = judged(view("Ongoing", 3, ("p-1",)), partition=1)
@@ -522,7 +520,7 @@ def test_json_has_the_impact_of_what_hangs_and_nulls_for_all_else() -> None:
     assert {ongoing[name] for name in ("holds_lso", "blocked_groups", "cause", "advice", "groups_asked")} == {None}
 
 
-# --- what is said
+# --- sentences --------------------------------------------------------------------------------------------------------
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -590,5 +588,5 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
         ({"retention_ms": -1, "groups_asked": 0}, []),
     ],
 )
-def test_sentences_say_who_waits_and_what_stops(changes: dict[str, Any], said: list[str]) -> None:
+def test_sentences_report_blocked_groups_and_blocked_compaction(changes: dict[str, Any], said: list[str]) -> None:
     assert impact_sentences(row(**changes)) == said

@@ -1,4 +1,4 @@
-"""What a sweep leaves for the next one in a process that watches: ages, incidents, and what of them is news."""
+"""State kept between the sweeps of a watch: ages, incidents, and their news."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txnscan.watch.incident_tracker import IncidentTracker, TrackedHistory, reme
 
 STALE = view("Empty", epoch=9)
 LATE = judged(STALE)
-# Hanging, and first seen now.
+# Hanging, first seen by this sweep.
 EARLY = judged(STALE, first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS)
 GONE = judged(STALE, second_start_offset=None, second_producer_epoch=None)
 UNPROVEN = judged(STALE, second_failure=failed("broker 1 cannot be reached"))
@@ -28,7 +28,7 @@ WHERE = LATE.observation.transaction_key
 
 
 def told(*sweeps: Scan, memory: IncidentTracker | None = None) -> list[News]:
-    """The news of these sweeps, one after the other."""
+    """The news of these sweeps, in order."""
     found: list[News] = []
     remembered = memory or IncidentTracker()
     for sweep in sweeps:
@@ -53,23 +53,23 @@ def kinds(*sweeps: Scan) -> list[str]:
         ([scan(LATE), scan()], ["opened", "closed"]),
         ([scan(LATE), scan(GONE)], ["opened", "closed"]),
         ([scan(LATE), scan(), scan()], ["opened", "closed"]),
-        # It hangs again: the proof was wrong, or it is another sweep's word.
+        # It hangs again after a proven end.
         ([scan(LATE), scan(), scan(LATE)], ["opened", "closed", "opened"]),
-        # Absence of evidence closes nothing.
+        # Absence of evidence closes no incident.
         ([scan(LATE), scan(proven={})], ["opened"]),
         ([scan(LATE), scan(proven={("p", 1): "t0"})], ["opened"]),
         ([scan(LATE), scan(UNPROVEN)], ["opened"]),
         ([scan(LATE), scan(proven={}), scan(LATE)], ["opened"]),
         ([scan(LATE), scan(proven={}), scan()], ["opened", "closed"]),
-        # Once its opening was told, so is its end, whatever a later sweep says of its age.
+        # A notified opening is followed by a notified end, whatever its age in a later sweep.
         ([scan(LATE), scan(EARLY), scan()], ["opened", "closed"]),
     ],
 )
-def test_an_opening_and_a_closing_are_news_once_each(sweeps: list[Scan], expected: list[str]) -> None:
+def test_each_opening_and_each_closing_is_news_once(sweeps: list[Scan], expected: list[str]) -> None:
     assert kinds(*sweeps) == expected
 
 
-def test_what_is_told_of_an_opening_is_what_the_sweep_saw() -> None:
+def test_news_of_an_opening_has_the_details_of_the_sweep() -> None:
     (opened,) = told(scan(LATE))
     assert (opened.cluster, opened.cluster_id, opened.where, opened.at_ms) == ("c", "cluster-1", WHERE, NOW_MS + 500)
     assert opened.details is not None
@@ -94,11 +94,11 @@ def test_a_closing_has_its_reason(changes: dict[str, Any], how: str) -> None:
     assert (closed.kind, closed.how, closed.details) == (Kind.CLOSED, how, told(scan(LATE))[0].details)
 
 
-def test_an_incident_has_the_id_that_the_tables_have_for_it() -> None:
+def test_an_incident_has_the_same_id_as_in_the_tables() -> None:
     assert WHERE.incident_id("cluster-1") == stored_id("cluster-1", LATE)
 
 
-def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -> None:
+def test_the_next_sweep_gets_ages_and_incidents_of_its_cluster_only() -> None:
     memory, *_ = remember(IncidentTracker(), "c", scan(EARLY, judged(partition=1)))
     history = TrackedHistory(memory)
     assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
@@ -108,7 +108,7 @@ def test_the_next_sweep_gets_ages_and_incidents_of_this_cluster_and_no_other() -
 
 
 def read_by(number: int, producer_id: int = 7, read: LogRead = COMMIT) -> Scan:
-    """A sweep that saw a transaction of this producer id hanging, and read this of the log for it."""
+    """A sweep with a hanging transaction of this producer id, and with this read of the log."""
     one = judged(STALE, producer_id=producer_id, partition=producer_id % 2)
     return swept(one, sweep_id=f"sweep-{number}", **read_for(one, read))
 
@@ -118,7 +118,7 @@ def facts(memory: IncidentTracker, cluster_id: str = "cluster-1", producer_id: i
     return list(known_of.get(producer_id, ProducerFacts()).reads)
 
 
-def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_producer_id_hangs() -> None:
+def test_log_reads_are_kept_while_their_producer_id_hangs() -> None:
     first, second = read_by(1), read_by(2, read=replace(COMMIT, leader_epoch=3))
     memory, *_ = remember(IncidentTracker(), "c", first)
     memory, *_ = remember(memory, "c", second)
@@ -132,8 +132,8 @@ def test_what_sweeps_read_of_the_log_is_kept_as_long_as_something_of_its_produce
     assert facts(memory, producer_id=8) == facts(memory, "cluster-2", 8) == []
 
 
-def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell() -> None:
-    """As long as something of its producer id hangs."""
+def test_a_seen_commit_is_kept_once_although_later_sweeps_lack_it() -> None:
+    """As long as a transaction of its producer id hangs."""
     saw = scan(LATE, **read_for(LATE, commits=[SEEN_COMMIT]))
     memory, *_ = remember(IncidentTracker(), "c", scan(LATE, **read_for(LATE)))
     assert TrackedHistory(memory).facts("cluster-1", {7})()[7].commits == ()
@@ -153,19 +153,19 @@ def test_a_commit_that_a_sweep_saw_is_kept_once_though_a_later_one_cannot_tell()
     ],
     ids=["it is gone", "its partition was not read", "another partition was not read"],
 )
-def test_an_age_is_kept_where_a_sweep_could_not_look_and_nowhere_else(second: Scan, kept: bool) -> None:
+def test_an_age_is_kept_only_if_a_sweep_could_not_read_its_partition(second: Scan, kept: bool) -> None:
     memory, *_ = remember(IncidentTracker(), "c", scan(EARLY))
     memory, *_ = remember(memory, "c", second)
     assert (WHERE in memory.sightings) == kept
 
 
-def test_another_cluster_at_the_same_address_begins_anew() -> None:
+def test_another_cluster_at_the_same_address_starts_anew() -> None:
     memory, *_ = remember(IncidentTracker(), "c", scan(LATE))
     memory, news, _ = remember(memory, "c", scan(cluster_id="cluster-2"))
     assert (memory.cluster_id, dict(memory.incidents), news) == ("cluster-2", {}, ())
 
 
-def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again() -> None:
+def test_an_incident_of_an_earlier_process_is_closed_or_opened_again() -> None:
     left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS)}
     memory, news, _ = remember(IncidentTracker(), "c", scan(), left)
     assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.CLOSED, NOW_MS - 90 * MINUTE_MS)]
@@ -175,7 +175,7 @@ def test_of_what_an_earlier_process_left_the_end_is_told_and_the_opening_again()
     assert [one.kind for one in news] == [Kind.CLOSED]
 
 
-def test_two_histories_together_know_the_earlier_time() -> None:
+def test_merged_histories_keep_the_earlier_time() -> None:
     one = {WHERE: Incident(5)}
     other = {WHERE: Incident(3), WHERE._replace(partition=1): Incident(9)}
     for two in (together(one, other), together(other, one)):
@@ -188,7 +188,7 @@ def many(count: int, **changes: Any) -> list[Judged]:
     return [judged(STALE, topic=f"t{n}", first_seen_ms=NOW_MS - 60 * MINUTE_MS - n, **changes) for n in range(count)]
 
 
-def test_what_is_remembered_is_bounded_and_the_oldest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_is_bounded_and_keeps_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
     monkeypatch.setattr(module, "SIGHTINGS_MAX", 2)
     memory, *_ = remember(IncidentTracker(), "c", scan(*many(10)))
@@ -196,10 +196,10 @@ def test_what_is_remembered_is_bounded_and_the_oldest_stays(monkeypatch: pytest.
     assert sorted(which.topic for which in memory.sightings) == ["t8", "t9"]
 
 
-def test_if_too_many_hang_each_is_notified_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_incidents_are_notified_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INCIDENTS_MAX", 3)
     memory, counts = IncidentTracker(), []
-    # The fourth is older than the others, but comes later. At last the first three are over.
+    # The fourth is older than the others, but comes later. Finally the first three are over.
     sweeps = [
         scan(*many(3)),
         scan(*many(4)),

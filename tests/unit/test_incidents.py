@@ -1,4 +1,4 @@
-"""What incidents become of what sweeps saw, in whatever order they are folded."""
+"""Folding sweeps into incidents, in any order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0) -> Row:
 
 
 def end(epoch: int, mark: int | None, at_s: int = 0, how: str = "ended") -> Row:
-    """The row of a sweep that proved that it is over."""
+    """The row of a sweep that proved its end."""
     return {
         "incident_id": "i",
         "resolved_at": START + timedelta(seconds=at_s),
@@ -48,11 +48,11 @@ def end(epoch: int, mark: int | None, at_s: int = 0, how: str = "ended") -> Row:
 
 
 def incident(rows: Iterable[Row]) -> Row | None:
-    """What these sweeps make, folded one after the other."""
+    """The incident of these sweeps, folded in order."""
     return reduce(folded, rows, None)
 
 
-# Name, the sweeps in the order of folding, and of the incident how it was resolved and how many sweeps it counts.
+# Name, the sweeps in folding order, and the incident's resolution and number of sweeps.
 TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
     ("nothing was seen", [], None),
     ("it hangs", [hanging("a", 5, 105)], (None, 1)),
@@ -89,7 +89,7 @@ TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
 )  # fmt: skip
 
 
-def test_an_incident_is_opened_counted_closed_and_opened_again() -> None:
+def test_an_incident_is_opened_counted_closed_and_reopened() -> None:
     with Cases() as cases:
         for name, rows, expected in TABLE:
             with cases.case(name):
@@ -97,7 +97,7 @@ def test_an_incident_is_opened_counted_closed_and_opened_again() -> None:
                 assert (None if found is None else (found["resolved_how"], found["sweeps"])) == expected
 
 
-def test_what_the_incident_shows_is_of_the_sweep_that_saw_the_partition_last() -> None:
+def test_an_incident_shows_the_latest_sweep_of_its_partition() -> None:
     early, late = hanging("a", 5, 105, 500), hanging("b", 5, 107, 0)
     for rows in ([early, late], [late, early]):
         found = incident(rows)
@@ -106,7 +106,7 @@ def test_what_the_incident_shows_is_of_the_sweep_that_saw_the_partition_last() -
         assert (found["first_seen_at"], found["last_seen_at"]) == (late["first_seen_at"], early["last_seen_at"])
 
 
-def test_an_incident_has_the_date_of_the_first_sweep_that_saw_it() -> None:
+def test_an_incident_has_the_date_of_its_first_sweep() -> None:
     first, second = hanging("a", 5, 105), hanging("b", 5, 107, at_s=2 * 86_400)
     assert first["sweep_date"] < second["sweep_date"]
     for rows in ([first, second], [second, first]):
@@ -120,10 +120,10 @@ def test_an_incident_has_the_date_of_the_first_sweep_that_saw_it() -> None:
 
 @st.composite
 def sweeps(draw: st.DrawFn) -> list[Row]:
-    """What sweeps saw of one transaction, in the order of the partition.
+    """Rows of sweeps about one transaction, in the order of the partition.
 
     At each leader epoch the transaction hangs until it ends, if it does. An unclean leader may have lost that end: then
-    it hangs again at the next epoch. A topic that is made anew ends it for good. Clocks show anything.
+    it hangs again at the next epoch. A recreated topic ends it for good. Clocks show anything.
     """
     clock = st.integers(-1_000, 1_000)
     rows: list[Row] = []
@@ -147,14 +147,14 @@ def is_end(row: Row) -> bool:
 
 
 def facts(found: Row) -> dict[str, Any]:
-    """What does not depend on the order."""
+    """The fields that do not depend on the order."""
     names = ("first_seen_at", "last_seen_at", "sweep_date", "resolved_how", "leader_epoch", "high_watermark")
     return {name: found[name] for name in names}
 
 
 @given(rows=sweeps(), data=st.data())
-def test_every_order_and_a_repetition_of_the_last_one_give_the_same(rows: list[Row], data: st.DataObject) -> None:
-    """An end that is folded before any sighting is lost, so each order begins with a sighting here; see below."""
+def test_any_order_and_a_repeated_last_sweep_give_the_same_incident(rows: list[Row], data: st.DataObject) -> None:
+    """An end folded before any sighting is lost, so each order begins with a sighting here; see below."""
 
     def sighting_first(order: list[Row]) -> list[Row]:
         first = next(row for row in order if not is_end(row))
@@ -172,11 +172,9 @@ def test_every_order_and_a_repetition_of_the_last_one_give_the_same(rows: list[R
 
 
 @given(rows=sweeps(), data=st.data())
-def test_whatever_sweeps_are_missing_nothing_is_claimed_that_the_others_do_not_show(
-    rows: list[Row], data: st.DataObject
-) -> None:
-    """In any order. What comes before the first sighting is lost: such an end is missing, too, and a later sighting
-    opens the incident. Only a later sweep closes it then.
+def test_missing_sweeps_never_add_a_claim(rows: list[Row], data: st.DataObject) -> None:
+    """In any order. An end before the first sighting is lost: it counts as missing, a later sighting opens the
+    incident, and only a later sweep closes it.
     """
     order = [row for row in data.draw(st.permutations(rows)) if data.draw(st.booleans())]
     found = incident(order)
@@ -196,7 +194,7 @@ def test_whatever_sweeps_are_missing_nothing_is_claimed_that_the_others_do_not_s
     assert 1 <= found["sweeps"] <= len(sightings)
 
 
-def test_an_end_that_was_lost_is_made_up_for_by_the_next_sweep() -> None:
+def test_a_lost_end_is_restored_by_the_next_sweep() -> None:
     """It was folded before any sighting. The incident is open until another sweep proves the end."""
     lost = [end(5, 106), hanging("a", 5, 105)]
     found = incident(lost)

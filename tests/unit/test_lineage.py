@@ -1,4 +1,4 @@
-"""The specification of joining reads: each case is what reads showed of an id, and what of it is the log of today."""
+"""The specification of joining reads: each case has reads of an id, and the records that belong to the current log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(
 
 @dataclass(frozen=True)
 class Case:
-    """current: offsets, each with where it is whole from. others: offsets and leader epochs."""
+    """current: offsets, each with its contiguous_from. others: offsets and leader epochs."""
 
     why: str
     newest: LogRead | None
@@ -212,7 +212,7 @@ CASES = (
 )
 
 
-def test_each_case_is_joined_as_specified_in_whatever_order_reads_come() -> None:
+def test_each_case_is_joined_as_specified_in_any_order_of_reads() -> None:
     with Cases() as cases:
         for case in CASES:
             for earlier in permutations(case.earlier):
@@ -224,7 +224,7 @@ def test_each_case_is_joined_as_specified_in_whatever_order_reads_come() -> None
                     assert all(part in str(found.lost) for part in case.lost), found.lost
 
 
-def test_two_records_that_contradict_each_other_stand_in_one_order() -> None:
+def test_two_contradicting_records_have_one_order() -> None:
     one, two = read(rec(3, 0, 0, b"one")), read(rec(3, 0, 0, b"two"))
     assert [record.value for record in joined(None, [two, one]).others] == [b"one", b"two"]
     assert joined(None, [two, one]) == joined(None, [one, two])
@@ -234,7 +234,7 @@ def test_two_records_that_contradict_each_other_stand_in_one_order() -> None:
     assert [record.leader_epoch for record in joined(None, [late, early]).others] == [0, 1]
 
 
-def test_a_record_that_the_newest_read_does_not_show_names_the_sweep_that_stored_it() -> None:
+def test_a_record_missing_in_the_newest_read_names_the_sweep_that_stored_it() -> None:
     one = replace(read(rec(1), rec(3), rec(5)), sweep_id="s1", swept_at_ms=0)
     two = replace(one, sweep_id="s2", swept_at_ms=60_000)
     newest = read(rec(5, 0, 5), epoch=1)
@@ -244,13 +244,13 @@ def test_a_record_that_the_newest_read_does_not_show_names_the_sweep_that_stored
     assert joined(read(rec(1), rec(3), rec(5)), [one]).stored_by == {}
 
 
-def test_no_sweep_is_named_for_a_record_of_another_lineage() -> None:
+def test_a_record_of_another_lineage_names_no_sweep() -> None:
     stored = replace(read(rec(1), rec(3), rec(5)), sweep_id="s1", swept_at_ms=0)
     assert joined(read(rec(3, 0, 3), rec(5, 1, 5), epoch=1), [stored]).stored_by == {1: str(stored)}
     assert joined(read(rec(3, 0, 3), epoch=1), [stored]).stored_by == {1: str(stored)}
 
 
-def test_the_newest_of_stored_reads_has_the_latest_leader_epoch_and_then_the_latest_end() -> None:
+def test_the_newest_stored_read_has_the_highest_leader_epoch_and_then_the_highest_end() -> None:
     reads = [read(epoch=1, end=50), read(epoch=2, end=40), read(epoch=2, end=45), read(epoch=0, end=99)]
     for order in permutations(reads):
         assert newest_of(order) == reads[2]
@@ -259,7 +259,7 @@ def test_the_newest_of_stored_reads_has_the_latest_leader_epoch_and_then_the_lat
     assert newest_of([]) is None
 
 
-def test_epochs_are_asked_for_that_the_newest_read_does_not_show() -> None:
+def test_epochs_missing_in_the_newest_read_are_requested() -> None:
     newest = read(rec(5, 1), epoch=1)
     earlier = [read(rec(1), rec(3), rec(5, 1)), read(rec(2, 0), topic_id=OLD_LOG), read(rec(7, 1))]
     assert not_shown(newest, earlier) == {0: 3, 1: 7}
@@ -267,7 +267,7 @@ def test_epochs_are_asked_for_that_the_newest_read_does_not_show() -> None:
     assert not_shown(newest, [read(rec(5, 1)), read(rec(9, 4), topic_id=OLD_LOG)]) == {}
 
 
-def test_a_read_adds_what_no_stored_one_shows() -> None:
+def test_a_read_is_stored_only_if_it_adds_facts() -> None:
     one = read(rec(1), rec(5, 0, 3))
     with Cases() as cases:
         for why, other, expected in (
@@ -290,7 +290,7 @@ def test_a_read_adds_what_no_stored_one_shows() -> None:
     assert adds(one, []) is True
 
 
-def test_of_very_many_records_the_first_and_the_last_are_stored_and_not_called_whole() -> None:
+def test_long_histories_are_stored_with_first_and_last_records_and_a_gap() -> None:
     many = read(*(rec(offset) for offset in range(RECORDS_STORED_MAX + 10)))
     stored = bounded(many)
     assert len(stored.records) == RECORDS_STORED_MAX
@@ -301,12 +301,12 @@ def test_of_very_many_records_the_first_and_the_last_are_stored_and_not_called_w
     assert bounded(just) == just
 
 
-# --- any subset of true facts -----------------------------------------------------------------------------------------
+# --- random subsets of true facts -------------------------------------------------------------------------------------
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[list[list[tuple[int, int]]], list[LogRead]]:
-    """Logs that one log was, one after another, each with its (offset, leader epoch) in order, and reads of them."""
+    """Successive versions of one log, each with its (offset, leader epoch) in order, and reads of them."""
     lineages: list[list[tuple[int, int]]] = []
     reads: list[LogRead] = []
     log: list[tuple[int, int]] = []
@@ -332,7 +332,7 @@ def logs(draw: st.DrawFn) -> tuple[list[list[tuple[int, int]]], list[LogRead]]:
 
 @settings(max_examples=300)
 @given(logs(), st.randoms(use_true_random=False))
-def test_of_any_reads_in_any_order_what_is_current_stands_in_the_log_that_the_newest_shows(
+def test_current_records_of_any_reads_are_in_the_log_of_the_newest_read(
     made: tuple[list[list[tuple[int, int]]], list[LogRead]], random: object
 ) -> None:
     lineages, reads = made

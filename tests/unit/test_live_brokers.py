@@ -1,4 +1,4 @@
-"""The proofs of apply: the log that was read must still be the log that counts when the marker is sent."""
+"""The proofs of apply: the log that was read must still be current when the marker is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ = LogRead("log", 2, 7, 100, "X", ())
 
 
 class Swept(LiveBrokers):
-    """Sweeps that have found this, one after the other."""
+    """Sweeps with these results, in order."""
 
     def __init__(self, *found: Scan) -> None:
         super().__init__(ScanConfig("broker:9092"))
@@ -51,7 +51,7 @@ def test_the_epochs_of_a_read_log_are_those_of_its_scans_and_records() -> None:
         ({0: 5, 1: 6}, 2, "brokers do not agree on one"),
     ],
 )
-def test_no_marker_is_sent_after_the_leader_of_the_log_has_moved(
+def test_no_marker_is_sent_after_the_leader_of_the_log_moved(
     epochs: dict[int, int], moved: int | None, why: str
 ) -> None:
     before = with_log(ProducerFacts(reads=(READ,), scans=(SCANNED,)))
@@ -66,7 +66,7 @@ def test_no_marker_is_sent_after_the_leader_of_the_log_has_moved(
     assert not failed.value.sent
 
 
-def test_what_is_gone_is_gone_whoever_leads_the_log() -> None:
+def test_a_gone_transaction_is_gone_under_any_leader_of_the_log() -> None:
     brokers = Swept(with_log(ProducerFacts(reads=(READ,))), scan())
     assert brokers.prove(ACTION) == OPEN
     assert brokers.prove_again(ACTION) is None

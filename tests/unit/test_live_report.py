@@ -1,4 +1,4 @@
-"""What an apply tells while it works, and what it has told when it breaks off."""
+"""Progress output of an apply, also if it is interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DONE = (
 
 
 def applied(breaks_at: tuple[str, int] | None, *, execute: bool = True) -> tuple[LiveReport, str]:
-    """An apply of two markers that is interrupted at this step of this partition, and what it printed."""
+    """An apply of two markers, interrupted at this step of this partition, and its output."""
     out = io.StringIO()
     with TerminalProgress(Console(file=io.StringIO())) as progress:
         report = LiveReport(len(TWO.actions), progress, Console(file=out, width=200))
@@ -48,7 +48,7 @@ def applied(breaks_at: tuple[str, int] | None, *, execute: bool = True) -> tuple
     return report, out.getvalue()
 
 
-def test_each_result_is_a_line_as_soon_as_it_is_known() -> None:
+def test_each_result_is_printed_at_once() -> None:
     report, out = applied(None)
     assert out == DONE.format(0) + DONE.format(1)
     assert [result.status for result in report.results] == [Status.RESOLVED] * 2
@@ -75,12 +75,12 @@ SO_FAR = [
 
 
 @pytest.mark.parametrize(("step", "partition", "says"), SO_FAR)
-def test_an_apply_that_breaks_off_says_what_was_done_so_far(step: str, partition: int, says: str) -> None:
+def test_an_interrupted_apply_reports_its_finished_actions(step: str, partition: int, says: str) -> None:
     report, out = applied((step, partition))
     assert report.has_begun and report.so_far(executed=True) == says
     assert out == (DONE.format(0) if says.startswith(FIRST) else "")
 
 
-def test_a_rehearsal_that_breaks_off_has_sent_nothing() -> None:
+def test_an_interrupted_dry_run_has_sent_nothing() -> None:
     report, _ = applied(("prove", 1), execute=False)
     assert report.so_far(executed=False) == f"{FIRST}; no marker was sent"

@@ -1,4 +1,4 @@
-"""A look at many record batches at once, byte by byte, held against `peeked`, which looks at one."""
+"""Peeking into many record batches at once, compared with `peeked`, which reads a single batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def uvarint(number: int) -> bytes:
 
 
 def sized(content: bytes | None) -> bytes:
-    """As a record holds it, behind its length."""
+    """With its length in front, as in a record."""
     return b"\x01" if content is None else uvarint(len(content) << 1) + content
 
 
@@ -43,7 +43,7 @@ def held(
     time: int = 0,
     offset: int = 0,
 ) -> bytes:
-    """A batch of one record, of which each part may be said to be another."""
+    """A batch of one record, with any part replaceable."""
     header = HEADER.pack(7, 90, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, count)
     return header + length + bytes((attributes, time, offset)) + key + data + b"\x00"
 
@@ -52,9 +52,9 @@ def cut(data: bytes, less: int) -> bytes:
     return data[: len(data) - less]
 
 
-# A batch that ends with its key; what comes next looks as if there were no value.
+# A batch that ends with its key. The next bytes look like a missing value.
 WITHOUT_VALUE = cut(held(data=b""), 1)
-# Such a batch ends where its value says which producer id it has.
+# Such a batch ends with the producer id of its value.
 TO_PRODUCER_ID = cut(held(data=sized(value(size=10))), 1)
 
 TOLD: dict[str, tuple[bytes, bytes, int | None]] = {
@@ -119,14 +119,14 @@ ODD = {
     "a header and a few bytes": held()[: HEADER.size + 3],
     "a header alone": held()[: HEADER.size],
 }
-# `peeked` goes further with these.
+# `peeked` reads further in these.
 TOLD_BY_PEEKED = {
     "a length of four bytes",
     "a key of no bytes",
     "a key of 3 bytes",
     "a value that ends within its producer id",
 }
-# What stands before and behind a batch is not its own. A byte of 1 would be a value that is null.
+# Bytes before and after a batch do not belong to it. A byte of 1 would be a value that is null.
 AROUND = {
     "alone": (b"", b""),
     "behind another": (held(), b""),
@@ -136,7 +136,7 @@ AROUND = {
 }
 
 
-def test_the_key_and_the_producer_id_of_a_written_batch_are_found() -> None:
+def test_the_key_and_the_producer_id_of_a_batch_are_found() -> None:
     with Cases() as cases:
         for name, (place, around) in product(TOLD, AROUND.items()):
             with cases.case(f"{name}, {place}"):
@@ -150,7 +150,7 @@ def test_the_key_and_the_producer_id_of_a_written_batch_are_found() -> None:
 
 
 def test_batches_that_coordinators_never_write_are_decoded() -> None:
-    """It is decoded, whatever is looked for."""
+    """They are decoded for any search."""
     with Cases() as cases:
         for name, (place, around) in product(ODD, AROUND.items()):
             with cases.case(f"{name}, {place}"):
@@ -162,7 +162,7 @@ def test_batches_that_coordinators_never_write_are_decoded() -> None:
 
 
 def amid(data: bytes, around: tuple[bytes, bytes]) -> tuple[bytes, list[int], int]:
-    """All the data, the bounds of its batches, and which of them this one is."""
+    """All the data, the bounds of its batches, and the number of this batch."""
     parts = [part for part in (around[0], data, around[1]) if part]
     return b"".join(parts), list(accumulate(map(len, parts), initial=0)), 1 if around[0] else 0
 
@@ -171,11 +171,11 @@ def laid_out(batches: list[bytes]) -> tuple[bytes, list[int]]:
     return b"".join(batches), list(accumulate(map(len, batches), initial=0))
 
 
-# --- what is looked for -----------------------------------------------------------------------------------------------
+# --- searches ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wanted", [set(), {5}, {6}, {5, 7}, {5, 6, 7, 2**63 - 1}, {8}])
-def test_a_batch_is_wanted_for_its_producer_id(wanted: set[int]) -> None:
+def test_a_batch_is_selected_by_its_producer_id(wanted: set[int]) -> None:
     ids = [5, 6, None, 7, 2**63 - 1, 5]
     data, bounds = laid_out([held(data=sized(None if one is None else value(one))) for one in ids])
     found = of_producers(data, bounds, wanted)
@@ -191,7 +191,7 @@ NAMES = ["X", "Y", "id-1", "id-2", "an-id-1", "other-1", "no-id-1", "é", "日�
     [[], ["X"], ["id-1"], ["an-id-1", "Y"], ["é"], ["日本", "id-2"], [""], ["n" * 300], ["nobody"], NAMES],
     ids=lambda names: f"{len(names)}-{''.join(names)[:9]}",
 )
-def test_a_batch_is_wanted_for_its_key_whatever_its_letters(wanted: list[str]) -> None:
+def test_a_batch_is_selected_by_its_key_in_any_script(wanted: list[str]) -> None:
     data, bounds = laid_out([held(sized(transactional_id_key(name))) for name in NAMES])
     found = of_keys(data, bounds, {transactional_id_key(name) for name in wanted})
     assert found == [name in wanted for name in NAMES]
@@ -199,7 +199,7 @@ def test_a_batch_is_wanted_for_its_key_whatever_its_letters(wanted: list[str]) -
 
 
 class Asked(frozenset[bytes]):
-    """Notes what it is asked for."""
+    """Notes the lookups."""
 
     asked: list[object]
 
@@ -208,7 +208,7 @@ class Asked(frozenset[bytes]):
         return super().__contains__(key)
 
 
-def test_only_keys_as_long_as_a_wanted_one_that_end_like_one_are_compared() -> None:
+def test_only_keys_with_a_matching_length_and_ending_are_compared() -> None:
     """A log has millions of keys, and each comparison is a step of Python."""
     names = ["id-1", "id-2", "ab-1", "an-id-1", "id-1", "zz-1"]
     data, bounds = laid_out([held(sized(transactional_id_key(name))) for name in names])

@@ -1,4 +1,4 @@
-"""Reading what was decided: which logs are read, how far, and what becomes of a log that cannot be read to its end."""
+"""Reading outcomes from the log: which partitions are read, how far, and the handling of failed reads."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class ConnectToFake:
         return self.fake
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Has no connections to close."""
 
 
 class FakeLogs(FakeCluster):
-    """Three partitions of `__transaction_state`, and p-0 where producer id 7 is open from offset 100 at epoch 3."""
+    """Three partitions of `__transaction_state`, and p-0 with producer id 7 open from offset 100 at epoch 3."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class FakeLogs(FakeCluster):
             self.log(k).high_watermark = 0
 
     def learn(self, brokers: Sequence[Broker]) -> None:
-        """Where its brokers are does not matter."""
+        """Ignores addresses."""
 
     def log(self, k: int) -> FakePartition:
         return self.partitions[STATE, k]
@@ -87,7 +87,7 @@ class FakeLogs(FakeCluster):
             offset = None
 
     def reads_of(self, topic: str) -> list[tuple[int, int, int]]:
-        """Every Fetch of a topic: whom it went to, the partition and the offset."""
+        """Each Fetch of a topic: the broker, the partition and the offset."""
         return [
             (broker_id, asked.partition, asked.fetch_offset)
             for (broker_id, name), request in zip(self.asked, self.requests, strict=True)
@@ -102,7 +102,7 @@ def cluster() -> FakeLogs:
 
 
 def id_for(k: int, prefix: str = "app") -> str:
-    """A transactional id that partition k of three serves."""
+    """A transactional id on partition k of three."""
     return next(name for n in itertools.count() if coordinator_partition(name := f"{prefix}-{n}", len(LEADERS)) == k)
 
 
@@ -124,7 +124,7 @@ STATES = [State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMI
 
 
 def owned(k: int, state: str = "CompleteCommit", epoch: int = 3, name: str | None = None, **changes: Any) -> Judged:
-    """A hanging transaction whose id is known, and served by this partition of the log, which ends as described."""
+    """A hanging transaction whose known id is on this partition of the log, which ends as described."""
     producer_id = changes.get("producer_id", 7)
     return judged(view(state, epoch, transactional_id=name or id_for(k), producer_id=producer_id), **changes)
 
@@ -141,7 +141,7 @@ def read_all(
 
 
 def again(fake: FakeLogs, earlier: OutcomeEvidence, hanging: Judged) -> tuple[OutcomeEvidence, list[tuple[int, int]]]:
-    """What the next sweep reads, and from which offsets of which partitions of the log."""
+    """The result of the next sweep, and the offsets and log partitions that it fetches."""
     before = len(fake.reads_of(STATE))
     (found,) = read_all(fake, hanging, stored={7: earlier.seen + earlier.news})
     return found, [(k, offset) for _, k, offset in fake.reads_of(STATE)[before:]]
@@ -161,10 +161,10 @@ def numbered(*offsets: int) -> list[tuple[int, State]]:
     return list(zip(offsets, STATES, strict=True))
 
 
-# --- which logs, and how far ------------------------------------------------------------------------------------------
+# --- log partitions and offsets ---------------------------------------------------------------------------------------
 
 
-def test_the_log_of_a_known_id_is_read_and_no_other(cluster: FakeLogs) -> None:
+def test_only_the_log_partition_of_a_known_id_is_read(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     found = read(cluster)
     assert (states(found), found.log_failure) == (numbered(0, 1, 2, 3), None)
@@ -173,7 +173,7 @@ def test_the_log_of_a_known_id_is_read_and_no_other(cluster: FakeLogs) -> None:
     assert found.contradiction is None
 
 
-def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
+def test_an_orphan_is_searched_in_all_log_partitions(cluster: FakeLogs) -> None:
     cluster.write(0, *history(id_for(0), producer_id=8))
     cluster.write(2, *history(id_for(2)))
     found = read(cluster, judged())
@@ -182,13 +182,13 @@ def test_an_orphans_id_is_looked_for_in_all_logs(cluster: FakeLogs) -> None:
     assert (states(found), found.owner_epoch, found.log_failure) == (numbered(0, 1, 2, 3), None, None)
 
 
-def test_nothing_is_asked_where_nothing_hangs(cluster: FakeLogs) -> None:
+def test_without_hanging_transactions_no_request_is_sent(cluster: FakeLogs) -> None:
     with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
         assert read_outcomes(asking, ENGINE, LANES, [], {}, no_progress) == []
     assert cluster.asked == []
 
 
-def test_each_log_is_read_once_for_all_that_hangs_and_the_evidence_comes_in_order(cluster: FakeLogs) -> None:
+def test_each_log_partition_is_read_once_and_the_order_of_evidence_is_kept(cluster: FakeLogs) -> None:
     other = id_for(1, "other")
     cluster.write(1, *history(id_for(1)), *history(other, producer_id=8))
     cluster.write(2, *history(id_for(2), producer_id=9))
@@ -207,7 +207,7 @@ def test_each_log_is_read_once_for_all_that_hangs_and_the_evidence_comes_in_orde
 
 
 @pytest.mark.parametrize("bytes_max", [1, 100, 200, 300, 1 << 20])
-def test_a_log_is_read_from_its_start_to_its_high_watermark_in_as_many_pieces_as_it_takes(
+def test_a_log_is_read_from_its_start_to_its_high_watermark_in_any_number_of_pieces(
     cluster: FakeLogs, bytes_max: int
 ) -> None:
     cluster.write(1, *history("someone", producer_id=8), *history(id_for(1)))
@@ -225,14 +225,14 @@ def test_a_log_is_read_from_its_start_to_its_high_watermark_in_as_many_pieces_as
     assert len(keys) == {1: 6}.get(bytes_max, len(keys))
 
 
-def test_what_is_not_replicated_is_not_read(cluster: FakeLogs) -> None:
+def test_unreplicated_records_are_not_read(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     cluster.log(1).high_watermark = 3
     assert states(read(cluster)) == numbered(0, 1, 2, 3)[:3]
 
 
 @pytest.mark.parametrize("bytes_max", [1, 1 << 20])
-def test_offsets_that_compaction_took_are_passed_over(cluster: FakeLogs, bytes_max: int) -> None:
+def test_compacted_offsets_are_skipped(cluster: FakeLogs, bytes_max: int) -> None:
     name = id_for(1)
     one, two, three, four = history(name)
     cluster.write(1, one, offset=10)
@@ -244,27 +244,27 @@ def test_offsets_that_compaction_took_are_passed_over(cluster: FakeLogs, bytes_m
     assert (states(found), found.log_failure) == (numbered(10, 20, 30, 50), None)
 
 
-def test_a_record_from_before_the_logs_start_is_not_read_though_its_batch_is_given(cluster: FakeLogs) -> None:
+def test_records_before_the_log_start_are_not_read(cluster: FakeLogs) -> None:
     cluster.log(1).write(batch(0, history(id_for(1))))
     cluster.log(1).log_start = 2
     assert states(read(cluster)) == numbered(0, 1, 2, 3)[2:]
 
 
-def test_a_log_that_is_empty_holds_nothing(cluster: FakeLogs) -> None:
+def test_an_empty_log_has_no_records(cluster: FakeLogs) -> None:
     found = read(cluster)
     assert (found.logged, found.log_failure) == ((), None)
 
 
-def test_a_log_that_begins_and_ends_at_one_offset_holds_nothing(cluster: FakeLogs) -> None:
+def test_a_log_with_equal_start_and_end_has_no_records(cluster: FakeLogs) -> None:
     cluster.log(1).log_start = cluster.log(1).high_watermark = 17
     found = read(cluster)
     assert (found.logged, found.log_failure) == ((), None)
 
 
-# --- which records ----------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
-def test_of_an_id_are_kept_all_records_from_its_first_with_the_producer_id_and_the_one_before(
+def test_records_are_kept_from_the_one_before_the_producer_id(
     cluster: FakeLogs,
 ) -> None:
     name = id_for(1)
@@ -276,12 +276,12 @@ def test_of_an_id_are_kept_all_records_from_its_first_with_the_producer_id_and_t
     ]
 
 
-def test_every_id_that_ever_had_the_producer_id_is_kept(cluster: FakeLogs) -> None:
+def test_every_id_that_had_the_producer_id_is_kept(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), record("another", State.EMPTY))
     assert {one.transactional_id for one in read(cluster).logged} == {id_for(1), "another"}
 
 
-def test_what_is_kept_for_another_producer_id_is_no_evidence_of_this_one(cluster: FakeLogs) -> None:
+def test_records_of_another_producer_id_are_no_evidence(cluster: FakeLogs) -> None:
     cluster.write(1, *history("other", producer_id=8), *history(id_for(1)))
     one, two = read_all(cluster, owned(1), owned(1, producer_id=8))
     assert {r.transactional_id for r in one.logged} == {id_for(1)}
@@ -297,27 +297,27 @@ def test_what_is_kept_for_another_producer_id_is_no_evidence_of_this_one(cluster
     ],
     ids=["no key", "a key of another kind", "a control batch"],
 )
-def test_what_is_no_record_of_an_id_is_passed_over(cluster: FakeLogs, passed: bytes) -> None:
+def test_batches_without_records_of_ids_are_skipped(cluster: FakeLogs, passed: bytes) -> None:
     cluster.write(1, *history(id_for(1)))
     cluster.log(1).write(passed)
     found = read(cluster)
     assert (states(found), found.log_failure) == (numbered(0, 1, 2, 3), None)
 
 
-def test_a_tombstone_of_an_id_that_is_kept_is_its_last_record(cluster: FakeLogs) -> None:
+def test_a_tombstone_is_the_last_record_of_its_id(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), (transactional_id_key(id_for(1)), None))
     found = read(cluster, judged())
     assert states(found) == [*numbered(0, 1, 2, 3), (4, State.DEAD)]
 
 
-def test_the_tombstone_of_an_id_is_no_record_of_who_has_the_name_after_it(cluster: FakeLogs) -> None:
+def test_a_tombstone_separates_two_ids_of_the_same_name(cluster: FakeLogs) -> None:
     name = id_for(1)
     cluster.write(1, *history(name, producer_id=5), (transactional_id_key(name), None), *history(name))
     assert [(one.offset, one.producer_id) for one in read(cluster).logged] == [(offset, 7) for offset in range(5, 9)]
 
 
 @pytest.mark.parametrize("bytes_max", [1, 1 << 20])
-def test_each_record_says_from_where_on_no_offset_is_missing_before_it(cluster: FakeLogs, bytes_max: int) -> None:
+def test_each_record_has_the_start_of_its_contiguous_range(cluster: FakeLogs, bytes_max: int) -> None:
     one, two, three, four = history(id_for(1))
     cluster.write(1, one, offset=10)
     cluster.write(1, record("someone", State.EMPTY, producer_id=8), offset=11)
@@ -333,10 +333,10 @@ def test_each_record_says_from_where_on_no_offset_is_missing_before_it(cluster: 
     ]
 
 
-# --- what the log says of the coordinators ----------------------------------------------------------------------------
+# --- the log against the coordinators ---------------------------------------------------------------------------------
 
 
-def test_an_owner_that_is_where_its_log_is_is_not_asked_again(cluster: FakeLogs) -> None:
+def test_an_owner_in_agreement_with_its_log_is_not_described_again(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     assert read(cluster).contradiction is None
     assert "DescribeTransactions" not in {name for _, name in cluster.asked}
@@ -351,7 +351,7 @@ def test_an_owner_that_is_where_its_log_is_is_not_asked_again(cluster: FakeLogs)
     ],
     ids=["a state before", "an epoch before", "an epoch that was raised in memory alone"],
 )
-def test_an_owner_that_is_not_where_its_log_is_contradicts_it(
+def test_an_owner_in_disagreement_with_its_log_is_a_contradiction(
     cluster: FakeLogs, described: tuple[int, str], ends: tuple[int, State], said: str
 ) -> None:
     epoch, state = described
@@ -366,19 +366,19 @@ def test_an_owner_that_is_not_where_its_log_is_contradicts_it(
     assert said in str(found.contradiction)
 
 
-def test_an_owner_that_has_gone_on_meanwhile_is_described_once_more(cluster: FakeLogs) -> None:
+def test_an_owner_that_moved_on_is_described_again(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), record(id_for(1), State.EMPTY, 4))
     cluster.ids[2] = {id_for(1): FakeId(7, 4, "Empty")}
     assert read(cluster).contradiction is None
     assert [name for _, name in cluster.asked].count("DescribeTransactions") == 1
 
 
-def test_an_owner_that_goes_on_all_the_time_is_found_in_what_is_appended(cluster: FakeLogs) -> None:
+def test_a_busy_owner_is_matched_with_appended_records(cluster: FakeLogs) -> None:
     name = id_for(1)
     cluster.write(1, *history(name), record(name, State.EMPTY, 4))
 
     def goes_on(broker_id: int, answer: Any) -> Any:
-        # It has begun a transaction since its log was read, and another one is under way when it is described.
+        # It began a transaction after its log was read, and another one is in progress when it is described.
         cluster.write(1, record(name, State.ONGOING, 4, partitions=(("q", 0),)), record(name, State.COMPLETE_ABORT, 5))
         return answer
 
@@ -387,7 +387,7 @@ def test_an_owner_that_goes_on_all_the_time_is_found_in_what_is_appended(cluster
     assert read(cluster).contradiction is None
 
 
-def test_an_owner_that_takes_the_partition_meanwhile_contradicts_that_it_hangs(cluster: FakeLogs) -> None:
+def test_an_owner_that_takes_the_partition_is_a_contradiction(cluster: FakeLogs) -> None:
     name = id_for(1)
     cluster.write(1, *history(name), record(name, State.ONGOING, 3, partitions=(P,)))
     cluster.ids[2] = {name: FakeId(7, 3, "Ongoing", (P,))}
@@ -395,15 +395,13 @@ def test_an_owner_that_takes_the_partition_meanwhile_contradicts_that_it_hangs(c
     assert "is Ongoing with this partition" in str(found.contradiction)
 
 
-def test_an_owner_of_whom_the_log_holds_nothing_contradicts_it(cluster: FakeLogs, wording: SnapshotAssertion) -> None:
+def test_an_owner_without_records_is_a_contradiction(cluster: FakeLogs, wording: SnapshotAssertion) -> None:
     cluster.write(1, record("someone", State.EMPTY, producer_id=8))
     cluster.ids[2] = {id_for(1): FakeId(7, 3, "CompleteCommit")}
     assert said(read(cluster).contradiction) == wording
 
 
-def test_an_orphan_whose_producer_id_the_log_gives_to_an_id_is_none(
-    cluster: FakeLogs, wording: SnapshotAssertion
-) -> None:
+def test_an_orphan_with_a_logged_owner_is_a_contradiction(cluster: FakeLogs, wording: SnapshotAssertion) -> None:
     cluster.write(2, *history("hidden"))
     assert said(read(cluster, judged()).contradiction) == wording
 
@@ -416,16 +414,14 @@ def test_an_orphan_whose_producer_id_the_log_gives_to_an_id_is_none(
     ],
     ids=["expired", "has another producer id"],
 )
-def test_an_orphan_whose_id_has_gone_on_without_it_is_one(cluster: FakeLogs, after: Record) -> None:
+def test_an_orphan_abandoned_by_its_id_stays_an_orphan(cluster: FakeLogs, after: Record) -> None:
     cluster.write(2, *history("hidden"), after)
     assert read(cluster, judged()).contradiction is None
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_a_log_that_its_leader_does_not_serve_does_not_bear_out_what_coordinators_said(
-    cluster: FakeLogs, known: bool
-) -> None:
-    """It may be loaded anew, by whoever leads it then."""
+def test_an_unserved_log_is_a_contradiction(cluster: FakeLogs, known: bool) -> None:
+    """Another leader may load it again."""
     cluster.write(1, *history("hidden"))
     cluster.log(1).errors["fetch"] = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
     found = read(cluster, owned(1) if known else judged())
@@ -434,9 +430,7 @@ def test_a_log_that_its_leader_does_not_serve_does_not_bear_out_what_coordinator
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_a_new_leader_that_does_not_know_what_is_committed_contradicts_an_accusation(
-    cluster: FakeLogs, known: bool
-) -> None:
+def test_a_new_leader_without_a_high_watermark_is_a_contradiction(cluster: FakeLogs, known: bool) -> None:
     cluster.write(1, *history(id_for(1))[:-1])
     cluster.log(1).errors["high watermark"] = int(ErrorCode.OFFSET_NOT_AVAILABLE)
     found = read(cluster, owned(1) if known else judged())
@@ -445,7 +439,7 @@ def test_a_new_leader_that_does_not_know_what_is_committed_contradicts_an_accusa
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_a_log_that_may_not_be_read_says_nothing_and_is_an_error(cluster: FakeLogs, known: bool) -> None:
+def test_an_unauthorized_log_is_an_error_and_no_contradiction(cluster: FakeLogs, known: bool) -> None:
     cluster.write(1, *history("hidden"))
     cluster.log(1).errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found = read(cluster, owned(1) if known else judged())
@@ -463,7 +457,7 @@ def test_a_log_that_may_not_be_read_says_nothing_and_is_an_error(cluster: FakeLo
         (UnknownRecord("a value of version 2 is not known"), False, "its coordinator knows it"),
     ],
 )
-def test_a_log_is_unserved_where_its_coordinator_may_lack_it_too(failed: Exception, expected: bool, why: str) -> None:
+def test_a_log_is_unserved_if_its_coordinator_may_lack_it_too(failed: Exception, expected: bool, why: str) -> None:
     assert is_unserved(failed) is expected, why
 
 
@@ -484,7 +478,7 @@ LATER = b"\x00\x02" + history("x")[0][1][2:]  # type: ignore[index]
     ids=["later", "later, of another id", "cut short", "sound", "cut at its end", "its key cut short", "half a key"],
 )
 @pytest.mark.parametrize("when", ["first", "last"])
-def test_a_record_that_cannot_be_read_makes_the_log_unreadable_and_is_never_skipped(
+def test_an_undecodable_record_makes_the_log_unreadable(
     cluster: FakeLogs, key: bytes, value: bytes, error: str | None, when: str
 ) -> None:
     sound = history(id_for(1))
@@ -494,7 +488,7 @@ def test_a_record_that_cannot_be_read_makes_the_log_unreadable_and_is_never_skip
     assert (found.logged == ()) is (error is not None)
 
 
-# --- what goes wrong with a log ---------------------------------------------------------------------------------------
+# --- failed reads of a log --------------------------------------------------------------------------------------------
 
 
 def damage(fake: FakeLogs) -> None:
@@ -535,7 +529,7 @@ def fail_second_fetch(fake: FakeLogs) -> None:
     ],
 )
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_a_log_that_cannot_be_read_to_its_end_is_an_error_and_gives_nothing(
+def test_a_log_that_fails_before_its_end_is_an_error_without_records(
     cluster: FakeLogs, spoil: Callable[[FakeLogs], object], error: str, known: bool
 ) -> None:
     cluster.write(1, *history(id_for(1)))
@@ -545,14 +539,14 @@ def test_a_log_that_cannot_be_read_to_its_end_is_an_error_and_gives_nothing(
     assert found.logged == ()
 
 
-def test_an_orphans_log_error_leaves_what_the_other_logs_hold(cluster: FakeLogs) -> None:
+def test_an_orphan_keeps_records_of_the_readable_log_partitions(cluster: FakeLogs) -> None:
     cluster.write(0, *history(id_for(0)))
     cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     found = read(cluster, judged())
     assert (states(found), said(found.log_failure)) == (numbered(0, 1, 2, 3), f"{STATE}-1: NOT_LEADER_OR_FOLLOWER")
 
 
-def test_an_error_of_a_log_is_no_error_of_who_is_served_by_another(cluster: FakeLogs) -> None:
+def test_an_error_affects_only_ids_of_its_log_partition(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     cluster.log(2).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     one, two = read_all(cluster, owned(1), owned(2))
@@ -560,8 +554,8 @@ def test_an_error_of_a_log_is_no_error_of_who_is_served_by_another(cluster: Fake
 
 
 def after_the_read(fake: FakeLogs, change: Callable[[], object], reads: int = 1) -> None:
-    """Something changes once this many pieces of a log have been read. A log of one piece is read once, before the
-    brokers are asked again who leads it.
+    """Makes the change after this number of pieces of a log. A log of one piece is read once, before the
+    brokers are asked for its leader again.
     """
     numbers = itertools.count(1)
 
@@ -584,7 +578,7 @@ def after_the_read(fake: FakeLogs, change: Callable[[], object], reads: int = 1)
     ],
     ids=["a later epoch", "another leader", "no leader", "a broker is gone", "it is gone"],
 )
-def test_a_log_whose_leader_is_not_the_same_before_and_after_gives_nothing(
+def test_a_log_whose_leader_changed_during_the_read_has_no_records(
     cluster: FakeLogs, change: Callable[[FakeLogs], object], error: str
 ) -> None:
     cluster.write(1, *history(id_for(1)))
@@ -595,7 +589,7 @@ def test_a_log_whose_leader_is_not_the_same_before_and_after_gives_nothing(
 
 
 @pytest.mark.parametrize("reads", [1, 4], ids=["two pieces", "two passes"])
-def test_a_leader_that_is_deposed_between_two_reads_gives_nothing(cluster: FakeLogs, reads: int) -> None:
+def test_a_leader_deposed_between_two_fetches_gives_no_records(cluster: FakeLogs, reads: int) -> None:
     cluster.write(1, *history(id_for(1)))
     cluster.fetch_max_bytes = 1
     after_the_read(cluster, lambda: setattr(cluster.log(1), "epoch", 6), reads)
@@ -604,10 +598,8 @@ def test_a_leader_that_is_deposed_between_two_reads_gives_nothing(cluster: FakeL
 
 
 @pytest.mark.parametrize("bytes_max", [1, 1 << 20])
-def test_what_is_appended_after_the_first_pass_is_read_once_when_the_log_is_read_on(
-    cluster: FakeLogs, bytes_max: int
-) -> None:
-    """The owner went on before its log was read, and what it wrote follows from what stood there."""
+def test_records_appended_after_the_first_pass_are_read_once(cluster: FakeLogs, bytes_max: int) -> None:
+    """The owner moved on before its log was read. Its new records continue the earlier ones."""
     name = id_for(1)
     *before, last = history(name)
     cluster.write(1, *before)
@@ -625,7 +617,7 @@ def lose_the_topic(fake: FakeLogs) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_without_a_transaction_state_topic_nothing_is_known(cluster: FakeLogs, known: bool) -> None:
+def test_a_missing_transaction_state_topic_leaves_the_outcome_unknown(cluster: FakeLogs, known: bool) -> None:
     hanging = owned(1) if known else judged()
     lose_the_topic(cluster)
     found = read(cluster, hanging)
@@ -634,7 +626,7 @@ def test_without_a_transaction_state_topic_nothing_is_known(cluster: FakeLogs, k
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a known id", "an orphan"])
-def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bool) -> None:
+def test_unreachable_brokers_leave_the_outcome_unknown(cluster: FakeLogs, known: bool) -> None:
     hanging = owned(1) if known else judged()
     with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
         asking.view()
@@ -648,13 +640,13 @@ def test_nor_is_it_where_no_broker_answers_any_more(cluster: FakeLogs, known: bo
 # --- the first batch --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_batch_is_read_from_its_leader_and_it_alone(cluster: FakeLogs) -> None:
+def test_only_the_first_batch_is_read_from_the_leader(cluster: FakeLogs) -> None:
     cluster.partitions[P].write(batch(105, [(None, b"y")], producer_id=7, producer_epoch=4))
     assert read(cluster).first_epoch == 3
     assert cluster.reads_of("p") == [(1, 0, 100)]
 
 
-def test_the_epoch_of_the_first_batch_is_told_as_it_stands(cluster: FakeLogs) -> None:
+def test_the_first_batch_gives_the_first_epoch(cluster: FakeLogs) -> None:
     cluster.partitions[P].log[0] = batch(100, [(None, b"x")], producer_id=7, producer_epoch=2)
     assert read(cluster).first_epoch == 2
 
@@ -683,7 +675,7 @@ GONE = "at offset 100 there is no record of producer id 7 any more"
         "a wrong checksum",
     ],
 )
-def test_a_first_batch_that_is_not_there_any_more_is_not_known(cluster: FakeLogs, log: list[bytes], error: str) -> None:
+def test_a_missing_first_batch_leaves_the_first_epoch_unknown(cluster: FakeLogs, log: list[bytes], error: str) -> None:
     cluster.partitions[P].log = log
     found = read(cluster)
     assert found.first_epoch is None and error in str(found.batch_failure)
@@ -700,7 +692,7 @@ def test_a_first_batch_that_is_not_there_any_more_is_not_known(cluster: FakeLogs
     ],
     ids=["its records are deleted", "not the leader", "a later leader epoch", "no permission", "no leader"],
 )
-def test_a_first_batch_that_cannot_be_read_is_not_known_and_the_log_is_all_the_same(
+def test_an_unreadable_first_batch_does_not_affect_the_log(
     cluster: FakeLogs, spoil: Callable[[FakePartition], object], error: str
 ) -> None:
     cluster.write(1, *history(id_for(1)))
@@ -710,12 +702,12 @@ def test_a_first_batch_that_cannot_be_read_is_not_known_and_the_log_is_all_the_s
     assert (states(found), found.log_failure) == (numbered(0, 1, 2, 3), None)
 
 
-def test_a_control_batch_at_the_start_offset_is_no_data(cluster: FakeLogs) -> None:
+def test_a_control_batch_is_no_first_batch(cluster: FakeLogs) -> None:
     cluster.partitions[P].log = [control(100, 7, 3)]
     assert said(read(cluster).batch_failure) == GONE
 
 
-def test_the_partition_is_read_at_the_leader_epoch_that_all_brokers_name_now(cluster: FakeLogs) -> None:
+def test_the_first_batch_is_read_at_the_agreed_leader_epoch(cluster: FakeLogs) -> None:
     cluster.partitions[P] = FakePartition(leader=2, epoch=8, log=cluster.partitions[P].log)
     assert partition("p", 0).leader_epoch != 8
     assert read(cluster).first_epoch == 3
@@ -726,11 +718,11 @@ def test_the_partition_is_read_at_the_leader_epoch_that_all_brokers_name_now(clu
 
 
 def compact(fake: FakeLogs, *kept: int) -> None:
-    """Leaves these batches of the log of partition 1."""
+    """Keeps only these batches of log partition 1."""
     fake.log(1).log = [fake.log(1).log[offset] for offset in kept]
 
 
-def test_what_was_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
+def test_a_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), *history("other", producer_id=8))
     (fact,) = read(cluster).news.reads
     assert (fact.transactional_id, fact.partition, fact.end_offset) == (id_for(1), 1, 8)
@@ -740,7 +732,7 @@ def test_what_was_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
     assert fact.leader_epoch == cluster.log(1).epoch
 
 
-def test_a_read_that_shows_nothing_new_is_no_further_fact(cluster: FakeLogs) -> None:
+def test_a_read_without_new_records_is_no_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     facts = read(cluster).news.reads
     assert read(cluster, None, *facts).news.reads == ()
@@ -752,7 +744,7 @@ def test_a_read_that_shows_nothing_new_is_no_further_fact(cluster: FakeLogs) -> 
     assert len(read(cluster, owned(1, "Empty", 9), *facts).news.reads) == 1
 
 
-def test_of_a_log_that_was_read_before_only_what_was_appended_is_read(cluster: FakeLogs) -> None:
+def test_a_known_log_is_read_from_its_last_end(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
     same, fetched = again(cluster, first, owned(1))
@@ -763,7 +755,7 @@ def test_of_a_log_that_was_read_before_only_what_was_appended_is_read(cluster: F
     assert (same.logged, fetched, same.news) == (first.logged, [(1, 4)], ProducerFacts())
 
 
-def test_where_something_of_the_producer_id_was_appended_the_whole_log_is_read_again(cluster: FakeLogs) -> None:
+def test_new_records_of_the_producer_id_cause_a_full_read(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
     cluster.write(1, record(id_for(1), State.EMPTY, 9))
@@ -775,7 +767,7 @@ def test_where_something_of_the_producer_id_was_appended_the_whole_log_is_read_a
     assert fetched == [(1, 4), (1, 0)] and {one.transactional_id for one in found.logged} == {id_for(1), "another"}
 
 
-def test_of_an_orphan_no_log_is_read_twice(cluster: FakeLogs) -> None:
+def test_a_known_log_of_an_orphan_is_not_read_again(cluster: FakeLogs) -> None:
     cluster.write(0, *history(id_for(0), producer_id=8))
     cluster.write(2, *history(id_for(2)), record(id_for(2), State.EMPTY, 3, 9))
     first = read(cluster, judged())
@@ -790,7 +782,7 @@ def test_of_an_orphan_no_log_is_read_twice(cluster: FakeLogs) -> None:
 
 
 @pytest.mark.parametrize("lost", ["the leader moved", "its reads are lost", "the log could not be read"])
-def test_what_an_earlier_sweep_did_not_see_whole_is_read_whole(cluster: FakeLogs, lost: str) -> None:
+def test_a_log_without_a_complete_earlier_read_is_read_fully(cluster: FakeLogs, lost: str) -> None:
     cluster.write(1, *history(id_for(1)))
     if lost == "the log could not be read":
         cluster.log(1).errors["fetch"] = 29
@@ -804,9 +796,7 @@ def test_what_an_earlier_sweep_did_not_see_whole_is_read_whole(cluster: FakeLogs
     assert fetched == [(1, 0)] and states(found) == numbered(0, 1, 2, 3)
 
 
-def test_a_log_with_more_records_of_an_id_than_are_stored_is_read_whole_again(
-    cluster: FakeLogs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_with_truncated_stored_records_is_read_fully(cluster: FakeLogs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage, "RECORDS_STORED_MAX", 2)
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
@@ -827,9 +817,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("history_of", [FactsAlone, lambda kept: ReadAnyway("p", 0, kept)], ids=["apply", "abort"])
-def test_whoever_is_to_send_a_marker_reads_the_whole_log_whatever_sweeps_read_of_it(
-    cluster: FakeLogs, history_of: Callable[[Kept], History]
-) -> None:
+def test_apply_and_abort_read_the_whole_log(cluster: FakeLogs, history_of: Callable[[Kept], History]) -> None:
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
     assert again(cluster, first, owned(1))[1] == [(1, 4)], "a sweep reads what was appended"
@@ -839,7 +827,7 @@ def test_whoever_is_to_send_a_marker_reads_the_whole_log_whatever_sweeps_read_of
     assert found.logged == first.logged
 
 
-def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None:
+def test_compacted_records_are_still_known(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     facts = read(cluster).news.reads
     compact(cluster, 3)
@@ -849,7 +837,7 @@ def test_what_was_compacted_away_since_is_still_known(cluster: FakeLogs) -> None
     assert [one.contiguous_from for one in found.logged] == [0, 0, 0, 0]
 
 
-def test_a_log_that_lost_what_an_earlier_sweep_read_contradicts(cluster: FakeLogs) -> None:
+def test_a_log_that_lost_stored_records_is_a_contradiction(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     facts = read(cluster).news.reads
     log = cluster.log(1)
@@ -862,7 +850,7 @@ def test_a_log_that_lost_what_an_earlier_sweep_read_contradicts(cluster: FakeLog
     assert [(one.offset, one.state) for one in found.vetoes] == [(2, State.PREPARE_COMMIT), (3, State.COMPLETE_COMMIT)]
 
 
-def test_of_an_id_that_expired_what_was_read_is_known_while_its_leader_epoch_is_in_the_log(cluster: FakeLogs) -> None:
+def test_records_of_an_expired_id_are_known_while_their_leader_epoch_exists(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     facts = read(cluster).news.reads
     cluster.write(1, record(id_for(1, "other"), State.EMPTY, producer_id=8))
@@ -871,7 +859,7 @@ def test_of_an_id_that_expired_what_was_read_is_known_while_its_leader_epoch_is_
     assert (states(found), found.vetoes, found.contradiction) == (numbered(0, 1, 2, 3), (), None)
 
 
-def test_a_log_that_cannot_be_read_leaves_vetoes(cluster: FakeLogs) -> None:
+def test_an_unreadable_log_turns_stored_records_into_vetoes(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     facts = read(cluster).news.reads
     cluster.log(1).errors["fetch"] = 29
@@ -880,7 +868,7 @@ def test_a_log_that_cannot_be_read_leaves_vetoes(cluster: FakeLogs) -> None:
     assert [one.state for one in found.vetoes] == STATES
 
 
-def test_a_stored_record_that_cannot_be_decoded_leaves_nothing_known(cluster: FakeLogs) -> None:
+def test_an_undecodable_stored_record_leaves_the_outcome_unknown(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     (fact,) = read(cluster).news.reads
     strange = replace(fact, records=(replace(fact.records[0], value=b"\x00\x09"), *fact.records[1:]))
@@ -893,12 +881,12 @@ def test_a_stored_record_that_cannot_be_decoded_leaves_nothing_known(cluster: Fa
 
 
 def swept(fake: FakeLogs, *transactions: Judged) -> list[Judged]:
-    """What a sweep makes of what it has judged."""
+    """The judged transactions after the log step of a sweep."""
     hanging = [one for one in transactions if one.judgement.verdict is Verdict.HANGING]
     return with_outcomes(transactions, read_all(fake, *hanging))
 
 
-def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLogs) -> None:
+def test_a_sweep_reads_the_log_only_for_hanging_transactions(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     healthy = judged(view("Ongoing", 3, ("p-0",)))
     hanging, same = swept(cluster, owned(1), healthy)
@@ -907,7 +895,7 @@ def test_a_sweep_reads_the_log_of_what_hangs_and_of_nothing_else(cluster: FakeLo
     assert (hanging.judgement.outcome, hanging.known.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
 
 
-def test_that_its_owner_was_in_complete_commit_is_a_fact(cluster: FakeLogs) -> None:
+def test_an_owner_in_complete_commit_is_a_stored_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     commit = SeenCommit(id_for(1), 7, 3)
     found = read(cluster)
@@ -919,7 +907,7 @@ def test_that_its_owner_was_in_complete_commit_is_a_fact(cluster: FakeLogs) -> N
     assert read(cluster, owned(1, epoch=5)).news.commits == (), "a later commit is not of what hangs"
 
 
-def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:
+def test_a_contradiction_by_the_log_makes_the_verdict_indeterminate(cluster: FakeLogs) -> None:
     cluster.write(2, *history("hidden"))
     (found,) = swept(cluster, judged())
     assert (found.judgement.verdict, found.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
@@ -927,14 +915,14 @@ def test_what_the_log_contradicts_does_not_hang(cluster: FakeLogs) -> None:
     assert judge(found.evidence) == found.judgement
 
 
-def test_what_hangs_says_so_where_the_log_may_not_be_read(cluster: FakeLogs) -> None:
+def test_an_unauthorized_log_leaves_the_verdict_hanging(cluster: FakeLogs) -> None:
     cluster.log(1).errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (found,) = swept(cluster, owned(1))
     assert found.judgement.verdict is Verdict.HANGING and found.known is not None
     assert str(found.known.log_failure).startswith(f"{STATE}-1: TOPIC_AUTHORIZATION_FAILED")
 
 
-def test_nothing_hangs_where_its_log_is_not_served(cluster: FakeLogs, wording: SnapshotAssertion) -> None:
+def test_an_unserved_log_makes_the_verdict_indeterminate(cluster: FakeLogs, wording: SnapshotAssertion) -> None:
     cluster.log(1).errors["fetch"] = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     (found,) = swept(cluster, owned(1))
     assert (found.judgement.verdict, found.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)

@@ -1,6 +1,4 @@
-"""Reading one partition of `__transaction_state` in bounded memory: what is decoded, what is kept, and what is said of
-the offsets that are missing.
-"""
+"""Reading one partition of `__transaction_state` in bounded memory: decoding, kept records, and missing offsets."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ def offsets_asked(cluster: FakeCluster) -> list[int]:
 
 
 def numbered(*records: Iterable[Record]) -> list[bytes]:
-    """A batch for each, one offset after the other."""
+    """A batch for each, at consecutive offsets."""
     at, batches = 0, []
     for held in records:
         content = list(held)
@@ -117,10 +115,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-# --- what is decoded --------------------------------------------------------------------------------------------------
+# --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def test_where_no_id_ever_had_a_wanted_producer_id_nothing_is_decoded_and_the_log_is_read_once(
+def test_a_log_without_a_wanted_producer_id_is_read_once_and_not_decoded(
     decoded: list[int],
 ) -> None:
     cluster = log_of(*numbered(*([record(f"id-{n}", OTHER)] for n in range(50))))
@@ -137,16 +135,14 @@ def test_batches_without_a_wanted_id_are_never_decoded(decoded: list[int]) -> No
 
 
 @pytest.mark.parametrize(("bytes_max", "asked"), [(1 << 20, [0]), (1, [0, 1, 0, 1])])
-def test_a_log_is_looked_through_for_its_keys_and_then_for_its_records_and_read_once_where_it_comes_in_one_piece(
-    bytes_max: int, asked: list[int]
-) -> None:
+def test_a_log_in_several_pieces_is_read_twice_and_in_one_piece_once(bytes_max: int, asked: list[int]) -> None:
     cluster = log_of(*numbered([record("X", OTHER)], [record("X")]), log_start=0)
     cluster.fetch_max_bytes = bytes_max
     assert kept(row_of(cluster)) == [(0, "X"), (1, "X")]
     assert offsets_asked(cluster) == asked
 
 
-def test_the_names_are_of_those_that_have_a_wanted_producer_id_from_an_offset_on() -> None:
+def test_names_are_those_with_a_wanted_producer_id_from_an_offset_on() -> None:
     data = [record("before"), record("X"), record("of another", OTHER), tombstone("gone"), (None, record("no key")[1])]
     held = Batch(5, 9, -1, -1, -1, False, False, records=_records(5, data))
     assert names_in([held], 6, {WANTED}) == {"X"}
@@ -161,14 +157,14 @@ def test_the_names_are_of_those_that_have_a_wanted_producer_id_from_an_offset_on
         ("across a key and a value", [(b"\x00\x09" + producer_id_bytes(WANTED)[:5], producer_id_bytes(WANTED)[5:])]),
     ],
 )
-def test_a_number_that_stands_elsewhere_is_no_producer_id(name: str, data: list[Record]) -> None:
+def test_the_bytes_of_a_producer_id_elsewhere_do_not_match(name: str, data: list[Record]) -> None:
     cluster = log_of(batch(0, data))
     row = row_of(cluster)
     assert kept(row) == [], name
     assert (row.contiguous_from, row.expected) == (-1, -1), "there is no id to look through it once more for"
 
 
-def test_compressed_batches_are_decoded_whatever_their_bytes_hold(decoded: list[int]) -> None:
+def test_compressed_batches_are_always_decoded(decoded: list[int]) -> None:
     one, two, three = numbered([record("X")], [record("Y", OTHER)], [record("X", OTHER)])
     row = row_of(log_of(compressed(one), compressed(two), three))
     assert producer_id_bytes(WANTED) not in compressed(one)
@@ -180,13 +176,13 @@ def test_a_tombstone_is_found_by_its_key() -> None:
     assert kept(row_of(log_of(*numbered([record("X")], [tombstone("Y")], [tombstone("X")])))) == [(0, "X"), (2, "X")]
 
 
-def test_an_id_whose_name_begins_with_anothers_is_not_taken_for_it() -> None:
+def test_an_id_is_not_matched_by_a_prefix() -> None:
     row = row_of(log_of(*numbered([record("X")], [record("X1", OTHER), record("X", OTHER)], [record("X1", OTHER)])))
     assert kept(row) == [(0, "X"), (2, "X")]
 
 
 @pytest.mark.parametrize("count", [1, 16, 17, 300])
-def test_however_many_producer_ids_are_wanted_the_same_is_found(count: int) -> None:
+def test_any_number_of_wanted_producer_ids_gives_the_same_records(count: int) -> None:
     """With many, decoding is quicker than searching."""
     batches = numbered(*([record(f"id-{n % 7}", 1000 + n)] for n in range(40)))
     wanted = [1003, *range(5000, 5000 + count - 1)]
@@ -194,7 +190,7 @@ def test_however_many_producer_ids_are_wanted_the_same_is_found(count: int) -> N
 
 
 @pytest.mark.parametrize("bytes_max", [1, 200, 500, 1 << 20])
-def test_a_log_is_read_in_as_many_pieces_as_it_takes(bytes_max: int) -> None:
+def test_a_log_is_read_in_any_number_of_pieces(bytes_max: int) -> None:
     cluster = log_of(*numbered([record("X", OTHER)], [record("Y", OTHER)], [record("X")], [record("Z", OTHER)]))
     cluster.fetch_max_bytes = bytes_max
     row = row_of(cluster)
@@ -204,7 +200,7 @@ def test_a_log_is_read_in_as_many_pieces_as_it_takes(bytes_max: int) -> None:
 @pytest.mark.parametrize(
     ("bytes_max", "name", "times"), [(1 << 20, "X", 1), (1 << 20, "nobody", 1), (1, "X", 2), (1, "nobody", 1)]
 )
-def test_a_row_says_how_much_was_read_for_it(bytes_max: int, name: str, times: int) -> None:
+def test_a_row_has_the_number_of_bytes_read(bytes_max: int, name: str, times: int) -> None:
     batches = numbered([record("Y", OTHER)], [record(name, WANTED if name == "X" else OTHER)], [record("Z", OTHER)])
     cluster = log_of(*batches)
     cluster.fetch_max_bytes = bytes_max
@@ -219,15 +215,15 @@ RISING = (
 
 
 @pytest.mark.parametrize("bytes_max", [1, len(RISING[0]) * 2 + 1, 1 << 20])
-def test_each_leader_epoch_of_the_log_is_told_with_its_end_in_however_many_pieces_it_comes(bytes_max: int) -> None:
-    """Of batches that are passed over, too, and of what is left of a batch: it ends where its header says."""
+def test_each_leader_epoch_has_its_end_in_any_number_of_pieces(bytes_max: int) -> None:
+    """Includes skipped batches. A partly compacted batch ends at the last offset of its header."""
     cluster = log_of(*RISING)
     cluster.fetch_max_bytes = bytes_max
     assert row_of(cluster).epoch_ends == (EpochEnd(2, 2), EpochEnd(3, 6), EpochEnd(7, 10))
     assert row_of(cluster, 99).epoch_ends == (EpochEnd(2, 2), EpochEnd(3, 6), EpochEnd(7, 10))
 
 
-def test_a_log_without_batches_has_no_leader_epoch_and_one_that_cannot_be_read_tells_none() -> None:
+def test_an_empty_or_unreadable_log_has_no_leader_epochs() -> None:
     assert row_of(log_of()).epoch_ends == ()
     assert row_of(log_of(*RISING, errors={"fetch": 6})).epoch_ends == ()
 
@@ -240,25 +236,25 @@ def test_a_record_has_the_leader_epoch_of_its_batch(bytes_max: int) -> None:
     assert [(one.offset, one.leader_epoch) for one in row_of(cluster).records] == of_x
 
 
-def test_a_row_goes_to_another_process_and_back() -> None:
+def test_a_row_survives_pickling() -> None:
     row = row_of(log_of(*numbered([record("X")])))
     assert pickle.loads(pickle.dumps(row)) == row
 
 
-# --- which records ----------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
-def test_of_an_id_are_kept_all_records_from_its_first_with_the_producer_id_on_and_the_one_before() -> None:
+def test_records_are_kept_from_the_one_before_the_producer_id() -> None:
     of_x = [record("X", OTHER, "Empty"), record("X", OTHER), record("X"), record("X", OTHER + 1), tombstone("X")]
     assert kept(row_of(log_of(*numbered(*([one] for one in of_x))))) == [(n, "X") for n in (1, 2, 3, 4)]
 
 
-def test_what_expired_before_is_not_kept() -> None:
+def test_records_before_a_tombstone_are_not_kept() -> None:
     row = row_of(log_of(*numbered([record("X", OTHER)], [tombstone("X")], [record("X")])))
     assert kept(row) == [(2, "X")]
 
 
-def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_given() -> None:
+def test_records_before_the_log_start_are_omitted() -> None:
     cluster = log_of(batch(0, [record("X"), record("X", state="PrepareCommit"), record("X", OTHER)]), log_start=2)
     assert (kept(row_of(cluster)), offsets_asked(cluster)) == ([], [2])
     row = row_of(log_of(batch(0, [record("X"), record("X", OTHER), record("X")]), log_start=1))
@@ -275,7 +271,7 @@ def test_records_from_before_the_logs_start_are_left_out_though_their_batch_is_g
     ],
     ids=["a control batch", "no key", "a key of another kind"],
 )
-def test_what_is_no_record_of_an_id_is_passed_over(data: bytes) -> None:
+def test_batches_without_records_of_ids_are_skipped(data: bytes) -> None:
     cluster = log_of(data, batch(1, [record("X")]))
     assert kept(row_of(cluster)) == [(1, "X")]
     records = Records(frozenset({WANTED}))
@@ -284,15 +280,15 @@ def test_what_is_no_record_of_an_id_is_passed_over(data: bytes) -> None:
     assert [(one.offset, one.transactional_id) for one in records.kept] == [(1, "X")]
 
 
-def test_of_ids_that_are_not_asked_for_nothing_is_kept() -> None:
-    """Ids are asked for by what the first pass found. What came since is for whoever reads on."""
+def test_only_requested_ids_are_kept() -> None:
+    """Ids come from the first pass. Later records belong to the next read."""
     both = Batch(0, 1, -1, -1, -1, False, False, records=_records(0, [record("X"), record("Y")]))
     records = Records(frozenset({WANTED}))
     records.take_all([both], 0, {"X"})
     assert [one.transactional_id for one in records.kept] == ["X"]
 
 
-def test_of_ids_that_are_named_all_records_are_kept_whatever_their_producer_ids() -> None:
+def test_all_records_of_named_ids_are_kept() -> None:
     """A timeline begins with an id."""
     of_x = [record("X", OTHER), tombstone("X"), record("X"), record("Y"), record("X", OTHER + 1)]
     records = Records.of_ids(["X"])
@@ -303,7 +299,7 @@ def test_of_ids_that_are_named_all_records_are_kept_whatever_their_producer_ids(
 # --- bounds and errors ------------------------------------------------------------------------------------------------
 
 
-def test_no_more_records_are_kept_than_the_cap(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
+def test_the_number_of_records_is_limited(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
     monkeypatch.setattr(txnscan.txnlog.scan, "RECORDS_MAX", 3)
     assert len(kept(row_of(log_of(*numbered(*([record("X")] for _ in range(3))))))) == 3
     row = row_of(log_of(*numbered(*([record("X")] for _ in range(4)))))
@@ -316,7 +312,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not(which: int) -> None:
+def test_a_failed_checksum_makes_the_log_unreadable(which: int) -> None:
     batches = numbered([record("Y", OTHER)], [record("X")], [record("Z", OTHER)])
     batches[which] = flipped(batches[which], len(batches[which]) - 2)
     row = row_of(log_of(*batches))
@@ -324,8 +320,8 @@ def test_a_batch_that_fails_its_checksum_makes_the_log_unreadable_decoded_or_not
     assert f"the batch at offset {which} fails its checksum" in str(said(row.failure))
 
 
-def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An executor may have nothing but Spark's Python; what it passes over tells that nobody owns a transaction."""
+def test_without_a_fast_checksum_every_batch_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor may have only Spark's Python, and a skipped batch is evidence that a transaction has no owner."""
     monkeypatch.setattr(search, "crc32c", lambda data: calc_crc32c(data, _crc32c=crc32c_py))
     one, two = numbered([record("Y", OTHER)], [record("X")])
     assert kept(row_of(log_of(one, two))) == [(1, "X")]
@@ -342,7 +338,7 @@ def test_without_a_fast_checksum_every_batch_is_checked_all_the_same(monkeypatch
         (lambda p: setattr(p, "high_watermark", 9), "it gave no records at offset 2, before its end at 9"),
     ],
 )
-def test_a_log_that_cannot_be_read_to_its_end_is_a_row_with_its_error(
+def test_a_log_that_fails_before_its_end_is_a_row_with_its_error(
     spoil: Callable[[FakePartition], object], error: str
 ) -> None:
     cluster = log_of(*numbered([record("X")], [record("X", OTHER)]))
@@ -352,7 +348,7 @@ def test_a_log_that_cannot_be_read_to_its_end_is_a_row_with_its_error(
 
 
 @pytest.mark.parametrize("refused", ["log start", "fetch"])
-def test_what_the_principal_lacks_is_told_with_its_name_and_says_nothing_of_the_broker(refused: str) -> None:
+def test_a_missing_permission_is_named_and_does_not_mean_unserved(refused: str) -> None:
     cluster = log_of(*numbered([record("X")]))
     cluster.partitions[STATE, 0].errors[refused] = 29
     (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,)), cluster.send)
@@ -363,7 +359,7 @@ def test_what_the_principal_lacks_is_told_with_its_name_and_says_nothing_of_the_
 @pytest.mark.parametrize(
     ("length", "error"), [(48, "its length is 48"), (-12, "its length is -12")], ids=["short", "negative"]
 )
-def test_a_batch_whose_length_makes_no_sense_is_an_error(length: int, error: str) -> None:
+def test_an_invalid_batch_length_is_an_error(length: int, error: str) -> None:
     cluster = log_of(*numbered([record("Y", OTHER)]))
     good = cluster.partitions[STATE, 0].log[0]
 
@@ -377,11 +373,11 @@ def test_a_batch_whose_length_makes_no_sense_is_an_error(length: int, error: str
     assert error in str(said(row_of(cluster).failure))
 
 
-# --- what is appended between the two passes --------------------------------------------------------------------------
+# --- appends between the two passes -----------------------------------------------------------------------------------
 
 
 def appended(cluster: FakeCluster, after: int, *batches: bytes) -> None:
-    """What coordinators write once the log was asked for this often."""
+    """Appended by coordinators after this number of requests for the log."""
     fetches = itertools.count(1)
 
     def edit(broker_id: int, answer: Any) -> Any:
@@ -394,8 +390,8 @@ def appended(cluster: FakeCluster, after: int, *batches: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["X", "Y"])
-def test_what_is_appended_between_the_two_passes_is_not_in_the_row(name: str) -> None:
-    """It is read when the log is read on, from where the row ends, with everything that is wanted in mind."""
+def test_records_appended_between_the_two_passes_are_not_in_the_row(name: str) -> None:
+    """They are read later, from the end of the row."""
     cluster = log_of(*numbered([record("X")], [record("Z", OTHER)]))
     appended(cluster, 1, batch(2, [record(name)]), batch(3, [record(name, OTHER)]))
     row = row_of(cluster)
@@ -409,7 +405,7 @@ def test_what_is_appended_between_the_two_passes_is_not_in_the_row(name: str) ->
     ]
 
 
-def test_a_log_that_grows_while_it_is_read_is_read_again_to_where_it_ended_at_first() -> None:
+def test_a_growing_log_is_read_to_its_first_end() -> None:
     cluster = log_of(*numbered([record("X")], [record("X")]))
     cluster.fetch_max_bytes = 1
     reads = itertools.count(1)
@@ -423,7 +419,7 @@ def test_a_log_that_grows_while_it_is_read_is_read_again_to_where_it_ended_at_fi
     assert (kept(row_of(cluster)), offsets_asked(cluster)) == ([(0, "X"), (1, "X")], [0, 1, 0, 1])
 
 
-def test_reading_on_keeps_the_ids_of_the_row_and_those_that_get_a_wanted_producer_id() -> None:
+def test_the_next_read_keeps_ids_of_the_row_and_new_matching_ids() -> None:
     row = LogRow(0, None, 5, (RawRecord(3, 0, "X", b""),), 0, 5)
     further = Records.following(row, frozenset({WANTED}))
     held = Batch(5, 8, -1, -1, -1, False, False, records=_records(5, [record(n, OTHER) for n in ("X", "Y", "Z")]))
@@ -437,16 +433,16 @@ def _records(offset: int, records: list[Record]) -> tuple[tuple[int, bytes | Non
     return tuple((offset + n, key, value) for n, (key, value) in enumerate(records))
 
 
-# --- what was appended since an earlier read --------------------------------------------------------------------------
+# --- appends since an earlier read ------------------------------------------------------------------------------------
 
 
 def appended_row(cluster: FakeCluster, scanned_to: int, *names: str) -> LogRow:
-    """The row of what the log has from this offset on, where these ids had the producer id before."""
+    """The row of the log from this offset on, for ids that had the producer id before."""
     (row,) = read_log(LogBatch(0, 1, (LOG,), (WANTED,), scanned_to, names), cluster.send)
     return row
 
 
-# Name, what was appended since offset 1, the ids that had the producer id before, and the records that are found.
+# Name, the records since offset 1, the ids that had the producer id before, and the expected records.
 APPENDED: tuple[tuple[str, list[Record], list[str], list[tuple[int, str]]], ...] = (
     ("nothing", [], ["X"], []),
     ("another id with another producer id", [record("Y", OTHER)], ["X"], []),
@@ -466,7 +462,7 @@ APPENDED: tuple[tuple[str, list[Record], list[str], list[tuple[int, str]]], ...]
 )
 
 
-def test_what_was_appended_is_looked_through_for_the_producer_id_and_the_ids_that_had_it() -> None:
+def test_appended_records_are_searched_for_the_producer_id_and_its_former_ids() -> None:
     with Cases() as cases:
         for (name, records, names, expected), bytes_max in itertools.product(APPENDED, (1, 1 << 20)):
             with cases.case(f"{name}, {bytes_max} bytes at once"):
@@ -480,7 +476,7 @@ def test_what_was_appended_is_looked_through_for_the_producer_id_and_the_ids_tha
                 assert row.read_bytes == sum(map(len, batches[1:]))
 
 
-def test_all_of_a_log_that_was_empty_was_appended() -> None:
+def test_all_records_of_a_formerly_empty_log_are_appended() -> None:
     cluster = log_of(*numbered([record("X", OTHER)], [record("Y", OTHER)]))
     assert kept(appended_row(cluster, 0, "X")) == [(0, "X")]
     assert kept(appended_row(cluster, -1, "X")) == []
@@ -495,9 +491,7 @@ def test_all_of_a_log_that_was_empty_was_appended() -> None:
     ],
     ids=["a fetch that fails", "a record of a later version", "a damaged record"],
 )
-def test_what_was_appended_and_cannot_be_read_is_a_row_with_its_error(
-    data: Record, error: str | None, unserved: bool
-) -> None:
+def test_unreadable_appended_records_are_a_row_with_its_error(data: Record, error: str | None, unserved: bool) -> None:
     cluster = log_of(*numbered([record("X")], [data]))
     if error is not None:
         cluster.partitions[STATE, 0].errors["fetch"] = int(ErrorCode[error])
@@ -507,16 +501,16 @@ def test_what_was_appended_and_cannot_be_read_is_a_row_with_its_error(
     assert (row.records, row.unserved) == ((), unserved)
 
 
-# --- offsets that are missing -----------------------------------------------------------------------------------------
+# --- missing offsets --------------------------------------------------------------------------------------------------
 
 
 def thinned(data: list[Record], base: int, missing: frozenset[int]) -> bytes:
-    """A batch that compaction took these offsets from, counted from its base: it keeps its borders."""
+    """A batch without these compacted offsets, counted from its base. It keeps its bounds."""
     left = [(n, one) for n, one in enumerate(data) if n not in missing]
     if len(left) == len(data):
         return batch(base, data)
-    # Records carry their offsets as deltas, which the encoder counts up: a batch of one record is written for each, and
-    # their bodies are put behind one header.
+    # Records carry their offsets as deltas, which the encoder counts up: each record is written as a batch of its own,
+    # and their bodies are joined behind one header.
     whole = batch(base, data)
     bodies = _bodies(whole, len(data))
     body = b"".join(bodies[n] for n, _ in left)
@@ -527,7 +521,7 @@ def thinned(data: list[Record], base: int, missing: frozenset[int]) -> bytes:
 
 
 def _bodies(data: bytes, count: int) -> list[bytes]:
-    """The records of a batch, as they stand in it."""
+    """The records of a batch, as bytes."""
     bodies, at = [], HEADER_BYTES
     for _ in range(count):
         length, shift, start = 0, 0, at
@@ -542,7 +536,7 @@ def _bodies(data: bytes, count: int) -> list[bytes]:
     return bodies
 
 
-def test_a_thinned_batch_is_what_compaction_leaves() -> None:
+def test_a_thinned_batch_equals_a_compacted_batch() -> None:
     data = thinned([record("X"), record("Y"), record("Z")], 5, frozenset({1}))
     (found,) = fetch(log_of(data).send, LOG, 0, 1 << 20, records=True).batches
     assert (found.base_offset, found.last_offset, found.records_count) == (5, 7, 2)
@@ -576,7 +570,7 @@ def test_a_thinned_batch_is_what_compaction_leaves() -> None:
         "a gap in the first of two",
     ],
 )
-def test_a_chain_is_whole_only_where_no_offset_is_missing_in_what_was_passed_over(
+def test_a_chain_is_contiguous_only_without_missing_offsets(
     between: list[tuple[list[int], int, frozenset[int]]], whole: bool, decoded: list[int]
 ) -> None:
     batches, at, passed_over = [batch(0, [record("X")])], 1, set()
@@ -605,7 +599,7 @@ LOGS = st.lists(
 
 
 def laid_out(log: Iterable[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]]) -> bytes:
-    """These batches, as they stand in a log."""
+    """These batches, as bytes of a log."""
     batches, at = [], 0
     for content, gap, missing, packs in log:
         at += gap
@@ -616,7 +610,7 @@ def laid_out(log: Iterable[tuple[list[tuple[str, int | None]], int, frozenset[in
 
 
 def chains(records: Iterable[RawRecord]) -> dict[str, list[tuple[int, bytes | None, bool]]]:
-    """Of each id its records, and whether no offset is missing between the one before and this one."""
+    """By id: its records, and whether no offset is missing since the previous record."""
     by_name: dict[str, list[RawRecord]] = {}
     for one in records:
         by_name.setdefault(one.transactional_id, []).append(one)
@@ -628,10 +622,10 @@ def chains(records: Iterable[RawRecord]) -> dict[str, list[tuple[int, bytes | No
 
 
 @given(LOGS, st.integers(0, 6), st.sampled_from([1, 300, 1 << 20]))
-def test_what_is_passed_over_counts_exactly_as_if_it_were_decoded(
+def test_skipped_batches_count_as_if_they_were_decoded(
     log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], log_start: int, bytes_max: int
 ) -> None:
-    """The two ways held against each other: by header and key, and with every batch decoded and every id looked at."""
+    """Compares the search by header and key with full decoding."""
     batches, at = [], 0
     for content, gap, missing, packs in log:
         at += gap
@@ -647,22 +641,22 @@ def test_what_is_passed_over_counts_exactly_as_if_it_were_decoded(
         plain.take_all(piece.batches, piece.offset, None)
     assert said(row.failure) is None
     assert chains(row.records) == chains(plain.kept)
-    # And so it goes on, for what comes next.
+    # This continues with the next record.
     if row.records:
         last = max(one.offset for one in row.records)
         assert (_next_whole_from(row, row.reached) <= last) is (_next_whole_from(plain, row.reached) <= last)
 
 
 def _next_whole_from(records: Records | LogRow, offset: int) -> int:
-    """From where on no offset is missing before a record that comes at this offset."""
+    """The start of the contiguous range for a record at this offset."""
     return records.contiguous_from if offset == records.expected else offset
 
 
 @given(LOGS, st.sampled_from([[WANTED], [OTHER], [WANTED, OTHER + 1]]), st.integers(0, 40))
-def test_searched_batches_are_told_as_decoded_ones_are(
+def test_searched_batches_equal_decoded_batches(
     log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], wanted: list[int], cut: int
 ) -> None:
-    """But for those that hold nothing that is looked for: of them the offsets. A batch that is cut off is left out."""
+    """Batches without a match have only offsets. A truncated batch is omitted."""
     data = laid_out(log)
     data = data[: max(0, len(data) - cut)]
     strings = {producer_id_bytes(one) for one in wanted}
@@ -686,10 +680,10 @@ def test_searched_batches_are_told_as_decoded_ones_are(
 
 
 @given(LOGS, st.integers(0, 40))
-def test_many_batches_are_searched_as_few_are(
+def test_many_batches_are_searched_like_few(
     log: list[tuple[list[tuple[str, int | None]], int, frozenset[int], bool]], cut: int
 ) -> None:
-    """By columns, which are worth it where there are thousands."""
+    """By columns, which pay off for thousands of batches."""
     data = laid_out(log)
     data = data[: max(0, len(data) - cut)]
     for wanted in (of_producers([WANTED]), of_producers([OTHER, OTHER + 1]), of_ids(["X"]), of_ids(["Y", "Zz", ""])):
@@ -699,8 +693,8 @@ def test_many_batches_are_searched_as_few_are(
             assert list(searched(undecoded(data), wanted)) == few
 
 
-def test_a_log_that_is_read_in_many_batches_at_once_keeps_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was appended after its end was seen is passed over with what was not, and left out all the same."""
+def test_a_log_read_in_large_sections_keeps_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appended records after the known end are skipped with the others, and omitted."""
     others = [[record("Y", OTHER)]] * 5
     cluster = log_of(*numbered(*others, [record("X")], *others, [record("X", OTHER)], *others))
     few = row_of(cluster)
@@ -718,10 +712,10 @@ def test_a_log_that_is_read_in_many_batches_at_once_keeps_the_same_records(monke
     ("search_for", "columns"), [(of_producers([WANTED]), "of_producers"), (of_ids(["X"]), "of_keys")]
 )
 @pytest.mark.parametrize(("batches", "by_columns"), [(0, False), (2, False), (3, True), (4, True)])
-def test_a_look_at_many_batches_is_one_at_columns_and_at_few_one_at_each(
+def test_only_many_batches_are_searched_by_columns(
     search_for: search.Wanted, columns: str, batches: int, by_columns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only then numpy is worth loading."""
+    """Otherwise loading numpy costs more than it saves."""
     monkeypatch.setattr(search, "_MANY", 3)
     monkeypatch.setattr(log_columns, columns, lambda data, bounds, wanted: "by columns")
     one = batch(0, [record("X")])
@@ -729,7 +723,7 @@ def test_a_look_at_many_batches_is_one_at_columns_and_at_few_one_at_each(
     assert search_for(one * batches, bounds) == ("by columns" if by_columns else [True] * batches)
 
 
-def test_a_damaged_batch_raises_the_same_searched_or_decoded(wording: SnapshotAssertion) -> None:
+def test_a_damaged_batch_has_the_same_error_searched_or_decoded(wording: SnapshotAssertion) -> None:
     good = batch(0, [record("Y", OTHER)])
     cluster = log_of(good)
     cluster.partitions[STATE, 0].log[0] = flipped(good, len(good) - 2)
@@ -739,13 +733,13 @@ def test_a_damaged_batch_raises_the_same_searched_or_decoded(wording: SnapshotAs
         assert str(error.value) == wording
 
 
-# --- a look at a batch without decoding it ----------------------------------------------------------------------------
+# --- peeking into a batch without decoding it -------------------------------------------------------------------------
 
 NAMES = st.one_of(st.text(max_size=8), st.integers(1, 300).map("n".__mul__), st.just("é" * 40), st.just("n" * 9_000))
 
 
 @given(NAMES, st.sampled_from([0, 1, WANTED, 2**63 - 1]), st.integers(0, 60), st.booleans(), st.integers(0, 2**40))
-def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
+def test_a_peek_shows_the_decoded_key_and_producer_id(
     name: str, producer_id: int, partitions: int, gone: bool, offset: int
 ) -> None:
     held = frozenset((f"topic-{n}", n) for n in range(partitions))
@@ -754,7 +748,7 @@ def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
     found = peeked(data)
     seen = (transactional_id_key(name), b"" if gone else producer_id_bytes(producer_id))
     assert found == seen or (found is None and (len(name) > 8_000 or len(value) > 8_000))
-    # Of very short keys and values columns tell nothing.
+    # Columns do not cover very short keys and values.
     alike = peeks(data, [0, len(data)])
     if not alike.odd[0]:
         at, size = int(alike.key_at[0]), int(alike.key_size[0])
@@ -779,14 +773,14 @@ def test_a_peek_shows_the_key_and_the_producer_id_that_decoding_shows(
         (b"", "nothing"),
     ],
 )
-def test_a_peek_tells_nothing_of_what_coordinators_do_not_write(data: bytes, why: str) -> None:
-    """It is decoded then, which says what is wrong with it."""
+def test_a_peek_rejects_batches_that_coordinators_never_write(data: bytes, why: str) -> None:
+    """They are decoded, which reports the error."""
     assert peeked(data) is None, why
     if len(data) > HEADER_BYTES:
         assert peeks(data + bytes(20), [0, len(data)]).odd[0], why
 
 
-def test_a_record_of_a_later_version_makes_the_log_unreadable_whoevers_it_is() -> None:
+def test_a_record_of_a_later_version_makes_the_log_unreadable() -> None:
     later = transactional_id_key("Y"), b"\x00\x02" + producer_id_bytes(OTHER) + bytes(20)
     row = row_of(log_of(*numbered([record("X")], [later])))
     assert said(row.failure) is not None and row.records == ()

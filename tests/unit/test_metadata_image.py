@@ -1,4 +1,4 @@
-"""A sweep plans from the latest metadata, reads again what changed meanwhile, and names brokers that lag."""
+"""A sweep plans from the latest metadata, reads changed partitions again, and names lagging brokers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def led(view: ClusterView) -> dict[Key, tuple[int, int]]:
 # --- the latest metadata ----------------------------------------------------------------------------------------------
 
 
-def test_one_broker_is_asked_for_all_topics_where_images_are_ordered() -> None:
+def test_ordered_images_need_all_topics_from_one_broker_only() -> None:
     fake = cluster_of(1, 2, 3)
     found = latest(fake)
     assert found.offset == IMAGE_OFFSET
@@ -55,7 +55,7 @@ def test_one_broker_is_asked_for_all_topics_where_images_are_ordered() -> None:
 
 
 @pytest.mark.parametrize("stale", [1, 2, 3])
-def test_the_plan_is_of_a_broker_with_the_highest_offset(stale: int) -> None:
+def test_the_plan_comes_from_a_broker_with_the_highest_offset(stale: int) -> None:
     fake = cluster_of(2, 2)
     fake.believes[stale] = cluster_of(1, epoch=4)
     fake.images[stale] = OLD
@@ -66,7 +66,7 @@ def test_the_plan_is_of_a_broker_with_the_highest_offset(stale: int) -> None:
     assert found.behind(OLD) == {}
 
 
-def test_a_broker_that_only_a_newer_image_names_is_asked_too() -> None:
+def test_a_broker_named_only_by_a_newer_image_is_asked_too() -> None:
     fake = cluster_of(4, brokers=(1, 2, 4))
     fake.believes[1] = cluster_of(1, brokers=(1, 2))
     fake.images = {1: OLD, 2: IMAGE_OFFSET, 4: IMAGE_OFFSET + 1}
@@ -74,7 +74,7 @@ def test_a_broker_that_only_a_newer_image_names_is_asked_too() -> None:
     assert (found.offset, found.view.answered_by) == (IMAGE_OFFSET + 1, 4)
 
 
-def test_where_the_newest_broker_does_not_answer_the_next_one_is_asked_and_it_is_named() -> None:
+def test_if_the_newest_broker_fails_the_next_newest_is_asked() -> None:
     fake = cluster_of(1)
     fake.images[3] = IMAGE_OFFSET + 1
     fake.fail_when = lambda broker_id, request, asked: asked[-1] == (3, "Metadata")
@@ -83,20 +83,20 @@ def test_where_the_newest_broker_does_not_answer_the_next_one_is_asked_and_it_is
     assert [(one.stage, one.broker) for one in found.unreachable()] == [("plan", 3)]
 
 
-def test_a_broker_that_no_latest_image_names_is_not_missed() -> None:
+def test_a_broker_absent_from_the_latest_image_is_not_missed() -> None:
     fake = cluster_of(1, brokers=(1, 2))
     fake.unreachable = {3}
     assert latest(fake).unreachable() == ()
 
 
-def test_brokers_of_which_none_answers_are_a_failure() -> None:
+def test_no_reachable_broker_is_a_failure() -> None:
     fake = cluster_of(1)
     fake.unreachable = {1, 2, 3}
     with pytest.raises(RequestFailed, match="broker 3"):
         latest(fake)
 
 
-def test_only_the_topics_that_are_asked_for_are_shown() -> None:
+def test_only_requested_topics_are_returned() -> None:
     fake = cluster_of(1)
     fake.lead("u", (1,))
     assert led(latest(fake, topics=["u"]).view) == {("u", 0): (1, 5)}
@@ -127,7 +127,7 @@ def test_every_broker_outside_kraft_mode_is_asked_for_all_topics(broker_ids: tup
         (FakeCluster(), {0, 1}, "they lack the topic"),
     ],
 )
-def test_what_brokers_outside_kraft_mode_differ_about_is_disputed(
+def test_differences_between_brokers_outside_kraft_mode_are_disputed(
     believes: FakeCluster, disputed: set[int], why: str
 ) -> None:
     fake = zookeeper(cluster_of(2, 2))
@@ -137,7 +137,7 @@ def test_what_brokers_outside_kraft_mode_differ_about_is_disputed(
     assert found.disputed == {("t", index) for index in disputed}, why
 
 
-def test_a_broker_outside_kraft_mode_that_does_not_answer_is_named() -> None:
+def test_an_unreachable_broker_outside_kraft_mode_is_named() -> None:
     fake = zookeeper(cluster_of(1), 1, 2, 3)
     fake.unreachable = {3}
     assert [one.broker for one in latest(fake).unreachable()] == [3]
@@ -146,7 +146,7 @@ def test_a_broker_outside_kraft_mode_that_does_not_answer_is_named() -> None:
         latest(fake)
 
 
-# --- what changed -----------------------------------------------------------------------------------------------------
+# --- changed partitions -----------------------------------------------------------------------------------------------
 
 TOPIC = Topic("t", "id", (0, 1), (1, 2), (5, 5))
 
@@ -174,13 +174,13 @@ TOPIC = Topic("t", "id", (0, 1), (1, 2), (5, 5))
         "one less",
     ],
 )
-def test_partitions_that_are_new_or_have_another_leader_differ(
+def test_new_partitions_and_partitions_with_a_new_leader_differ(
     before: list[Topic], after: list[Topic], differ: set[int]
 ) -> None:
     assert differing(before, after) == {("t", index) for index in differ}
 
 
-# --- brokers that lag -------------------------------------------------------------------------------------------------
+# --- lagging brokers --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_partitions_that_are_new_or_have_another_leader_differ(
         ([None], 1, set(), "it is outside KRaft mode now"),
     ],
 )
-def test_a_broker_that_is_behind_gets_some_seconds(
+def test_a_lagging_broker_gets_some_seconds(
     offsets: list[int | Failure | None], waits: int, names: set[int], why: str
 ) -> None:
     fake, waited = cluster_of(1), []
@@ -210,7 +210,7 @@ def test_a_broker_that_is_behind_gets_some_seconds(
     assert sum(waited) <= 5, why
 
 
-def test_nobody_waits_where_nobody_is_behind() -> None:
+def test_without_lagging_brokers_there_is_no_wait() -> None:
     assert catch_up(cluster_of(1).send, {}, 10, one_by_one, lambda seconds: pytest.fail("it waited")) == ()
 
 
@@ -244,7 +244,7 @@ class Fake(FakeCluster):
 
 @dataclass
 class ReadsFake(ThreadsEngine):
-    """Reads a fake. meanwhile: called after each wide read, with how many there were."""
+    """Reads a fake. meanwhile: called after each wide read, with the number of reads."""
 
     fake: Fake
     meanwhile: Callable[[int], None]
@@ -294,13 +294,13 @@ def open_keys(wide: Wide) -> list[int]:
 
 
 @pytest.mark.parametrize("images", [{}, dict.fromkeys((1, 2, 3))], ids=["KRaft", "ZooKeeper"])
-def test_nothing_is_read_again_where_nothing_changed(images: Mapping[int, int | None]) -> None:
+def test_without_changes_no_partition_is_read_again(images: Mapping[int, int | None]) -> None:
     wide, read = read_while(lambda fake, reads: None, images=images)
     assert (wide.planned, wide.answered, open_keys(wide), wide.errors) == (3, 3, [0, 1, 2], ())
     assert list(map(len, read)) == [3]
 
 
-def test_a_partition_whose_leader_moved_is_read_again_there() -> None:
+def test_a_moved_partition_is_read_again_at_its_new_leader() -> None:
     def leave(fake: Fake) -> None:
         moves(fake, 0, 2)
         fake.partitions["t", 0].producers = [producer(8)]
@@ -313,7 +313,7 @@ def test_a_partition_whose_leader_moved_is_read_again_there() -> None:
     ]
 
 
-def test_a_topic_that_was_created_meanwhile_is_read_and_one_that_was_deleted_does_not_count() -> None:
+def test_a_created_topic_is_read_and_a_deleted_topic_does_not_count() -> None:
     def recreate(fake: Fake) -> None:
         fake.partitions = {("u", 0): FakePartition(producers=[producer(9)]), ("t", 1): fake.partitions["t", 1]}
 
@@ -328,8 +328,8 @@ def test_a_topic_that_was_created_meanwhile_is_read_and_one_that_was_deleted_doe
     [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, True), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)],
     ids=["hidden", "deleted"],
 )
-def test_a_topic_that_the_listing_leaves_out_is_gone_only_if_its_name_is_unknown(code: ErrorCode, counts: bool) -> None:
-    """A listing of all topics leaves out the topics that the principal may not describe."""
+def test_an_unlisted_topic_is_gone_only_if_its_name_is_unknown(code: ErrorCode, counts: bool) -> None:
+    """A listing of all topics omits topics without Describe permission."""
 
     def hide(fake: Fake) -> None:
         fake.topic_errors["t"] = int(code)
@@ -341,20 +341,20 @@ def test_a_topic_that_the_listing_leaves_out_is_gone_only_if_its_name_is_unknown
     assert [topic.name for topic in wide.view.topics] == (["t"] if counts else [])
 
 
-def test_what_failed_is_read_again_and_counts_once() -> None:
-    """A partition without a leader gets one meanwhile."""
+def test_a_failed_partition_is_read_again_and_counts_once() -> None:
+    """A partition without a leader gets a leader meanwhile."""
     wide, read = read_while(once(lambda fake: moves(fake, 1, 2)), leaders=(1, -1, 3))
     assert read == [[("t", 0), ("t", 2)], [("t", 1)]]
     assert (wide.planned, wide.answered, open_keys(wide), wide.errors) == (3, 3, [0, 1, 2], ())
 
 
-def test_what_failed_twice_is_a_failure() -> None:
+def test_a_partition_that_fails_twice_is_a_failure() -> None:
     wide, _ = read_while(lambda fake, reads: None, leaders=(1, -1, 3))
     assert (wide.planned, wide.answered, open_keys(wide)) == (3, 2, [0, 2])
     assert [(one.topic, one.partition, one.failure) for one in wide.errors] == [("t", 1, NO_LEADER)]
 
 
-def test_what_moved_twice_is_a_failure() -> None:
+def test_a_partition_that_moves_twice_is_a_failure() -> None:
     def twice(fake: Fake, reads: int) -> None:
         moves(fake, 0, 1 + reads)
 
@@ -362,7 +362,7 @@ def test_what_moved_twice_is_a_failure() -> None:
     assert [(one.topic, one.partition, one.failure) for one in wide.errors] == [("t", 0, MOVED)]
 
 
-def test_what_brokers_differ_about_to_the_end_is_a_failure() -> None:
+def test_a_partition_disputed_to_the_end_is_a_failure() -> None:
     def stale(fake: Fake) -> None:
         fake.believes[1] = cluster_of(1, 2, 3)
         moves(fake, 0, 2)
@@ -373,14 +373,14 @@ def test_what_brokers_differ_about_to_the_end_is_a_failure() -> None:
     assert (wide.planned, wide.answered) == (3, 3)
 
 
-def test_a_broker_that_did_not_reach_the_plan_is_named() -> None:
+def test_a_broker_behind_the_plan_is_named() -> None:
     wide, _ = read_while(lambda fake, reads: None, images={1: OLD})
     assert [(one.stage, one.broker) for one in wide.errors] == [("plan", 1)]
     assert (wide.planned, wide.answered) == (3, 3)
 
 
-def test_a_partition_that_left_the_scope_does_not_count() -> None:
-    """Only what one broker leads was asked for."""
+def test_a_partition_that_leaves_the_scope_does_not_count() -> None:
+    """The scope is the partitions of one leader."""
     wide, read = read_while(once(lambda fake: moves(fake, 0, 2)), ScanConfig("fake:9092", broker_ids=(1,)))
     assert read == [[("t", 0)]]
     assert (wide.planned, wide.answered, wide.rows) == (0, 0, ())
@@ -397,10 +397,10 @@ def test_a_partition_that_left_the_scope_does_not_count() -> None:
         ((1, 2), {2}, {-1, -3}, "what it names is gone"),
     ],
 )
-def test_other_bootstrap_servers_are_asked_where_the_first_may_be_cut_off(
+def test_other_bootstrap_servers_are_asked_if_the_first_may_be_cut_off(
     named: tuple[int, ...], gone: set[int], asked: set[int], why: str
 ) -> None:
-    """The third knows the cluster as it is."""
+    """The third has the current metadata."""
     now, old = Fake((1, 3)), FakeCluster(named)
     now.lead("t", (3,), 9)
     old.lead("t", (1,))
@@ -421,7 +421,7 @@ def test_other_bootstrap_servers_are_asked_where_the_first_may_be_cut_off(
     assert led(found.view) == {("t", 0): (3, 9) if -3 in asked else (1, 5)}, why
 
 
-def test_where_no_bootstrap_server_answers_the_cluster_is_unreachable() -> None:
+def test_without_a_reachable_bootstrap_server_the_cluster_is_unreachable() -> None:
     fake = Fake()
     fake.unreachable = {1, 2, 3}
     with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster, pytest.raises(ClusterUnreachable):

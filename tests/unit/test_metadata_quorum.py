@@ -1,4 +1,4 @@
-"""What all brokers agree on, and what counts as nobody knowing."""
+"""Agreement of all brokers on leaders, and the failures without it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def agree(cluster: FakeCluster, known: Iterable[int] = (1, 2, 3), topics: Iterab
 
 
 def cut_off(cluster: FakeCluster, broker_id: int, **beliefs: object) -> None:
-    """A broker that goes on believing something else of t-0."""
+    """A broker with outdated metadata of t-0."""
     old = FakeCluster(cluster.brokers)
     old.lead("t", [1, 2, 3])
     for name, value in beliefs.items():
@@ -52,7 +52,7 @@ def failure_of(agreement: Agreement, topic: str = "t", index: int = 0) -> Failur
     return unagreed.value.failure
 
 
-def test_leader_epochs_are_those_on_which_all_brokers_agree(cluster: FakeCluster) -> None:
+def test_leader_epochs_are_those_that_all_brokers_agree_on(cluster: FakeCluster) -> None:
     cluster.partitions["t", 1].epoch = 6
     cut_off(cluster, 2, epoch=4)
     cluster.believes[2].partitions["t", 1].epoch = 6
@@ -64,7 +64,7 @@ def why_not(agreement: Agreement, topic: str = "t", index: int = 0) -> str:
     return failure_of(agreement, topic, index).error
 
 
-def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: FakeCluster) -> None:
+def test_a_leader_is_known_if_every_broker_names_it_at_one_epoch(cluster: FakeCluster) -> None:
     agreement = agree(cluster)
     assert agreement.partition("t", 1) == Partition("t", "", 1, 2, 5)
     assert agreement.errors == ()
@@ -72,7 +72,7 @@ def test_a_leader_is_known_when_every_broker_names_it_at_one_epoch(cluster: Fake
     assert [b.broker_id for b in agreement.brokers] == [1, 2, 3]
 
 
-def test_one_partition_is_looked_at_however_many_the_topic_has(
+def test_one_partition_is_read_without_expanding_its_topic(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agreement = agree(cluster)
@@ -80,14 +80,14 @@ def test_one_partition_is_looked_at_however_many_the_topic_has(
     assert agreement.partition("t", 1) == Partition("t", "", 1, 2, 5)
 
 
-def test_broker_0_at_leader_epoch_0_leads_like_any_other() -> None:
+def test_broker_0_at_leader_epoch_0_is_a_valid_leader() -> None:
     cluster = FakeCluster([0])
     cluster.lead("t", [0], epoch=0)
     partition = agree(cluster, known=[0]).partition("t", 0)
     assert (partition.leader, partition.leader_epoch) == (0, 0)
 
 
-def test_the_partition_numbers_are_those_of_the_topic_alone_and_in_order(cluster: FakeCluster) -> None:
+def test_partition_numbers_are_sorted_and_of_one_topic(cluster: FakeCluster) -> None:
     cluster.partitions["u", 8] = FakePartition()
     cluster.partitions["u", 1] = FakePartition()
     agreement = agree(cluster, topics=["t", "u"])
@@ -104,7 +104,7 @@ def test_the_partition_numbers_are_those_of_the_topic_alone_and_in_order(cluster
     ],
 )
 @pytest.mark.parametrize("broker_id", [1, 2, 3])
-def test_one_broker_that_believes_otherwise_leaves_the_leader_unknown(
+def test_a_single_disagreeing_broker_leaves_the_leader_unknown(
     cluster: FakeCluster, broker_id: int, beliefs: dict[str, int], why: str
 ) -> None:
     cut_off(cluster, broker_id, **beliefs)
@@ -113,20 +113,18 @@ def test_one_broker_that_believes_otherwise_leaves_the_leader_unknown(
     assert agreement.partition("t", 1).leader == 2, "the partitions that they agree on are not concerned"
 
 
-def test_a_broker_that_does_not_know_the_topic_is_a_disagreement(
-    cluster: FakeCluster, wording: SnapshotAssertion
-) -> None:
+def test_a_broker_without_the_topic_is_a_disagreement(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.believes[3] = FakeCluster()
     assert why_not(agree(cluster)) == wording
 
 
-def test_a_broker_that_does_not_know_the_partition_is_a_disagreement_on_it(cluster: FakeCluster) -> None:
+def test_a_broker_without_the_partition_is_a_disagreement(cluster: FakeCluster) -> None:
     cut_off(cluster, 3)
     del cluster.believes[3].partitions["t", 0]
     assert "disagree" in why_not(agree(cluster))
 
 
-def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknown(
+def test_an_unreachable_broker_named_by_others_leaves_every_leader_unknown(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     cluster.unreachable = {3}
@@ -136,20 +134,20 @@ def test_an_unreachable_broker_that_others_still_name_leaves_every_leader_unknow
     assert [(e.stage, e.broker) for e in agreement.errors] == [("metadata", 3)]
 
 
-def test_a_broker_that_does_not_support_metadata_is_told_with_the_api_that_it_lacks(cluster: FakeCluster) -> None:
+def test_a_broker_without_metadata_support_is_reported_with_the_api(cluster: FakeCluster) -> None:
     cluster.edit["Metadata"] = lacking(3, "Metadata")
     why = "broker 3 does not support Metadata"
     assert agree(cluster).errors == (Unobserved("metadata", Failure(why, "UNSUPPORTED_VERSION", "Metadata"), 3),)
 
 
-def test_an_unreachable_broker_that_one_other_names_is_still_waited_for(cluster: FakeCluster) -> None:
+def test_an_unreachable_broker_named_by_a_single_broker_still_counts(cluster: FakeCluster) -> None:
     cluster.unreachable = {3}
     cut_off(cluster, 2)
     cluster.brokers = [1, 2]
     assert "broker 3" in why_not(agree(cluster))
 
 
-def test_an_unreachable_broker_that_nobody_names_any_more_is_not_waited_for(cluster: FakeCluster) -> None:
+def test_an_unreachable_broker_named_by_no_broker_is_ignored(cluster: FakeCluster) -> None:
     cluster.unreachable = {3}
     cluster.brokers = [1, 2]
     agreement = agree(cluster)
@@ -157,33 +155,33 @@ def test_an_unreachable_broker_that_nobody_names_any_more_is_not_waited_for(clus
     assert agreement.errors == ()
 
 
-def test_a_broker_that_nobody_names_but_that_answers_must_agree_too(cluster: FakeCluster) -> None:
+def test_an_answering_broker_must_agree_even_if_no_broker_names_it(cluster: FakeCluster) -> None:
     cut_off(cluster, 3, leader=3)
     cluster.brokers = [1, 2]
     assert "disagree" in why_not(agree(cluster))
 
 
-def test_no_leader_is_known_without_any_answer(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_without_answers_no_leader_is_known(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.unreachable = {1, 2, 3}
     agreement = agree(cluster)
     assert why_not(agreement) == wording
     assert (agreement.brokers, agreement.indexes("t")) == ((), ())
 
 
-def test_a_broker_named_only_in_anothers_answer_is_asked_too_and_made_known(cluster: FakeCluster) -> None:
+def test_a_broker_named_only_by_another_broker_is_asked_and_registered(cluster: FakeCluster) -> None:
     learned: list[Broker] = []
     agreement = read_agreement(cluster.send, [1], ["t"], one_by_one, learned.extend)
     assert [view.answered_by for view in agreement.views] == [1, 2, 3]
     assert set(learned) == {broker(1), broker(2), broker(3)}
 
 
-def test_every_broker_is_asked_once_a_round(cluster: FakeCluster) -> None:
+def test_every_broker_is_asked_once_per_round(cluster: FakeCluster) -> None:
     cluster.unreachable = {2}
     agree(cluster, known=[1, 2])
     assert sorted(cluster.asked) == [(1, "Metadata"), (2, "Metadata"), (3, "Metadata")]
 
 
-def test_brokers_are_asked_and_told_in_the_order_of_their_ids_and_topics_in_that_of_their_names() -> None:
+def test_requests_and_results_have_a_fixed_order() -> None:
     cluster = FakeCluster([8, 1, 16, 2])
     topics = [f"t{n}" for n in range(9)]
     agreement = agree(cluster, known=[16, 2], topics=[*reversed(topics), *topics])
@@ -192,37 +190,35 @@ def test_brokers_are_asked_and_told_in_the_order_of_their_ids_and_topics_in_that
     assert [topic.name for topic in cluster.requests[0].topics] == topics
 
 
-def test_the_brokers_are_those_that_any_broker_names_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
+def test_brokers_are_all_named_brokers_sorted_by_id(cluster: FakeCluster) -> None:
     one, two, _ = agree(cluster).views
     agreement = Agreement((replace(one, brokers=(broker(16),)), replace(two, brokers=(broker(8), broker(9)))), ())
     assert [b.broker_id for b in agreement.brokers] == [8, 9, 16]
 
 
-def test_errors_are_told_in_the_order_of_the_brokers_ids(cluster: FakeCluster) -> None:
+def test_errors_are_sorted_by_broker_id(cluster: FakeCluster) -> None:
     cluster.unreachable = {1, 3}
     assert [error.broker for error in agree(cluster, known=[2, 3]).errors] == [1, 3]
 
 
-def test_an_answer_that_got_lost_on_the_way_is_a_failure_and_not_an_agreement_without_it(cluster: FakeCluster) -> None:
+def test_a_missing_answer_is_an_error(cluster: FakeCluster) -> None:
     with pytest.raises(ValueError, match="shorter"):
         read_agreement(cluster.send, (1, 2), ["t"], lambda ask, ids: one_by_one(ask, ids)[:1], lambda brokers: None)
 
 
-def test_a_newly_named_broker_that_believes_otherwise_is_a_disagreement(cluster: FakeCluster) -> None:
+def test_a_newly_named_broker_can_disagree(cluster: FakeCluster) -> None:
     cut_off(cluster, 3, epoch=9)
     assert "disagree" in why_not(agree(cluster, known=[1]))
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-def test_a_topic_that_is_missing_or_forbidden_is_named_with_the_brokers_own_error(
-    cluster: FakeCluster, code: ErrorCode
-) -> None:
+def test_a_missing_or_forbidden_topic_has_the_brokers_own_error(cluster: FakeCluster, code: ErrorCode) -> None:
     cluster.topic_errors["t"] = int(code)
     needs = needing(Failure(f"t: {code.name}", code.name), Permission("Describe", "Topic", "t"))
     assert failure_of(agree(cluster)) == needs
 
 
-def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_disagreement(
+def test_a_topic_unknown_to_one_broker_and_hidden_by_another_is_a_disagreement(
     cluster: FakeCluster,
     wording: SnapshotAssertion,
 ) -> None:
@@ -235,7 +231,7 @@ def test_a_topic_that_one_broker_does_not_know_and_another_does_not_show_is_a_di
 
 SAME, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 UNKNOWN, HIDDEN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-# Name, what each broker shows of the topic, and how the topic with the id SAME ended.
+# Name, the topic at each broker, and the fate of the topic with the id SAME.
 GONE: tuple[tuple[str, tuple[uuid.UUID | ErrorCode, ...], str | None], ...] = (
     ("all brokers show it", (SAME, SAME, SAME), None),
     ("no broker knows it", (UNKNOWN, UNKNOWN, UNKNOWN), TOPIC_DELETED),
@@ -250,7 +246,7 @@ GONE: tuple[tuple[str, tuple[uuid.UUID | ErrorCode, ...], str | None], ...] = (
 )
 
 
-def test_a_topic_is_gone_if_no_broker_shows_its_id_or_hides_it(cluster: FakeCluster) -> None:
+def test_a_topic_is_gone_if_no_broker_shows_or_hides_its_id(cluster: FakeCluster) -> None:
     topic_id = base64.urlsafe_b64encode(SAME.bytes).rstrip(b"=").decode()
     with Cases() as cases:
         for name, shown, how in GONE:
@@ -269,18 +265,18 @@ def test_a_topic_is_gone_if_no_broker_shows_its_id_or_hides_it(cluster: FakeClus
             assert agree(cluster).gone("t", topic_id) is None
 
 
-def test_what_failed_names_the_permission_that_is_missing_and_nobody_to_grant_it_to(cluster: FakeCluster) -> None:
+def test_a_failure_names_the_missing_permission_without_a_principal(cluster: FakeCluster) -> None:
     cluster.topic_errors["t"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     failure = failure_of(agree(cluster))
     assert (failure.error, failure.needs) == ("t: TOPIC_AUTHORIZATION_FAILED", Permission("Describe", "Topic", "t"))
     assert "--allow-principal User:bob" in str(said(failure, "User:bob"))
 
 
-def test_a_partition_that_the_topic_does_not_have_is_unknown(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_a_partition_outside_the_topic_is_unknown(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     assert why_not(agree(cluster), index=3) == wording
 
 
-def test_a_partition_that_all_know_to_have_no_leader_is_unknown(cluster: FakeCluster) -> None:
+def test_a_partition_without_a_leader_is_unknown(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].leader = -1
     assert why_not(agree(cluster)) == "t-0 has no leader"
 
@@ -290,13 +286,13 @@ def test_a_leader_without_a_leader_epoch_is_unknown(cluster: FakeCluster) -> Non
     why_not(agree(cluster))
 
 
-def test_a_broker_of_another_cluster_at_a_known_address_is_a_disagreement(cluster: FakeCluster) -> None:
+def test_a_broker_of_another_cluster_is_a_disagreement(cluster: FakeCluster) -> None:
     views = agree(cluster).views
     stranger = ClusterView(3, "another cluster", views[2].brokers, views[2].topics)
     why_not(Agreement((*views[:2], stranger), ()))
 
 
-def test_a_broker_that_names_two_leaders_for_one_partition_is_a_disagreement_with_itself(cluster: FakeCluster) -> None:
+def test_a_broker_naming_two_leaders_for_a_partition_is_a_disagreement(cluster: FakeCluster) -> None:
     views = agree(cluster).views
     doubled = [
         replace(v, topics=(replace(v.topics[0], leaders=(2,) * len(v.topics[0].leaders)), *v.topics)) for v in views
@@ -304,7 +300,7 @@ def test_a_broker_that_names_two_leaders_for_one_partition_is_a_disagreement_wit
     why_not(Agreement(tuple(doubled), ()))
 
 
-# --- a narrow row, held against the agreement after it ---------------------------------------------------------------
+# --- a fenced row against the later agreement -------------------------------------------------------------------------
 
 
 def row(**changes: object) -> FencedRow:
@@ -323,13 +319,13 @@ def row(**changes: object) -> FencedRow:
         ({"failure": failed("FENCED_LEADER_EPOCH"), "leader": 2}, "FENCED_LEADER_EPOCH", "the first error stands"),
     ],
 )
-def test_a_narrow_row_stands_only_where_brokers_still_agree_that_it_came_from_the_leader(
+def test_a_fenced_row_is_confirmed_only_while_brokers_agree_on_its_leader(
     cluster: FakeCluster, changes: dict[str, object], error: str | None, why: str
 ) -> None:
     assert said(confirmed(row(**changes), agree(cluster)).failure) == error, why
 
 
-# --- no proof, but the latest that is known ---------------------------------------------------------------------------
+# --- the latest known leader, without proof ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -344,7 +340,7 @@ def test_a_narrow_row_stands_only_where_brokers_still_agree_that_it_came_from_th
         ({1: {"leader": 1, "epoch": 0}, 2: {"leader": 1, "epoch": 0}, 3: {"leader": 1, "epoch": 0}}, 1, "at epoch 0"),
     ],
 )
-def test_the_latest_leader_is_the_one_at_the_highest_epoch_that_any_broker_names(
+def test_the_latest_leader_has_the_highest_epoch_of_any_broker(
     cluster: FakeCluster, beliefs: dict[int, dict[str, int]], leader: int | None, why: str
 ) -> None:
     for broker_id, belief in beliefs.items():
@@ -354,7 +350,7 @@ def test_the_latest_leader_is_the_one_at_the_highest_epoch_that_any_broker_names
     assert agreement.latest_leader("t", 1) == 2, "it is asked for each partition by itself"
 
 
-def test_of_a_partition_that_nobody_names_and_where_nobody_answers_there_is_no_latest_leader(
+def test_without_any_answer_or_name_there_is_no_latest_leader(
     cluster: FakeCluster,
 ) -> None:
     assert agree(cluster).latest_leader("t", 3) is agree(cluster).latest_leader("u", 0) is None
@@ -362,12 +358,12 @@ def test_of_a_partition_that_nobody_names_and_where_nobody_answers_there_is_no_l
     assert agree(cluster).latest_leader("t", 0) is None
 
 
-def test_the_latest_leader_counts_though_a_broker_did_not_answer(cluster: FakeCluster) -> None:
+def test_the_latest_leader_is_known_despite_an_unreachable_broker(cluster: FakeCluster) -> None:
     cluster.unreachable.add(3)
     assert agree(cluster).errors != () and agree(cluster).latest_leader("t", 0) == 1
 
 
-def test_what_one_broker_believes_is_told_apart(cluster: FakeCluster) -> None:
+def test_the_view_of_each_broker_is_separate(cluster: FakeCluster) -> None:
     cut_off(cluster, 2, leader=3, epoch=4)
     cluster.unreachable.add(3)
     agreement = agree(cluster)

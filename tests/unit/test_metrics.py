@@ -1,4 +1,4 @@
-"""What a sweep becomes for Prometheus: each figure, and that labels stay few."""
+"""Prometheus metrics of a sweep: each value, and the bounded number of labels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of(found: Scan, **changes: Any) -> Samples:
 
 
 HANGING = judged(view("Empty", epoch=9))
-# Its owner holds it, within its timeout.
+# Claimed by its owner, within its timeout.
 ONGOING = judged(view("Ongoing", partitions=(P,)), first_seen_ms=NOW_MS, last_timestamp_ms=NOW_MS)
 
 
@@ -62,12 +62,12 @@ def test_open_transactions_are_counted_by_topic_verdict_reason_and_lateness() ->
     assert found["txnscan_candidates", ()] == 2
 
 
-def test_a_sweep_says_how_long_it_took_and_how_much_it_read() -> None:
+def test_a_sweep_has_its_duration_and_read_bytes() -> None:
     found = of(scan(started_at_ms=NOW_MS - 1_500, finished_at_ms=NOW_MS, read_bytes=12_345))
     assert (found["txnscan_sweep_duration_seconds", ()], found["txnscan_sweep_read_bytes", ()]) == (1.5, 12_345)
 
 
-def test_scrapes_look_at_no_transaction_and_show_the_counts_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrapes_reuse_the_transaction_counts_and_refresh_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 10,000 candidates each scrape took 0.1 s."""
     watched = replace(watched_once("c", scan(HANGING)), sweeps={"done": 1, "failed": 0})
     monkeypatch.setattr(metrics, "_of_transactions", pytest.fail)
@@ -81,14 +81,14 @@ def test_scrapes_look_at_no_transaction_and_show_the_counts_of_the_moment(monkey
     assert found["txnscan_open_transactions", ("p", "hanging", "stale_epoch", "true")] == 1
 
 
-def test_what_is_over_is_not_counted_as_open() -> None:
+def test_a_closed_transaction_is_not_counted_as_open() -> None:
     found = of(scan(judged(second_start_offset=None, second_producer_epoch=None)))
     assert not [name for name, _ in found if name == "txnscan_open_transactions"]
     assert found["txnscan_oldest_open_transaction_seconds", ()] == 0
 
 
-def test_what_nothing_hangs_on_is_told_as_zero_and_not_left_out() -> None:
-    """So that an alert and a panel tell nothing from nobody looked."""
+def test_metrics_without_hanging_transactions_are_zero() -> None:
+    """An alert and a panel distinguish zero from missing data."""
     found = of(scan(broker_ids=(1, 2)))
     assert {name: found[name, ()] for name in ("txnscan_candidates", "txnscan_oldest_open_transaction_seconds")} == {
         "txnscan_candidates": 0,
@@ -97,22 +97,22 @@ def test_what_nothing_hangs_on_is_told_as_zero_and_not_left_out() -> None:
     assert found[LATE_PARTITIONS, ("1",)] == found[LATE_PARTITIONS, ("2",)] == 0
 
 
-def test_age_is_that_of_the_oldest() -> None:
+def test_the_age_is_that_of_the_oldest_transaction() -> None:
     found = of(scan(HANGING, judged(view("Empty", epoch=9), partition=1, last_timestamp_ms=NOW_MS - 90 * MINUTE_MS)))
     assert found["txnscan_oldest_transaction_seconds", ("p", "hanging")] == 90 * 60
     assert found["txnscan_oldest_open_transaction_seconds", ()] == 90 * 60
 
 
-def test_blocked_records_of_a_partition_count_once_however_many_transactions_block_them() -> None:
+def test_blocked_records_of_a_partition_count_once() -> None:
     found = of(scan(HANGING, judged(view("Empty", epoch=9), start_offset=102), ONGOING))
     assert found["txnscan_blocked_records", ("p",)] == 5
 
 
-def test_a_healthy_transaction_blocks_nobody() -> None:
+def test_a_healthy_transaction_blocks_no_records() -> None:
     assert ("txnscan_blocked_records", ("p",)) not in of(scan(ONGOING))
 
 
-def test_blocked_groups_are_those_of_the_partition_with_most_of_them_and_nothing_where_nobody_looked() -> None:
+def test_blocked_groups_are_the_maximum_per_partition_and_missing_if_unknown() -> None:
     other = judged(view("Empty", epoch=9), partition=1)
     impact = Impact(Cause.UNKNOWN, "", Owner(None, None, ""))
     impacts = {
@@ -123,12 +123,12 @@ def test_blocked_groups_are_those_of_the_partition_with_most_of_them_and_nothing
     nobody_waits = {HANGING.observation.transaction_key: replace(impact, groups_blocked=0)}
     assert of(scan(HANGING, impacts=nobody_waits))["txnscan_blocked_groups", ("p",)] == 0
     assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING))
-    # One of the two is not known.
+    # One of the two is unknown.
     impacts[other.observation.transaction_key] = replace(impact, groups_blocked=None, groups_error="why")
     assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING, other, impacts=impacts))
 
 
-def test_late_partitions_are_counted_by_leader_as_the_brokers_gauge_counts_them() -> None:
+def test_late_partitions_are_counted_by_leader_as_in_the_brokers_gauge() -> None:
     late = (HANGING, judged(view("Empty", epoch=9), start_offset=102), judged(view("Empty", epoch=9), partition=1))
     found = of(scan(*late, ONGOING, broker_ids=(1, 2, 3)))
     assert [found[LATE_PARTITIONS, (str(broker),)] for broker in (1, 2, 3)] == [2, 0, 0]
@@ -145,7 +145,7 @@ def test_late_partitions_are_counted_by_leader_as_the_brokers_gauge_counts_them(
         ({"visibility_failures": (failed("ids may be hidden"),)}, 1, 1, 0),
     ],
 )
-def test_coverage_is_a_share_and_complete_is_more_than_that(
+def test_coverage_is_a_ratio_and_completeness_needs_more(
     changes: dict[str, Any], partitions: float, coordinators: float, complete: int
 ) -> None:
     found = of(scan(**changes))
@@ -154,14 +154,14 @@ def test_coverage_is_a_share_and_complete_is_more_than_that(
     assert found["txnscan_sweep_complete", ()] == complete
 
 
-def test_only_a_complete_sweep_counts_as_the_last_complete_one() -> None:
+def test_only_a_complete_sweep_updates_the_last_complete_time() -> None:
     assert of(scan())["txnscan_last_complete_sweep_timestamp_seconds", ()] == (NOW_MS + 500) / 1_000
     found = of(scan(partitions_failed=1))
     assert found["txnscan_last_complete_sweep_timestamp_seconds", ()] == 0
     assert found["txnscan_last_sweep_timestamp_seconds", ()] == (NOW_MS + 500) / 1_000
 
 
-def test_before_the_first_sweep_a_cluster_is_down_and_its_times_are_zero() -> None:
+def test_before_the_first_sweep_a_cluster_is_down_with_zero_times() -> None:
     found = samples(Watched("c", None, up=False))
     del found["txnscan_build_info", next(labels for name, labels in found if name == "txnscan_build_info")]
     assert found == {
@@ -171,11 +171,11 @@ def test_before_the_first_sweep_a_cluster_is_down_and_its_times_are_zero() -> No
     }
 
 
-def test_a_failed_sweep_keeps_the_values_of_the_one_before() -> None:
+def test_a_failed_sweep_keeps_the_previous_values() -> None:
     assert of(scan(HANGING), up=False) == {**of(scan(HANGING)), ("txnscan_up", ()): 0}
 
 
-def test_topics_beyond_the_cap_are_one_and_none_of_them_is_lost() -> None:
+def test_topics_beyond_the_cap_are_summed_under_one_label() -> None:
     many = [judged(view("Empty", epoch=9), topic=f"t{n:04}", last_timestamp_ms=NOW_MS - n) for n in range(1_000)]
     orphan = judged(topic="worst", last_timestamp_ms=NOW_MS - 90 * MINUTE_MS)
     found = of(scan(*many, orphan, ONGOING))
@@ -186,7 +186,7 @@ def test_topics_beyond_the_cap_are_one_and_none_of_them_is_lost() -> None:
     assert sum(value for (name, _), value in found.items() if name == "txnscan_blocked_records") == 5 * 1_001
 
 
-def test_no_id_of_a_producer_is_a_label() -> None:
+def test_producer_ids_are_not_labels() -> None:
     labels = {label for _, labels in NAMES.values() for label in labels}
     assert labels == {
         *("cluster", "cluster_id", "version", "topic", "verdict", "reason", "late", "broker", "stage"),
@@ -195,7 +195,7 @@ def test_no_id_of_a_producer_is_a_label() -> None:
 
 
 def at(minutes: int, offset: int | None = 100, **changes: Any) -> Scan:
-    """A sweep so many minutes later that saw the last stable offset here."""
+    """A sweep after this number of minutes with the last stable offset here."""
     now_ms = NOW_MS + minutes * MINUTE_MS
     hanging = judged(view("Empty", epoch=9), second_last_stable_offset=offset, second_read_at_ms=now_ms)
     return scan(hanging, finished_at_ms=now_ms, **changes)
@@ -210,14 +210,14 @@ NOT_READ = unobserved("read", "broker 1 cannot be reached", 1, "p", 0)
         ([at(0)], 0),
         ([at(0), at(1), at(5)], 300),
         ([at(0), at(1, offset=103), at(5, offset=103)], 240),
-        # It was not seen to move where it was not seen at all.
+        # A sweep without the partition does not show a move.
         ([at(0), scan(errors=(NOT_READ,)), at(5)], 300),
         ([at(0), scan(), at(5)], 0),
         ([at(0), at(4, offset=None), at(5)], 300),
     ],
     ids=["seen once", "stuck", "moved", "not read once", "over, and stuck again", "offsets not known once"],
 )
-def test_an_offset_is_stuck_for_as_long_as_sweeps_saw_it_in_one_place(sweeps: list[Scan], seconds: float) -> None:
+def test_an_offset_is_stuck_for_as_long_as_sweeps_saw_it_unchanged(sweeps: list[Scan], seconds: float) -> None:
     stuck: Stuck = {}
     for sweep in sweeps:
         stuck = stuck_since(sweep, stuck)
@@ -225,18 +225,18 @@ def test_an_offset_is_stuck_for_as_long_as_sweeps_saw_it_in_one_place(sweeps: li
     assert found["txnscan_last_stable_offset_stuck_seconds", ("p",)] == seconds
 
 
-def test_a_sweep_without_a_memory_does_not_say_for_how_long_an_offset_stands() -> None:
+def test_a_sweep_without_history_has_no_stuck_duration() -> None:
     assert not [name for name, _ in of(scan(HANGING)) if "stuck" in name]
 
 
-def test_what_is_written_to_a_file_is_read_again_by_prometheus_own_parser() -> None:
+def test_the_file_is_parsed_by_prometheus_own_parser() -> None:
     text = metrics_text([watched_once('a "cluster"\n', scan(HANGING, broker_ids=(1,)))])
     read = {one.name: one for family in text_string_to_metric_families(text) for one in family.samples}
     assert read["txnscan_candidates"].value == 1
     assert read["txnscan_candidates"].labels == {"cluster": 'a "cluster"\n'}
 
 
-def test_notifications_are_counted_by_target_and_end() -> None:
+def test_notifications_are_counted_by_target_and_result() -> None:
     found = samples(Watched("c", None, up=False), Notified("slack", {"sent": 3, "failed": 1}, waiting=2))
     assert found["txnscan_notifications_total", ("slack", "sent")] == 3
     assert found["txnscan_notifications_waiting", ("slack",)] == 2
@@ -248,9 +248,7 @@ def wired() -> Iterator[WireCluster]:
         yield cluster
 
 
-def test_find_hanging_writes_a_file_for_node_exporter_in_place_of_the_one_before(
-    wired: WireCluster, tmp_path: Path
-) -> None:
+def test_find_hanging_replaces_the_file_for_node_exporter(wired: WireCluster, tmp_path: Path) -> None:
     file = tmp_path / "txnscan.prom"
     file.write_text("old", "utf-8")
     arguments = ["find-hanging", "--bootstrap-server", wired.bootstrap_servers, "--metrics-file", str(file)]
@@ -261,13 +259,13 @@ def test_find_hanging_writes_a_file_for_node_exporter_in_place_of_the_one_before
     assert [path.name for path in tmp_path.iterdir()] == ["txnscan.prom"]
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_refused_before_any_request(tmp_path: Path) -> None:
     arguments = ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--metrics-file", str(tmp_path / "no" / "x.prom")]
     ran = CliRunner().invoke(app, arguments)
     assert ran.exit_code == 2 and ran.stderr.startswith("txnscan: --metrics-file: ")
 
 
-def test_without_the_library_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_library_is_reported_with_its_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(base, "find_spec", lambda name: None)
     arguments = ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--metrics-file", str(tmp_path / "x.prom")]
     ran = CliRunner().invoke(app, arguments)

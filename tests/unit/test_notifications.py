@@ -1,4 +1,4 @@
-"""What is told of incidents, in each shape; that it is told once, in order, and that nothing waits for it."""
+"""Notifications of incidents: their shapes, their order, and a sweep that never waits for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shaped(name: str, *events: EventNews, key: str | None = "key") -> list[Any]:
 
 
 def partitions(count: int, *topics: str) -> list[News]:
-    """Incidents of as many partitions of each topic."""
+    """Incidents of this number of partitions of each topic."""
     found = []
     for topic in topics:
         for partition in range(count):
@@ -68,19 +68,19 @@ def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording:
     assert "created again" in sentence(replace(CLOSED, how="topic_recreated"))
 
 
-def test_of_an_incident_of_an_earlier_process_only_what_is_known_is_told() -> None:
+def test_a_notification_of_an_earlier_process_has_only_known_fields() -> None:
     unknown = replace(CLOSED, details=None)
     assert "None" not in sentence(unknown)
     for name in SHAPES:
         assert "None" not in json.dumps(shaped(name, event(unknown)))
 
 
-def test_an_event_of_one_incident_reads_like_the_incident() -> None:
+def test_an_event_of_one_incident_has_the_sentence_of_the_incident() -> None:
     assert event_sentence(event(OPENED)) == sentence(OPENED)
     assert event_sentence(event(CLOSED)) == sentence(CLOSED)
 
 
-def test_a_sentence_on_an_event_counts_what_opened_and_closed(wording: SnapshotAssertion) -> None:
+def test_a_sentence_about_an_event_counts_opened_and_closed_incidents(wording: SnapshotAssertion) -> None:
     caused = [replace(one, details=replace(DETAILS, cause="marker_missing")) for one in partitions(25, "a", "b")]
     over = [replace(one, kind=Kind.CLOSED, how="ended") for one in caused]
     assert [
@@ -92,7 +92,7 @@ def test_a_sentence_on_an_event_counts_what_opened_and_closed(wording: SnapshotA
     ] == wording
 
 
-def test_an_outage_of_50_partitions_is_one_message_everywhere() -> None:
+def test_an_outage_of_50_partitions_is_one_message_in_every_shape() -> None:
     outage = event(*partitions(10, "a", "b", "c", "d", "e"))
     assert {name: len(shaped(name, outage)) for name in SHAPES} == dict.fromkeys(SHAPES, 1)
     (message,) = shaped("slack", outage)
@@ -107,12 +107,12 @@ def test_slack_gets_one_message_for_a_batch() -> None:
     assert long["text"].splitlines()[-1] == "and 30 more"
 
 
-def test_slacks_own_characters_in_a_name_are_escaped() -> None:
+def test_slack_markup_in_names_is_escaped() -> None:
     (message,) = shaped("slack", event(replace(OPENED, cluster="<!channel> & co")))
     assert "&lt;!channel&gt; &amp; co" in message["text"]
 
 
-def test_pagerduty_gets_each_event_once_and_updates_and_closings_find_the_opening() -> None:
+def test_pagerduty_events_of_one_incident_share_a_dedup_key() -> None:
     updated = event(replace(OPENED, incident_id="0f3a"), open_incidents=9)
     opened, more, closed = shaped("pagerduty", event(OPENED), updated, event(CLOSED))
     assert [one["event_action"] for one in (opened, more, closed)] == ["trigger", "trigger", "resolve"]
@@ -132,13 +132,13 @@ def test_pagerduty_gets_each_event_once_and_updates_and_closings_find_the_openin
     ],
     ids=["a partition", "a topic", "several topics", "one of several partitions"],
 )
-def test_the_component_of_an_event_is_where_all_of_it_is(found: EventNews, component: str | None) -> None:
+def test_the_component_of_an_event_is_its_common_partition_or_topic(found: EventNews, component: str | None) -> None:
     (body,) = shaped("pagerduty", found)
     assert body["payload"]["component"] == component
 
 
-def test_alertmanager_gets_the_same_labels_for_both_and_an_end_in_time() -> None:
-    """Without an end it would call the alert resolved after five minutes."""
+def test_alertmanager_gets_equal_labels_for_both_and_an_end() -> None:
+    """Without an end it resolves the alert after five minutes."""
     ((opened, closed),) = shaped("alertmanager", event(OPENED), event(CLOSED))
     assert opened["labels"] == closed["labels"]
     assert closed["endsAt"] == "2023-11-14T22:14:20.000Z"
@@ -162,21 +162,21 @@ def test_the_generic_body_has_the_names_of_the_tables() -> None:
     assert (len(many["incidents"]), many["opened_incidents"], many["open_incidents"]) == (100, 150, 150)
 
 
-def test_a_template_is_a_shape_of_its_own() -> None:
+def test_a_template_is_a_shape() -> None:
     shape = template('{"title": {{ events[0].summary | tojson }}, "n": {{ events | length }}}')
     made = bodies(shape, [event(OPENED), event(CLOSED)])
     assert [json.loads(body) for body in made] == [{"title": sentence(OPENED), "n": 2}]
 
 
-# --- which events a sweep changed
+# --- events changed by a sweep ----------------------------------------------------------------------------------------
 
 
 def told(
     before: dict[str, str], after: dict[str, str], opened: str = "", closed: str = ""
 ) -> list[tuple[str, str, int, int, int, str | None]]:
-    """Of each event: its id, what became of it, how many are open, have opened and have closed, and where it went.
+    """By event: its id, its change, its numbers of open, opened and closed incidents, and its target event.
 
-    before, after: the event of each incident, of which notifications were sent. opened, closed: incidents.
+    before, after: the event of each incident of which notifications were sent. opened, closed: incidents.
     """
     news = [replace(OPENED, incident_id=one) for one in opened] + [replace(CLOSED, incident_id=one) for one in closed]
     first_seen_ms = {one: at for at, one in enumerate("abcdef")}
@@ -222,7 +222,7 @@ CHANGES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str], list[An
 
 
 @pytest.mark.parametrize(("before", "after", "changes", "expected"), CHANGES.values(), ids=CHANGES)
-def test_each_event_that_changed_is_told_once(
+def test_each_changed_event_is_notified_once(
     before: dict[str, str], after: dict[str, str], changes: dict[str, str], expected: list[Any]
 ) -> None:
     assert told(before, after, **changes) == expected
@@ -238,7 +238,7 @@ def test_each_event_that_changed_is_told_once(
     ],
     ids=["no such field", "no template", "a value that is not quoted", "what is not for a template"],
 )
-def test_a_template_that_cannot_be_used_is_refused_before_anything_starts(text: str, says: str) -> None:
+def test_an_unusable_template_is_refused_at_the_start(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match="--notify-template") as refused:
         template(text)
     assert says in str(refused.value)
@@ -248,7 +248,7 @@ def test_a_template_that_cannot_be_used_is_refused_before_anything_starts(text: 
 
 
 class Hook:
-    """A server that takes POSTs. answers: the statuses of the next ones, then 200."""
+    """A server that accepts POSTs. answers: the statuses of the next answers, then 200."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, str | None, Any]] = []
@@ -303,7 +303,7 @@ def sending(*targets: Target, post: Callable[[Target, bytes], None] | None = Non
     return Notifier(targets, said.append, post, wait_s=0.0), said
 
 
-def test_each_is_sent_once_and_in_order(hook: Hook) -> None:
+def test_each_notification_is_sent_once_and_in_order(hook: Hook) -> None:
     notifier, said = sending(Target(f"{hook.url}/x", numbered()))
     notifier.tell(ids("a", "b"))
     notifier.tell(ids("c"))
@@ -314,7 +314,7 @@ def test_each_is_sent_once_and_in_order(hook: Hook) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
-def test_what_fails_for_now_is_tried_again(hook: Hook, status: int) -> None:
+def test_a_temporary_failure_is_retried(hook: Hook, status: int) -> None:
     hook.answers = [status, status]
     notifier, said = sending(Target(hook.url, numbered()))
     notifier.tell(ids("a", "b"))
@@ -344,7 +344,7 @@ def test_credentials_of_the_url_are_sent_as_basic_authentication(hook: Hook) -> 
     assert hook.received == [("/path?a=b", "Basic bWU6cEBzcw==", 1)]
 
 
-def test_nothing_secret_is_in_what_is_said(hook: Hook, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_never_printed(hook: Hook, capfd: pytest.CaptureFixture[str]) -> None:
     url = f"http://user:{SECRET}@127.0.0.1:1/{SECRET}?token={SECRET}"
     target = Target(url, SHAPES["pagerduty"], SECRET)
     with pytest.raises(NotSent) as failed:
@@ -359,13 +359,13 @@ def test_nothing_secret_is_in_what_is_said(hook: Hook, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("url", ["", "ftp://h/x", "https://", "http://h:99999/x", "hooks.example/x", "https://h/a b"])
-def test_a_url_that_cannot_be_posted_to_is_refused_without_being_repeated(url: str) -> None:
+def test_an_invalid_url_is_refused_without_being_printed(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_url(url + ("/" + SECRET if url else ""), "--notify")
     assert SECRET not in str(refused.value)
 
 
-def test_a_target_that_does_not_answer_delays_neither_another_nor_who_tells() -> None:
+def test_an_unresponsive_target_does_not_delay_other_targets_or_the_sweep() -> None:
     gate = threading.Event()
     sent: list[bytes] = []
 
@@ -417,7 +417,7 @@ def test_unsent_notifications_are_counted_at_the_end(wording: SnapshotAssertion)
     assert said == wording
 
 
-def test_an_error_that_nobody_foresaw_ends_one_notification_and_not_the_thread(wording: SnapshotAssertion) -> None:
+def test_an_unexpected_error_ends_one_notification_and_not_the_thread(wording: SnapshotAssertion) -> None:
     sent: list[bytes] = []
 
     def post(target: Target, body: bytes) -> None:
@@ -432,9 +432,7 @@ def test_an_error_that_nobody_foresaw_ends_one_notification_and_not_the_thread(w
     assert said == wording
 
 
-def test_a_shape_that_fails_on_what_a_cluster_holds_costs_nobody_else_the_news(
-    hook: Hook, wording: SnapshotAssertion
-) -> None:
+def test_a_failing_template_does_not_affect_other_targets(hook: Hook, wording: SnapshotAssertion) -> None:
     shape = template('{"n": {{ 1 / (events[0].incidents[0].partition - 3) }} }')
     notifier, said = sending(Target("http://h:1", shape), Target(hook.url, numbered()))
     notifier.tell(ids("a"))
@@ -444,11 +442,11 @@ def test_a_shape_that_fails_on_what_a_cluster_holds_costs_nobody_else_the_news(
     assert notifier.notified()[0].ended["failed"] == 1
 
 
-def test_a_target_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_a_target_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "hook").write_text("https://hooks.example/x\n", "utf-8")
     assert make_target(f"@{tmp_path / 'hook'}", "slack", None, None).url == "https://hooks.example/x"
 
 
-def test_pagerduty_without_its_key_is_refused() -> None:
+def test_pagerduty_without_a_key_is_refused() -> None:
     with pytest.raises(ConfigError, match="TXNSCAN_PAGERDUTY_ROUTING_KEY"):
         make_target("https://events.example/v2/enqueue", "pagerduty", None, None)

@@ -1,4 +1,4 @@
-"""Tokens of an endpoint that redirects, drips or never ends: no secret goes elsewhere, and time is bounded."""
+"""Token endpoints that redirect, drip or never end: secrets stay with the endpoint, and time is bounded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def endpoint() -> Iterator[str]:
             server.shutdown()
 
 
-def test_an_endpoint_that_gives_no_token_fails_in_time_and_gets_no_second_request(
+def test_a_failing_token_endpoint_fails_in_time_without_a_second_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(oauth, "_SECONDS_MAX", 0.5)
@@ -82,7 +82,7 @@ def test_an_endpoint_that_gives_no_token_fails_in_time_and_gets_no_second_reques
         (ITERATIONS_MAX + 1, False),
     ],
 )
-def test_scram_has_the_limits_of_kafka_on_iterations(iterations: int, fits: bool) -> None:
+def test_scram_iterations_have_the_limits_of_kafka(iterations: int, fits: bool) -> None:
     options: dict[str, Any] = {"sasl_plain_username": "u", "sasl_plain_password": SECRET}
     mechanism = Scram(**options, sasl_mechanism="SCRAM-SHA-256", security_protocol="SASL_SSL")
     nonce = mechanism.auth_bytes().rpartition(b"r=")[2]

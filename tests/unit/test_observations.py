@@ -1,4 +1,4 @@
-"""The reads put together: one observation per open transaction, nothing that was seen is forgotten."""
+"""Joining the reads: one observation per open transaction, and no sighting is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def verdict(o: Observation) -> tuple[Verdict, Reason]:
     return judgement.verdict, judgement.reason
 
 
-def test_a_transaction_open_at_both_reads_is_one_observation_with_what_both_showed() -> None:
+def test_a_transaction_open_at_both_reads_is_one_observation() -> None:
     second = narrow(SECOND_MS, producer(7), leader=2, leader_epoch=6, high_watermark=110)
     assert seen(narrow(FIRST_MS, producer(7)), second) == [
         observation(
@@ -55,55 +55,55 @@ def test_a_transaction_open_at_both_reads_is_one_observation_with_what_both_show
     ]
 
 
-def test_what_is_not_open_any_more_at_the_second_read_is_gone() -> None:
+def test_a_transaction_closed_at_the_second_read_is_gone() -> None:
     (o,) = seen(narrow(FIRST_MS, producer(7)), narrow(SECOND_MS))
     assert (o.second.start_offset, o.second.producer_epoch, o.second.last_sequence) == (None, None, None)
     assert verdict(o) == (Verdict.GONE, Reason.ENDED)
 
 
-def test_a_later_transaction_of_the_same_producer_is_shown_by_its_other_start_offset() -> None:
+def test_a_later_transaction_of_the_same_producer_has_another_start_offset() -> None:
     (o,) = seen(narrow(FIRST_MS, producer(7, 100)), narrow(SECOND_MS, producer(7, 103)))
     assert (o.start_offset, o.second.start_offset) == (100, 103)
     assert verdict(o) == (Verdict.GONE, Reason.ENDED)
 
 
-def test_a_transaction_that_began_after_the_first_read_is_not_observed() -> None:
+def test_a_transaction_begun_after_the_first_read_is_not_observed() -> None:
     observations = seen(narrow(FIRST_MS, producer(7)), narrow(SECOND_MS, producer(7), producer(8, 102)))
     assert [o.producer_id for o in observations] == [7]
 
 
-def test_what_the_wide_read_saw_and_a_proven_first_read_did_not_is_over() -> None:
+def test_a_transaction_absent_from_a_proven_first_read_is_closed() -> None:
     assert seen(narrow(FIRST_MS), None) == []
 
 
-def test_where_the_first_read_failed_the_transactions_of_the_wide_read_stand_in_as_indeterminate() -> None:
+def test_after_a_failed_first_read_the_wide_read_supplies_indeterminate_transactions() -> None:
     unread = narrow(FIRST_MS, failure=failed("FENCED_LEADER_EPOCH"), high_watermark=None)
     (o,) = seen(unread, narrow(SECOND_MS, producer(7)))
     assert (o.producer_id, o.start_offset, str(o.first.failure)) == (7, 100, "FENCED_LEADER_EPOCH")
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
-def test_a_failed_first_read_that_shows_one_transaction_does_not_forget_the_others() -> None:
+def test_a_failed_first_read_with_one_transaction_keeps_the_others() -> None:
     unread = narrow(FIRST_MS, producer(8), failure=failed("NOT_LEADER_OR_FOLLOWER"))
     observations = seen(unread, narrow(SECOND_MS, producer(7), producer(8)), wide(producer(7), producer(8)))
     assert [o.producer_id for o in observations] == [7, 8]
 
 
-def test_a_failed_first_read_adds_what_it_shows_to_what_the_wide_read_saw_and_is_the_newer_of_the_two() -> None:
+def test_a_failed_first_read_extends_and_updates_the_wide_read() -> None:
     unread = narrow(FIRST_MS, producer(8), producer(9, 130), failure=failed("NOT_LEADER_OR_FOLLOWER"))
     observations = seen(unread, narrow(SECOND_MS), wide(producer(9, 110), producer(7)))
     assert [(o.producer_id, o.start_offset) for o in observations] == [(7, 100), (8, 100), (9, 130)]
 
 
-def test_a_failed_first_read_of_a_partition_without_a_wide_row_is_observed_all_the_same() -> None:
+def test_a_failed_first_read_without_a_wide_row_is_observed() -> None:
     unread = narrow(FIRST_MS, producer(7), failure=failed("NOT_LEADER_OR_FOLLOWER"))
     (o,) = observe({KEY: "t0"}, {}, {KEY: unread}, {})
     assert (o.producer_id, str(o.first.failure)) == (7, "NOT_LEADER_OR_FOLLOWER")
 
 
-def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten() -> None:
-    """A broker that was away during the wide read and the first one, where an incident is open: the second read is
-    proven, so that what it shows and nobody observed would have ended the incident.
+def test_a_transaction_only_in_the_second_read_is_indeterminate() -> None:
+    """A broker with an open incident was unreachable for the wide read and the first read. The second read is proven:
+    an unobserved transaction would have ended the incident.
     """
     first = narrow(FIRST_MS, failure=failed("broker 1 cannot be reached"))
     (o,) = observe({KEY: "t0"}, {}, {KEY: first}, {KEY: narrow(SECOND_MS, producer(7))})
@@ -111,13 +111,13 @@ def test_what_the_second_read_alone_could_see_is_indeterminate_and_not_forgotten
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
-def test_where_the_first_read_failed_what_was_seen_before_it_counts_and_not_what_began_since() -> None:
+def test_after_a_failed_first_read_earlier_sightings_count_and_later_starts_do_not() -> None:
     first = narrow(FIRST_MS, failure=failed("broker 1 cannot be reached"))
     (o,) = seen(first, narrow(SECOND_MS, producer(7, 103)), wide(producer(7, 100)))
     assert (o.start_offset, o.second.start_offset) == (100, 103)
 
 
-def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_number() -> None:
+def test_observations_are_sorted_by_topic_and_partition() -> None:
     keys = [("q", 0), ("p", 1), ("p", 0)]
     first = {(t, k): narrow(FIRST_MS, producer(7), topic=t, partition=k) for t, k in keys}
     second = {(t, k): narrow(SECOND_MS, producer(7), topic=t, partition=k) for t, k in keys}
@@ -133,7 +133,7 @@ def test_every_partition_that_was_read_is_observed_in_the_order_of_topic_and_num
     ("first_error", "expected"),
     [(None, "the partition was not read again"), ("FENCED_LEADER_EPOCH", "FENCED_LEADER_EPOCH")],
 )
-def test_a_missing_second_read_is_an_error_of_it_and_not_an_end(first_error: str | None, expected: str) -> None:
+def test_a_missing_second_read_is_an_error_and_no_end(first_error: str | None, expected: str) -> None:
     failure = failed(first_error) if first_error is not None else None
     (o,) = seen(narrow(FIRST_MS, producer(7), failure=failure), None)
     assert (o.first.failure, str(o.second.failure), o.second.start_offset) == (failure, expected, None)
@@ -155,7 +155,7 @@ def test_a_failed_second_read_keeps_the_leader_of_the_first() -> None:
         ("t1", "t0", "metadata that goes back and forth proves nothing either"),
     ],
 )
-def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, second_id: str, why: str) -> None:
+def test_a_recreated_topic_is_an_error_of_both_reads(first_id: str, second_id: str, why: str) -> None:
     first, second = narrow(FIRST_MS, producer(7), topic_id=first_id), narrow(SECOND_MS, producer(7), topic_id=second_id)
     (o,) = seen(first, second)
     assert (str(o.first.failure), str(o.second.failure), o.topic_id) == (RECREATED, RECREATED, "t0"), why
@@ -163,13 +163,13 @@ def test_a_topic_that_was_created_anew_is_an_error_of_both_reads(first_id: str, 
     assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
 
 
-def test_the_topic_id_of_a_read_that_failed_says_nothing() -> None:
+def test_the_topic_id_of_a_failed_read_is_ignored() -> None:
     unread = narrow(FIRST_MS, failure=failed("t-0 has no leader"), topic_id="")
     (o,) = seen(unread, narrow(SECOND_MS, producer(7)))
     assert (str(o.first.failure), o.second.failure) == ("t-0 has no leader", None)
 
 
-def test_each_transaction_of_a_partition_is_an_observation_of_its_own() -> None:
+def test_each_transaction_of_a_partition_is_a_separate_observation() -> None:
     first = narrow(FIRST_MS, producer(7), producer(8, 120), producer(9, 130))
     second = narrow(SECOND_MS, producer(9, 130, producer_epoch=4), producer(7))
     observations = seen(first, second)
@@ -180,7 +180,7 @@ def test_each_transaction_of_a_partition_is_an_observation_of_its_own() -> None:
     ]
 
 
-def test_the_suspects_are_the_partitions_of_the_wide_read_and_not_its_counts() -> None:
+def test_suspects_are_the_partitions_of_the_wide_read_without_its_counts() -> None:
     row = wide(producer(7))
     assert suspects([WideRow(leader=1, answered=9, producers=3), row]) == {KEY: row}
 
@@ -194,14 +194,12 @@ def test_the_suspects_are_the_partitions_of_the_wide_read_and_not_its_counts() -
         (0, 0, "the epoch is a time too"),
     ],
 )
-def test_history_only_ever_makes_a_transaction_first_seen_earlier(
-    stored_ms: int | None, expected_ms: int, why: str
-) -> None:
+def test_history_only_makes_a_first_sighting_earlier(stored_ms: int | None, expected_ms: int, why: str) -> None:
     before = observation(first_seen_ms=FIRST_MS)
     assert with_history([before], lambda o: stored_ms) == [replace(before, first_seen_ms=expected_ms)], why
 
 
-def test_history_is_asked_for_each_observation() -> None:
+def test_history_is_looked_up_for_each_observation() -> None:
     known = {7: 10, 8: 20}
     found = with_history(
         [observation(), observation(producer_id=8), observation(producer_id=9)], lambda o: known.get(o.producer_id)
@@ -209,7 +207,7 @@ def test_history_is_asked_for_each_observation() -> None:
     assert [o.first_seen_ms for o in found] == [10, 20, observation().first_seen_ms]
 
 
-# --- what is held -----------------------------------------------------------------------------------------------------
+# --- claimed transactions ---------------------------------------------------------------------------------------------
 
 HOLDER = view("Ongoing", 3, ("p-0",))
 
@@ -219,7 +217,7 @@ def held(**changes: Any) -> Observation:
     return claimed_observation("t0", ClaimedTransaction(wide(one), one, HOLDER), NOW_MS)
 
 
-def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_proven() -> None:
+def test_a_claimed_transaction_has_the_values_of_the_wide_read_and_no_proof() -> None:
     unread = FencedRead(NOW_MS, failure=CLAIMED)
     assert held() == replace(
         observation(leader_epoch=-1, last_timestamp_ms=1_700_000_000_000, first_seen_ms=NOW_MS),
@@ -241,23 +239,23 @@ def test_a_held_transaction_is_as_the_wide_read_saw_it_and_no_read_of_it_is_prov
     ],
     ids=["ongoing", "late", "decided", "aborted", "held elsewhere", "complete", "nobody"],
 )
-def test_a_held_transaction_is_judged_from_its_claim_alone_and_can_never_be_accused(
+def test_a_claimed_transaction_is_judged_from_its_claim_and_never_hanging(
     coordinator: Any, expected: tuple[Verdict, Reason]
 ) -> None:
-    """If a claim ever counted that nobody makes, the unproven reads stand between it and an accusation."""
+    """An unproven read never supports a hanging verdict, even without the claim."""
     views = () if coordinator is None else (coordinator,)
     judgement = judge_observation(held(), views, context()).judgement
     assert (judgement.verdict, judgement.reason) == expected
 
 
 @pytest.mark.parametrize(("field", "value"), [("topic", "p"), ("partition", 0)])
-def test_what_is_held_names_its_partition(field: str, value: object) -> None:
+def test_a_claimed_transaction_names_its_partition(field: str, value: object) -> None:
     assert getattr(held(), field) == value
     one = producer(7)
     assert ClaimedTransaction(wide(one, topic=None, partition=None), one, HOLDER).key == ("", -1)
 
 
-def test_what_is_held_and_overdue_says_what_it_blocks_and_keeps_its_verdict() -> None:
+def test_offsets_of_a_claimed_transaction_do_not_change_its_verdict() -> None:
     unread = {"second_high_watermark": None, "second_last_stable_offset": None}
     held = judged(view("Ongoing", 3, ("p-0",)), first_failure=CLAIMED, second_failure=CLAIMED, **unread)
     row = OffsetsRow("p", 0, high_watermark=120, last_stable_offset=100)

@@ -1,4 +1,4 @@
-"""`__cluster_metadata`, record by record: where the replicas of a partition are, and when brokers registered."""
+"""`__cluster_metadata`, record by record: the replicas of partitions, and the registrations of brokers."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_a_partition_has_its_replicas_and_its_topic_id() -> None:
     assert metadata.assigned(("t", 5)) is None and metadata.assigned(("u", 0)) is None
 
 
-def test_changes_are_applied_in_order_and_tags_that_are_not_known_passed_over() -> None:
+def test_changes_are_applied_in_order_and_unknown_tags_are_skipped() -> None:
     leader, in_sync, replicas = struct.pack(">i", -1), numbers([2]), numbers([2, 3])
     metadata = taken(topic(), partition(), change(0, (0, in_sync), (1, leader), (2, replicas), (6, b"xx")))
     assert metadata.assigned(("t", 0)) == (NAME, Assigned((2, 3), (2,), -1))
 
 
-def test_a_topic_that_was_deleted_has_no_partitions_and_may_come_back_as_another() -> None:
+def test_a_deleted_topic_has_no_partitions_and_may_be_recreated() -> None:
     metadata = taken(topic(), partition(), framed(9, 0, ID + b"\0"))
     assert metadata.assigned(("t", 0)) is None and metadata.count("t") == 0
     metadata.take(9, topic("t", OTHER))
@@ -82,14 +82,14 @@ def test_a_broker_registers_each_time_it_starts() -> None:
     assert taken(topic(), register, register).registered_at == {4: 2}
 
 
-def test_records_of_other_kinds_and_frames_are_passed_over() -> None:
+def test_other_records_and_frames_are_skipped() -> None:
     assert taken(framed(20, 0, b"\0"), b"\2\0\0") == Metadata()
 
 
 @pytest.mark.parametrize(
     "record", [topic(), partition(), change(0, (0, numbers([2])))], ids=["topic", "partition", "change"]
 )
-def test_cut_off_anywhere_a_record_is_refused(record: bytes) -> None:
+def test_a_truncated_record_is_refused_at_every_length(record: bytes) -> None:
     metadata = taken(topic(), partition())
     for size in range(len(record) - 4):
         try:
@@ -99,7 +99,7 @@ def test_cut_off_anywhere_a_record_is_refused(record: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_refused_or_make_sense(content: bytes) -> None:
+def test_any_bytes_are_refused_or_decoded(content: bytes) -> None:
     for kind in (b"", b"\1\0\0", b"\1\2\0", b"\1\3\0", b"\1\5\0", b"\1\x09\0"):
         try:
             taken(topic(), partition()).take(9, kind + content)
@@ -116,7 +116,7 @@ NEWEST = f"{10:020d}-{3:010d}.checkpoint"
 
 
 def log_directory(root: Path) -> Path:
-    """A broker that shut down in good order. A transaction hangs, and the metadata log begins with a snapshot."""
+    """A broker after a clean shutdown. A transaction hangs, and the metadata log begins with a snapshot."""
     root.mkdir(parents=True)
     (root / "meta.properties").write_text("cluster.id=abc\nnode.id=1\n")
     (root / "replication-offset-checkpoint").write_text("0\n1\nt 0 2\n")
@@ -129,7 +129,7 @@ def log_directory(root: Path) -> Path:
     return log
 
 
-def test_the_names_of_snapshots_have_offset_and_epoch() -> None:
+def test_a_snapshot_name_has_offset_and_epoch() -> None:
     assert offset_of(NEWEST) == 10
     for name in (f"{10:020d}.checkpoint", f"{10:020d}-3.checkpoint", f"{10:020d}-{3:010d}.log", "bootstrap.checkpoint"):
         assert offset_of(name) is None
@@ -144,7 +144,7 @@ def _begin_at_11(log: Path) -> None:
     (log / f"{11:020d}.log").write_bytes(plain(11))
 
 
-# The change to the metadata log, the verdict, and the number of files that fail.
+# The change to the metadata log, the verdict, and the number of failing files.
 SNAPSHOTS: dict[str, tuple[Callable[[Path], object], str, int]] = {
     "nothing": (lambda log: None, "hanging", 0),
     "no snapshot": (lambda log: (log / NEWEST).unlink(), "indeterminate", 1),
@@ -161,7 +161,7 @@ SNAPSHOTS: dict[str, tuple[Callable[[Path], object], str, int]] = {
 }
 
 
-def test_a_metadata_log_goes_on_from_its_newest_snapshot(tmp_path: Path) -> None:
+def test_a_metadata_log_continues_its_newest_snapshot(tmp_path: Path) -> None:
     with Cases() as cases:
         for number, (name, (change, verdict, failed)) in enumerate(SNAPSHOTS.items()):
             with cases.case(name):

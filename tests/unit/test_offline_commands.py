@@ -1,4 +1,4 @@
-"""Commands that abort what hangs by files alone: which transactions have one, and that each can be run as it is."""
+"""Abort commands from files alone: which transactions have one, and that each command is valid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of(**changes: Any) -> list[str]:
     return commands(HANGING | changes)
 
 
-def test_only_what_hangs_without_an_owner_or_a_commit_has_a_command() -> None:
+def test_only_a_hanging_transaction_without_owner_or_commit_has_a_command() -> None:
     owned = (Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH, Reason.DECIDED)
     with Cases() as cases:
         for verdict, reason, outcome in product(Verdict, Reason, [None, *Outcome]):
@@ -44,17 +44,15 @@ def test_only_what_hangs_without_an_owner_or_a_commit_has_a_command() -> None:
 @pytest.mark.parametrize(
     ("outcome", "tools"), [("unknown", ["txnscan"]), ("not_committed", ["txnscan", "kafka-transactions.sh"])]
 )
-def test_kafkas_tool_is_named_after_the_one_that_proves_and_only_without_a_commit(
-    outcome: str, tools: list[str]
-) -> None:
+def test_kafkas_tool_is_listed_second_and_only_without_a_commit(outcome: str, tools: list[str]) -> None:
     assert [command.split()[0] for command in of(outcome=outcome)] == tools
 
 
-def test_a_directory_that_is_no_partitions_has_no_command() -> None:
+def test_a_directory_without_a_partition_has_no_command() -> None:
     assert of(partition=-1) == []
 
 
-def test_txnscans_command_has_options_that_abort_takes() -> None:
+def test_the_txnscan_command_has_valid_options() -> None:
     (command,) = of()
     program, name, *options = shlex.split(command)
     assert (program, name) == ("txnscan", "abort")

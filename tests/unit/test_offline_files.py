@@ -1,4 +1,4 @@
-"""The small files of a broker's disk: what they say, and that one which makes no sense is refused whole."""
+"""The small files of a broker's disk: their values, and the refusal of invalid files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def replica(path: Path) -> Replica:
 # --- snapshots ---
 
 
-def test_the_vector_of_a_snapshot_has_one_producer_open_at_37() -> None:
+def test_the_snapshot_vector_has_one_producer_open_at_37() -> None:
     assert of_snapshot(SNAPSHOT) == [OPEN_AT_37]
     assert snapshot_of([OPEN_AT_37]) == SNAPSHOT
     assert of_snapshot(snapshot_of(STATES)) == STATES
@@ -70,7 +70,7 @@ def test_the_vector_of_a_snapshot_has_one_producer_open_at_37() -> None:
         (snapshot_of([ProducerState(1, -2)]), "epoch -2"),
     ],
 )
-def test_a_snapshot_that_makes_no_sense_is_refused(content: bytes, why: str) -> None:
+def test_an_invalid_snapshot_is_refused(content: bytes, why: str) -> None:
     with pytest.raises(BadFile, match=why):
         of_snapshot(content)
 
@@ -86,12 +86,12 @@ def test_a_truncated_snapshot_is_refused() -> None:
                 of_snapshot(SNAPSHOT[:size])
 
 
-# --- the others ---
+# --- other files ------------------------------------------------------------------------------------------------------
 
 INDEX_ROW = struct.pack(">hqqqq", 0, 7, 3, 9, 5)
 
 
-def test_a_transaction_index_has_a_row_for_each_aborted_transaction() -> None:
+def test_a_transaction_index_has_a_row_per_aborted_transaction() -> None:
     assert aborted(INDEX_ROW * 2) == [Aborted(7, 3, 9, 5)] * 2
     assert aborted(b"") == []
 
@@ -105,7 +105,7 @@ def test_a_transaction_index_has_a_row_for_each_aborted_transaction() -> None:
         struct.pack(">hqqqq", 0, -1, 3, 9, 5),
     ],
 )
-def test_a_transaction_index_that_makes_no_sense_is_refused(content: bytes) -> None:
+def test_an_invalid_transaction_index_is_refused(content: bytes) -> None:
     with pytest.raises(BadFile):
         aborted(content)
 
@@ -141,18 +141,18 @@ def test_a_checkpoint_has_offsets_by_partition(content: bytes, expected: object)
         b"\xff",
     ],
 )
-def test_a_checkpoint_that_makes_no_sense_is_refused(content: bytes) -> None:
+def test_an_invalid_checkpoint_is_refused(content: bytes) -> None:
     with pytest.raises(BadFile):
         checkpoint(content)
 
 
-def test_leader_epochs_rise() -> None:
+def test_leader_epochs_must_rise() -> None:
     assert leader_epochs(b"0\n2\n0 0\n3 55\n") == [(0, 0), (3, 55)]
     with pytest.raises(BadFile, match="do not rise"):
         leader_epochs(b"0\n2\n3 0\n3 55\n")
 
 
-def test_a_topic_id_is_as_kafka_prints_it() -> None:
+def test_a_topic_id_is_printed_as_in_kafka() -> None:
     assert topic_id(b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ") == "AAAAAAAAAAAAAAAAAAAAAQ"
     for bad in (b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", b"version: 0\ntopic_id: x", b"", b"\xff\xfe"):
         with pytest.raises(BadFile):
@@ -160,7 +160,7 @@ def test_a_topic_id_is_as_kafka_prints_it() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused_or_make_sense(content: bytes) -> None:
+def test_any_bytes_are_refused_or_decoded(content: bytes) -> None:
     decoders: list[Callable[[bytes], object]] = [of_snapshot, aborted, checkpoint, leader_epochs, topic_id]
     for decode in decoders:
         try:
@@ -194,10 +194,8 @@ def test_a_file_is_named_by_its_first_offset() -> None:
 LOG = [data(0), data(1, 8), end(2), data(3, sequence=1)]
 
 
-def test_the_state_is_that_of_the_newest_valid_snapshot_and_of_what_follows(
-    tmp_path: Path, wording: SnapshotAssertion
-) -> None:
-    """What the snapshot says counts, as for a broker that loads it, and the one before where it is damaged."""
+def test_the_state_is_the_newest_valid_snapshot_plus_later_batches(tmp_path: Path, wording: SnapshotAssertion) -> None:
+    """As for a broker that loads it: a damaged snapshot is replaced by the one before."""
     old, new = ProducerState(9, 0, start_offset=0), ProducerState(8, 3, last_timestamp_ms=MS, start_offset=1)
     name = {"00000000000000000002.snapshot": snapshot_of([new]), "00000000000000000001.snapshot": snapshot_of([old])}
     directory = partition_directory(tmp_path, "t-0", {0: b"".join(LOG)}, **name)
@@ -209,9 +207,7 @@ def test_the_state_is_that_of_the_newest_valid_snapshot_and_of_what_follows(
     assert read.errors[0].error == wording
 
 
-def test_a_snapshot_at_the_end_of_the_log_is_used_and_one_beyond_is_not(
-    tmp_path: Path, wording: SnapshotAssertion
-) -> None:
+def test_a_snapshot_at_the_log_end_is_used_and_one_beyond_is_not(tmp_path: Path, wording: SnapshotAssertion) -> None:
     directory = partition_directory(
         tmp_path, "t-0", {0: b"".join(LOG)}, **{"00000000000000000004.snapshot": snapshot_of(STATES)}
     )
@@ -222,15 +218,15 @@ def test_a_snapshot_at_the_end_of_the_log_is_used_and_one_beyond_is_not(
     assert read.errors[0].error == wording
 
 
-def test_a_log_without_its_beginning_says_that_it_may_miss_what_is_open(tmp_path: Path) -> None:
+def test_a_log_without_its_start_may_miss_open_transactions(tmp_path: Path) -> None:
     read = replica(partition_directory(tmp_path, "t-0", {3: LOG[3]}))
     assert read.start_unknown is not None and "without a snapshot" in read.start_unknown
     known = partition_directory(tmp_path, "t-1", {3: LOG[3]}, **{"00000000000000000003.snapshot": snapshot_of([])})
     assert replica(known).start_unknown is None
 
 
-def test_a_transaction_before_a_gap_may_have_its_marker_in_it(tmp_path: Path) -> None:
-    """Compaction never passes an open transaction: what is missing behind its beginning was not compacted away."""
+def test_a_transaction_before_a_gap_may_have_its_marker_in_the_gap(tmp_path: Path) -> None:
+    """Compaction never passes an open transaction: a gap after its start is not caused by compaction."""
     gap = partition_directory(tmp_path, "t-0", {0: data(0), 5: data(5, 8)})
     read = replica(gap)
     seven, eight = read.open
@@ -239,7 +235,7 @@ def test_a_transaction_before_a_gap_may_have_its_marker_in_it(tmp_path: Path) ->
     assert replica(gap).doubt(seven) is None
 
 
-def test_a_damaged_segment_ends_what_is_known_of_the_partition(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_a_damaged_segment_ends_the_known_log(tmp_path: Path, wording: SnapshotAssertion) -> None:
     read = replica(partition_directory(tmp_path, "t-0", {0: data(0) + b"\7" * 99, 5: end(5)}))
     assert read.log_end_offset == 1
     assert str(read.unproven).replace(str(tmp_path), "<tmp>") == wording
@@ -247,12 +243,12 @@ def test_a_damaged_segment_ends_what_is_known_of_the_partition(tmp_path: Path, w
     assert str(read.doubt(one)).replace(str(tmp_path), "<tmp>") == wording
 
 
-def test_an_empty_last_segment_says_where_the_log_ends(tmp_path: Path) -> None:
+def test_an_empty_last_segment_gives_the_log_end(tmp_path: Path) -> None:
     assert replica(partition_directory(tmp_path, "t-0", {0: data(0), 1: b""})).log_end_offset == 1
     assert replica(partition_directory(tmp_path, "t-1", {7: b""})).log_end_offset == 7
 
 
-def test_checkpoints_tell_watermark_compaction_and_what_was_moved_away(tmp_path: Path) -> None:
+def test_checkpoints_give_watermark_cleaning_and_moved_directories(tmp_path: Path) -> None:
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 6\n")
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 5\n")
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
@@ -270,14 +266,14 @@ def test_checkpoints_tell_watermark_compaction_and_what_was_moved_away(tmp_path:
     assert found.going == [str(tmp_path / "u-0.abc-delete")]
 
 
-def test_single_files_are_read_without_what_is_beside_them(tmp_path: Path) -> None:
+def test_single_files_are_read_without_their_neighbours(tmp_path: Path) -> None:
     directory = partition_directory(tmp_path, "t-0", {0: data(0), 1: end(1)})
     read = replica(directory / "00000000000000000000.log")
     assert read.key == ("t", 0) and len(read.open) == 1 and read.segments == 1
 
 
 @pytest.mark.parametrize("name", ["nothing.txt", "12.log"])
-def test_a_path_that_nothing_can_be_read_from_is_a_usage_error(tmp_path: Path, name: str) -> None:
+def test_an_unreadable_path_is_a_usage_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(PathError):
         find([str(tmp_path / name)])

@@ -1,4 +1,4 @@
-"""Files larger than what a process may have in memory: what it has at most, asked of a process of its own."""
+"""Files larger than the allowed memory: the peak of a separate process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tests.process import ROOT, run_to_end
 from txnscan.kafka.protocol.record_batch import HEADER, LENGTH_FROM, TRANSACTIONAL
 
 MB = 1 << 20
-# What a process has with nothing to read, and what it may have besides whatever it reads: the pages of a file are given
-# back every 64 MB.
+# Memory of an idle process, and the allowed addition for any files. Pages of a file are released every 64 MB.
 BESIDES_MB = 110
 _SCRIPT = """
 import json, sys
@@ -29,7 +28,7 @@ print(json.dumps([int(peak) // 1024, figures.batches, figures.size_bytes, len(re
 
 
 def peak_of(directory: Path, crc: bool = False) -> list[Any]:
-    """The most that a process had in memory, in MB; how many batches and bytes it read, what is open, what is amiss."""
+    """The peak memory of a process in MB, its numbers of batches, bytes and open transactions, and its error."""
     command = [sys.executable, "-c", _SCRIPT, str(directory), "crc" if crc else ""]
     ran = run_to_end(command, directory=ROOT)
     assert ran.returncode == 0, ran.stderr
@@ -46,7 +45,7 @@ def nothing_mb(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 def sparse(directory: Path, batches: int, size: int) -> Path:
-    """A segment of batches whose records are holes of the file: it is as large as it says, and no disk is written."""
+    """A segment of batches whose records are holes: its size is real, and it needs no disk."""
     directory.mkdir()
     log = directory / f"{0:020d}.log"
     fields = (TRANSACTIONAL, 0, MS, MS, 7, 3, 0, 1)
@@ -61,15 +60,15 @@ def sparse(directory: Path, batches: int, size: int) -> Path:
 
 
 @pytest.mark.parametrize("crc", [False, True], ids=["headers", "checksums"])
-def test_a_segment_of_large_batches_is_not_held_in_memory(tmp_path: Path, nothing_mb: int, crc: bool) -> None:
-    """2 GB, or with their checksums, which take every byte, 512 MB."""
+def test_a_segment_of_large_batches_stays_out_of_memory(tmp_path: Path, nothing_mb: int, crc: bool) -> None:
+    """2 GB, or 512 MB with checksums, which read every byte."""
     size, count = 16 * MB, 32 if crc else 127
     peak_mb, *rest = peak_of(sparse(tmp_path / "t-0", count, size), crc)
     assert rest == [count, count * size, 1, None]
     assert peak_mb < nothing_mb + BESIDES_MB
 
 
-def test_a_segment_of_small_batches_is_not_held_in_memory(tmp_path: Path, nothing_mb: int) -> None:
+def test_a_segment_of_small_batches_stays_out_of_memory(tmp_path: Path, nothing_mb: int) -> None:
     """900,000 batches of one record, and their transactions."""
     directory = tmp_path / "t-0"
     directory.mkdir()
@@ -83,8 +82,8 @@ def test_a_segment_of_small_batches_is_not_held_in_memory(tmp_path: Path, nothin
     assert peak_mb < nothing_mb + BESIDES_MB
 
 
-def test_what_a_broker_reserved_and_did_not_write_is_not_held_in_memory(tmp_path: Path, nothing_mb: int) -> None:
-    """log.preallocate: the segment is as large as it may become, and zeros."""
+def test_a_preallocated_segment_stays_out_of_memory(tmp_path: Path, nothing_mb: int) -> None:
+    """log.preallocate: the segment has its maximum size and is filled with zeros."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     log = directory / f"{0:020d}.log"

@@ -1,6 +1,6 @@
-"""Files that change while they are read, and the lock of a broker that runs: no transaction in them is called hanging.
+"""Files that change during the read, and the lock of a running broker: no transaction in them is hanging.
 
-A file system stands for the broker here. Real brokers, and Java's lock: tests/brokers/test_running_brokers.py.
+The file system stands in for a broker here. tests/brokers/test_running_brokers.py has real brokers with Java's lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HAS, NEXT, OTHER = f"{0:020d}.log", f"{2:020d}.log", f"{5:020d}.log"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A log directory with a transaction that hangs, as far as its files show."""
+    """A log directory with a transaction that hangs according to its files."""
     root = tmp_path / "data"
     root.mkdir()
     (root / "meta.properties").write_text("cluster.id=abc\nbroker.id=1\n")
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def read(path: Path, act: Callable[[], object] = lambda: None) -> Read:
-    """Reads, and acts when all replicas are read."""
+    """Reads, and acts after all replicas were read."""
 
     def progress(stage: str, done: int, total: int) -> None:
         if stage == "judge":
@@ -57,7 +57,7 @@ def verdicts(found: Read) -> list[str]:
     return [one.judged.judgement.verdict.value for one in found.transactions]
 
 
-def test_files_that_nobody_changes_show_what_hangs(root: Path) -> None:
+def test_unchanged_files_show_the_hanging_transaction(root: Path) -> None:
     found = read(root)
     assert verdicts(found) == ["hanging"] and not found.changing and found.running_error is None
 
@@ -91,15 +91,15 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changes_while_it_is_read_takes_every_hanging_verdict_back(root: Path, change: str) -> None:
-    """Though somebody vouches that no broker ran: what files show counts more."""
+def test_a_change_during_the_read_makes_every_verdict_indeterminate(root: Path, change: str) -> None:
+    """Also with --stopped: evidence from files counts more."""
     found = read(root, lambda: CHANGES[change](root))
     assert verdicts(found) == ["indeterminate"] and found.changing
     (one,) = found.transactions
     assert found.running_error is not None and found.running_error in one.judged.judgement.explanation
 
 
-def test_the_sentences_name_what_changed_and_what_is_locked(root: Path, wording: SnapshotAssertion) -> None:
+def test_errors_name_the_changed_file_and_the_lock(root: Path, wording: SnapshotAssertion) -> None:
     changed = read(root, lambda: _append(root / "t-0" / HAS))
     with _locked_by_another(root / ".lock"):
         locked = read(root)
@@ -108,26 +108,26 @@ def test_the_sentences_name_what_changed_and_what_is_locked(root: Path, wording:
 
 
 @pytest.mark.parametrize("given", ["", "t-0"])
-def test_a_metadata_log_that_grows_beside_what_is_read_shows_a_broker(root: Path, given: str) -> None:
+def test_a_growing_metadata_log_shows_a_running_broker(root: Path, given: str) -> None:
     log = partition_directory(root, "__cluster_metadata-0", {0: plain(0)}) / HAS
     assert not read(root / given).changing
     assert read(root / given, lambda: _append(log)).changing
 
 
-def test_a_file_by_itself_is_looked_at_again(root: Path) -> None:
+def test_a_single_file_is_checked_again(root: Path) -> None:
     log = root / "t-0" / HAS
     assert not read(log).changing
     assert read(log, lambda: _append(log)).changing
 
 
-def test_paths_that_are_given_twice_are_compared_with_the_first_look(root: Path) -> None:
+def test_duplicate_paths_are_compared_once(root: Path) -> None:
     first = find([str(root)]).seen
     both = find([str(root), str(root / "t-0"), str(root / "t-0" / HAS)]).seen
     assert (both.files, both.names) == (first.files, first.names)
 
 
 def test_a_report_beside_the_files_is_no_change(root: Path) -> None:
-    """As `txnscan segments . > report.json` makes one."""
+    """Like `txnscan segments . > report.json`."""
 
     def report() -> None:
         for directory in (root, root / "t-0", root.parent):
@@ -136,8 +136,8 @@ def test_a_report_beside_the_files_is_no_change(root: Path) -> None:
     assert verdicts(read(root, report)) == ["hanging"]
 
 
-def test_a_change_during_the_reading_of_checksums_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are read last, where something would be called hanging."""
+def test_a_change_during_the_checksum_pass_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checksums are read last, if a transaction would be hanging."""
     from txnscan.offline import reading
 
     def checksum_error(*_: object) -> None:
@@ -147,7 +147,7 @@ def test_a_change_during_the_reading_of_checksums_counts(root: Path, monkeypatch
     assert verdicts(read(root)) == ["indeterminate"]
 
 
-def test_files_in_which_nothing_is_open_are_looked_at_again(root: Path) -> None:
+def test_files_without_open_transactions_are_checked_again(root: Path) -> None:
     ended = partition_directory(root, "u-0", {0: data(0) + end(1)})
     assert not read(ended).changing
     found = read_paths([str(ended)], late_after_ms=0, spread=_changing(ended / HAS))
@@ -183,9 +183,9 @@ def _locked_by_another(path: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_log_directory_with_a_lock_is_a_running_brokers(root: Path, clean: bool) -> None:
+def test_a_locked_log_directory_belongs_to_a_running_broker(root: Path, clean: bool) -> None:
     if clean:
-        # As in the last moments of a broker, and in the first ones of its next start.
+        # As at the end of a shutdown, and at the beginning of the next start.
         (root / ".kafka_cleanshutdown").touch()
     with _locked_by_another(root / ".lock"):
         for path in (root, root / "t-0", root / "t-0" / HAS):
@@ -195,15 +195,15 @@ def test_a_log_directory_with_a_lock_is_a_running_brokers(root: Path, clean: boo
     assert verdicts(read(root)) == ["hanging"]
 
 
-def test_a_broker_that_starts_while_files_are_read_is_seen(root: Path) -> None:
+def test_a_broker_started_during_the_read_is_detected(root: Path) -> None:
     started: list[subprocess.Popen[str]] = []
     found = read(root, lambda: started.append(_locked_by_another(root / ".lock")))
     with started[0]:
         assert found.changing and verdicts(found) == ["indeterminate"]
 
 
-def test_looking_at_a_lock_takes_none_and_needs_no_write_access(root: Path) -> None:
-    """A broker that starts in that very moment gets its lock."""
+def test_probing_a_lock_does_not_take_it_and_needs_no_write_access(root: Path) -> None:
+    """A broker that starts at that moment gets its lock."""
     lock = root / ".lock"
     lock.chmod(0o444)
     descriptor = os.open(lock, os.O_RDONLY)
@@ -215,11 +215,11 @@ def test_looking_at_a_lock_takes_none_and_needs_no_write_access(root: Path) -> N
         os.close(descriptor)
 
 
-def test_a_copy_has_no_lock_and_may_have_no_file_for_it(root: Path) -> None:
+def test_a_copy_has_no_lock(root: Path) -> None:
     assert not is_locked(str(root / ".lock")) and not is_locked(str(root / "absent"))
 
 
-def test_where_a_lock_cannot_be_looked_at_the_files_have_to_show_more(
+def test_an_unreadable_lock_needs_other_evidence(
     root: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     def refused(*_: object) -> bytes:
@@ -228,7 +228,7 @@ def test_where_a_lock_cannot_be_looked_at_the_files_have_to_show_more(
     monkeypatch.setattr(fcntl, "fcntl", refused)
     seen = find([str(root)]).seen
     assert seen.locked is None and str(seen.lock_error).replace(str(root), "<root>") == wording
-    # Who vouches for the files may know it.
+    # --stopped replaces the lock.
     assert verdicts(read(root)) == ["hanging"]
     monkeypatch.setattr(sys, "platform", "plan9")
     assert find([str(root)]).seen.lock_error is not None
@@ -237,7 +237,7 @@ def test_where_a_lock_cannot_be_looked_at_the_files_have_to_show_more(
 @pytest.mark.parametrize(
     ("clean", "vouched", "expected"), [(False, False, "why"), (True, False, None), (False, True, None)]
 )
-def test_a_clean_shutdown_or_somebodys_word_stands_for_a_lock_that_cannot_be_looked_at(
+def test_a_clean_shutdown_or_the_option_replaces_an_unreadable_lock(
     clean: bool, vouched: bool, expected: str | None
 ) -> None:
     directories = [LogDirectory("data", "abc", 1, clean)]

@@ -1,4 +1,4 @@
-"""Many directories at once, in processes of this machine: the same as one after the other. On Spark: tests/spark."""
+"""Reading many directories in parallel processes gives the sequential result. tests/spark has the same on Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Partitions of all sizes: ended, open, damaged, and with a file that is no directory's."""
+    """Partitions of all sizes: ended, open, damaged, and one with a foreign file."""
     for index in range(8):
         log = b"".join(data(offset, pid=index, sequence=offset) for offset in range(index * 3 + 1))
         log += end(index * 3 + 1, pid=index) if index % 2 else b""
@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_processes_read_what_one_process_reads_in_the_same_order(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_processes_give_the_sequential_result(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = read_paths([str(root)], late_after_ms=0)
     monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
@@ -41,7 +41,7 @@ def test_processes_read_what_one_process_reads_in_the_same_order(root: Path, mon
     assert len(together.transactions) == 4 and len(together.errors) == 1
 
 
-def test_replicas_may_come_in_any_order_from_wherever_they_are_read(root: Path) -> None:
+def test_replicas_are_accepted_in_any_order(root: Path) -> None:
     def backwards(
         read: reading.ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]
     ) -> Iterator[tuple[int, Replica]]:
@@ -55,7 +55,7 @@ def _ended(*_: Any, **__: Any) -> Replica:
     os._exit(9)
 
 
-def test_a_process_that_is_ended_from_outside_is_a_sentence(
+def test_a_killed_process_is_reported_in_a_sentence(
     root: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)

@@ -1,6 +1,6 @@
-"""`__transaction_state` from its files: the last state of each id, impossible steps, and what it cannot tell.
+"""`__transaction_state` from its files: the last state of each id, impossible steps, and unknown outcomes.
 
-And the command, as far as it needs no real broker's files.
+Also the command on generated files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read(*records: Record, **more: Any) -> StateLog:
     return read_state_log(0, log_of(*records), **more)
 
 
-def test_the_last_record_of_each_id_is_its_state_and_an_expired_id_has_none() -> None:
+def test_the_last_record_is_the_state_of_an_id_and_an_expired_id_has_none() -> None:
     log = read(*STEPS, record("Y", "Ongoing", pid=8), record("Z", "Empty", pid=9), (transactional_id_key("Z"), None))
     assert {name: (last.state, last.producer_epoch) for name, last in log.ids.items()} == {
         "X": (State.COMPLETE_COMMIT, 1),
@@ -66,12 +66,12 @@ def test_the_last_record_of_each_id_is_its_state_and_an_expired_id_has_none() ->
     assert log.error is None and log.impossible == [] and log.records == 7
 
 
-def test_the_timeline_of_an_id_is_every_record_of_it() -> None:
+def test_the_timeline_of_an_id_has_all_its_records() -> None:
     log = read(*STEPS, record("Y", "Empty", pid=8), names=["X"])
     assert [step.state.value for step in log.steps] == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
 
 
-def test_a_step_that_no_coordinator_takes_is_told_unless_something_is_missing_before_it() -> None:
+def test_an_impossible_step_is_reported_unless_records_are_missing_before_it() -> None:
     wrong = record("X", "CompleteAbort", 1)
     log = read(*STEPS[:3], wrong)
     assert [(one.before.offset, one.after.offset) for one in log.impossible] == [(2, 3)]
@@ -79,7 +79,7 @@ def test_a_step_that_no_coordinator_takes_is_told_unless_something_is_missing_be
     assert holed.impossible == []
 
 
-def test_kinds_and_versions_that_are_not_known_are_counted_and_leave_a_doubt() -> None:
+def test_unknown_kinds_and_versions_are_counted_and_leave_a_doubt() -> None:
     key, value = STEPS[0]
     assert value is not None
     log = read(*STEPS, (b"\0\1abc", b"x"), (key, b"\0\2" + value[2:]))
@@ -99,18 +99,18 @@ def test_kinds_and_versions_that_are_not_known_are_counted_and_leave_a_doubt() -
         (record("X", "Ongoing", partitions=frozenset()), "Ongoing without partitions"),
     ],
 )
-def test_a_record_that_makes_no_sense_ends_what_is_known(bad: Record, why: str) -> None:
+def test_an_invalid_record_ends_the_known_log(bad: Record, why: str) -> None:
     log = read(*STEPS, bad, record("Y", "Ongoing", pid=8))
     assert why in str(log.error) and "Y" not in log.ids
 
 
 @given(st.data())
 @settings(max_examples=300)
-def test_damaged_at_random_it_says_so_and_raises_nothing(draw: st.DataObject) -> None:
+def test_random_damage_is_reported_without_an_exception(draw: st.DataObject) -> None:
     whole = log_of(*STEPS, record("Y", "Ongoing", pid=8))
     which = draw.draw(st.integers(0, len(whole) - 1))
     one = bytearray(whole[which])
-    # What stands before the magic byte is not covered by the checksum: the file's own walk looks at that.
+    # The checksum does not cover the bytes before the magic byte, which the file walk checks.
     at = draw.draw(st.integers(16, len(one) - 1))
     one[at] ^= draw.draw(st.integers(1, 255))
     log = read_state_log(0, [*whole[:which], bytes(one), *whole[which + 1 :]])
@@ -121,7 +121,7 @@ def test_damaged_at_random_it_says_so_and_raises_nothing(draw: st.DataObject) ->
 
 
 def directory(tmp_path: Path, count: int = 1, logged: list[Record] | None = None, hanging: bool = True) -> Path:
-    """A log directory with one data partition and a transaction log, of a broker of an older kind: no metadata log."""
+    """A log directory with one data partition and a transaction log. The old broker has no metadata log."""
     root = tmp_path / "data"
     root.mkdir()
     (root / "meta.properties").write_text("cluster.id=abc\nbroker.id=1\n")
@@ -143,9 +143,7 @@ def ran(*arguments: str, status: int = 0) -> Any:
 OTHER = [record("X", "Empty", 0, pid=99), record("X", "Ongoing", 0, pid=99, partitions=frozenset({("u", 0)}))]
 
 
-def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody_vouches(
-    tmp_path: Path, wording: SnapshotAssertion
-) -> None:
+def test_a_broker_without_a_metadata_log_needs_the_stopped_option(tmp_path: Path, wording: SnapshotAssertion) -> None:
     root = str(directory(tmp_path, logged=OTHER))
     (open_one,) = ran("segments", root)["transactions"]
     assert (open_one["verdict"], open_one["reason"], open_one["open_as_of_offset"]) == ("indeterminate", "partition", 1)
@@ -155,8 +153,10 @@ def test_one_broker_without_a_metadata_log_shows_nothing_hanging_unless_somebody
     assert proven.startswith("txnscan abort ") and proven.split()[-2:] == ["--start-offset", "0"]
 
 
-def test_kafkas_command_is_for_what_hangs_and_was_not_committed(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    """Data of an epoch that has no transaction, and that is over."""
+def test_kafkas_command_is_shown_for_an_uncommitted_hanging_transaction(
+    tmp_path: Path, wording: SnapshotAssertion
+) -> None:
+    """Data of an epoch without a transaction, which has ended."""
     root = str(directory(tmp_path, logged=[record("X", "Empty", epoch) for epoch in (2, 3, 4)]))
     (one,) = ran("segments", root, "--stopped")["transactions"]
     assert (one["verdict"], one["reason"], one["outcome"]) == ("hanging", "stale_epoch", "not_committed")
@@ -169,10 +169,8 @@ def test_kafkas_command_is_for_what_hangs_and_was_not_committed(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("command", ["segments", "transaction-log"])
-def test_no_command_aborts_what_was_committed_by_the_files_or_is_not_proven_to_hang(
-    tmp_path: Path, command: str
-) -> None:
-    """The partition and the transaction log were copied: without a metadata log, nothing is proven to hang."""
+def test_committed_or_unproven_transactions_have_no_abort_command(tmp_path: Path, command: str) -> None:
+    """The partition and the transaction log were copied: without a metadata log, no transaction is proven to hang."""
     committed = [record("X", "Empty", 3), record("X", "Ongoing", 3), record("X", "PrepareCommit", 4)]
     root = str(directory(tmp_path, logged=[*committed, record("X", "CompleteCommit", 4, partitions=frozenset())]))
     for options, verdict in (([], "indeterminate"), (["--stopped"], "hanging")):
@@ -181,10 +179,10 @@ def test_no_command_aborts_what_was_committed_by_the_files_or_is_not_proven_to_h
         assert "$BOOTSTRAP" not in CliRunner().invoke(app, [command, root, *options]).stdout
 
 
-def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hanging(
+def test_a_marker_damaged_into_an_older_format_leaves_no_hanging_transaction(
     tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
-    """No checksum covers the byte that says which format a batch has."""
+    """No checksum covers the byte with the format version of a batch."""
     root = directory(tmp_path, logged=OTHER, hanging=False)
     (log,) = (root / "t-0").glob("*.log")
     damaged = bytearray(log.read_bytes())
@@ -196,18 +194,18 @@ def test_a_marker_that_passes_for_an_older_format_by_damage_leaves_nothing_hangi
 
 
 @pytest.mark.parametrize("attributes", [b"\0\x31", b"\0\x33", b"\0\x34", b"\0\x20"])
-def test_a_marker_that_no_broker_writes_leaves_nothing_hanging(tmp_path: Path, attributes: bytes) -> None:
-    """Be it compressed by any codec or not transactional: a broker that loads it may take it for the end."""
+def test_an_invalid_marker_leaves_no_hanging_transaction(tmp_path: Path, attributes: bytes) -> None:
+    """Compressed or not transactional: a broker that loads it may accept it as the end."""
     root = directory(tmp_path, logged=OTHER, hanging=False)
     (log,) = (root / "t-0").glob("*.log")
     log.write_bytes(data(0) + changed(end(1), 21, attributes) + data(2, pid=8))
     found = {one["producer_id"]: one for one in ran("segments", str(root), "--stopped")["transactions"]}
     assert found[7]["verdict"] == "indeterminate" and "no broker writes" in found[7]["explanation"]
-    # What began behind it is not its business.
+    # A later transaction is not affected.
     assert found[8]["verdict"] == "hanging"
 
 
-def test_files_of_two_clusters_show_nothing_together(tmp_path: Path) -> None:
+def test_files_of_two_clusters_give_no_hanging_verdict(tmp_path: Path) -> None:
     root = directory(tmp_path, logged=OTHER)
     other = tmp_path / "other"
     other.mkdir()
@@ -218,20 +216,20 @@ def test_files_of_two_clusters_show_nothing_together(tmp_path: Path) -> None:
     assert "files of 2 clusters" in told["transactions"][0]["explanation"]
 
 
-def test_who_holds_it_is_seen_without_any_proof(tmp_path: Path) -> None:
+def test_an_owner_is_found_without_proof(tmp_path: Path) -> None:
     root = str(directory(tmp_path, logged=[record("X", "Empty", 3), record("X", "Ongoing", 3)]))
     (held,) = ran("transaction-log", root)["transactions"]
     assert (held["verdict"], held["transactional_id"]) == ("ongoing", "X")
 
 
-def test_a_decision_that_is_owed_is_never_called_hanging(tmp_path: Path) -> None:
+def test_a_pending_decision_is_never_hanging(tmp_path: Path) -> None:
     steps = [record("X", "Empty", 3), record("X", "Ongoing", 3), record("X", "PrepareCommit", 4)]
     root = str(directory(tmp_path, logged=steps))
     (owed,) = ran("segments", root, "--stopped")["transactions"]
     assert owed["verdict"] == "pending_marker" and owed["commands"] == []
 
 
-def test_a_partition_of_the_log_that_is_missing_or_damaged_leaves_an_orphan_undecided(
+def test_a_missing_or_damaged_log_partition_leaves_an_orphan_indeterminate(
     tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
     root = directory(tmp_path, count=3, logged=OTHER)
@@ -246,7 +244,7 @@ def test_a_partition_of_the_log_that_is_missing_or_damaged_leaves_an_orphan_unde
     assert one["explanation"] == wording
 
 
-def test_an_id_in_the_wrong_partition_of_the_log_says_that_their_number_is_another(
+def test_an_id_in_the_wrong_log_partition_reveals_another_partition_count(
     tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
     root = directory(tmp_path, count=2, logged=OTHER)
@@ -258,7 +256,7 @@ def test_an_id_in_the_wrong_partition_of_the_log_says_that_their_number_is_anoth
     assert one["explanation"] == wording
 
 
-def test_the_latest_states_and_the_timeline_are_told(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_the_latest_states_and_the_timeline_are_reported(tmp_path: Path, wording: SnapshotAssertion) -> None:
     root = str(directory(tmp_path, logged=[*STEPS, record("X", "CompleteAbort", 1)]))
     told = ran("transaction-log", root, "--transactional-id", "X")
     assert [(one["transactional_id"], one["state"]) for one in told["transactional_ids"]] == [("X", "CompleteAbort")]
@@ -268,29 +266,29 @@ def test_the_latest_states_and_the_timeline_are_told(tmp_path: Path, wording: Sn
     assert said.replace(str(tmp_path), "<tmp>") == wording
 
 
-def test_the_outcome_of_a_producer_id_and_epoch_is_that_of_the_log(tmp_path: Path) -> None:
+def test_the_outcome_of_a_producer_id_and_epoch_comes_from_the_log(tmp_path: Path) -> None:
     root = str(directory(tmp_path, logged=[*STEPS, record("X", "Ongoing", 1, partitions=frozenset({("u", 0)}))]))
     told = ran("transaction-log", root, "--stopped", "--producer-id", "7", "--producer-epoch", "0")
     assert [(one["topic"], one["outcome"]) for one in told["outcomes"]] == [("t", "committed"), ("u", "not_committed")]
-    # Whether the log is whole is not known by these files alone.
+    # These files alone do not show whether the log is complete.
     unknown = ran("transaction-log", root, "--producer-id", "7", "--producer-epoch", "0")
     assert {one["outcome"] for one in unknown["outcomes"]} <= {"unknown", "maybe_committed"}
 
 
-def test_the_outcome_by_a_log_that_is_still_written_is_not_known(tmp_path: Path) -> None:
+def test_a_log_still_being_written_proves_no_outcome(tmp_path: Path) -> None:
     root = directory(tmp_path, logged=[*STEPS, record("X", "Ongoing", 1, partitions=frozenset({("u", 0)}))])
 
     def stops(stage: str, done: int, total: int) -> None:
         if stage == "judge":
             (root / ".kafka_cleanshutdown").touch()
 
-    for progress, expected in ((lambda *_: None, "not_committed"), (stops, "unknown")):
+    for progress, expected in ((lambda *_: None, "not_committed"), (stops, "maybe_committed")):
         read = read_paths([str(root)], late_after_ms=0, vouched=True, producer=(7, 0), progress=progress)
-        assert read.changing == (expected == "unknown")
+        assert read.changing == (expected == "maybe_committed")
         assert {key: known.outcome.value for key, known in read.outcomes}["u", 0] == expected
 
 
-def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_ids_in_prepare_for_long_are_reported(tmp_path: Path, wording: SnapshotAssertion) -> None:
     root = str(directory(tmp_path, logged=STEPS[:3]))
     read = read_paths([root], late_after_ms=1)
     assert read.logs[0].ids["X"].state is State.PREPARE_COMMIT
@@ -323,19 +321,19 @@ def test_ids_that_are_long_in_prepare_are_told(tmp_path: Path, wording: Snapshot
         (["segments", "ROOT", "--late-after", "15"], "--late-after"),
     ],
 )
-def test_what_cannot_be_asked_is_a_usage_error_in_one_line(tmp_path: Path, arguments: list[str], why: str) -> None:
+def test_an_invalid_request_is_a_usage_error_in_one_line(tmp_path: Path, arguments: list[str], why: str) -> None:
     root = str(directory(tmp_path))
     done = CliRunner().invoke(app, [root if word == "ROOT" else word for word in arguments])
     assert done.exit_code == 2 and why in done.stderr and done.stderr.count("\n") == 1
 
 
-# --- damage of everything, all at once ---
+# --- random damage ----------------------------------------------------------------------------------------------------
 
 
 @given(st.data())
 @settings(max_examples=150)
-def test_damage_anywhere_never_makes_anything_hang_that_did_not(tmp_path_factory: Any, draw: st.DataObject) -> None:
-    """A live transaction, and one that ended: whatever becomes of the bytes, neither is called hanging."""
+def test_damage_never_creates_a_hanging_transaction(tmp_path_factory: Any, draw: st.DataObject) -> None:
+    """A live transaction, and a finished one: under any damage neither is hanging."""
     tmp_path = tmp_path_factory.mktemp("damaged")
     owned = [record("X", "Empty", 3), record("X", "Ongoing", 3)]
     root = directory(tmp_path, logged=owned)
@@ -350,7 +348,7 @@ def test_damage_anywhere_never_makes_anything_hang_that_did_not(tmp_path_factory
     path.write_bytes(bytes(content))
     for one in read_paths([str(root)], late_after_ms=0).transactions:
         assert one.judged.judgement.verdict.value != "hanging"
-    # A log that was cut right behind a batch is whole to any reader. Who vouches for it asserts that no tail is lost.
+    # A log cut exactly after a batch looks complete. `--stopped` asserts that no tail is lost.
     if path.parent.name in ("t-0", "u-0") and len(content) != len(data(0, 8)):
         for one in read_paths([str(root)], late_after_ms=0, vouched=True).transactions:
             assert one.judged.judgement.verdict.value != "hanging", one

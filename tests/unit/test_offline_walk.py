@@ -1,4 +1,4 @@
-"""A log segment, batch by batch: what a broker would remember of it, and that damage ends what is said."""
+"""A log segment, batch by batch: the producer state of a broker, and reading that stops at damage."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def only(state: LogState) -> ProducerState:
     return one
 
 
-# --- what a broker remembers ---
+# --- producer state ---------------------------------------------------------------------------------------------------
 
 
-def test_the_vector_of_a_marker_is_a_commit_of_coordinator_epoch_7() -> None:
+def test_the_marker_vector_is_a_commit_of_coordinator_epoch_7() -> None:
     state, damage = folded(MARKER, check_crc=True)
     assert damage is None
     assert state.producers == {1000: ProducerState(1000, 3, 7, -1, -1, 0, MS, -1)}
@@ -67,7 +67,7 @@ def test_the_vector_of_a_marker_is_a_commit_of_coordinator_epoch_7() -> None:
         ([changed(data(0, records=3), 57, b"\0\0\0\0")], (3, -1, 2, 2, 2, 0), "a batch that lost all records counts"),
     ],
 )
-def test_a_producer_is_remembered_as_by_a_broker(batches: list[bytes], expected: tuple[int, ...], why: str) -> None:
+def test_producer_state_equals_that_of_a_broker(batches: list[bytes], expected: tuple[int, ...], why: str) -> None:
     for state, damage in (folded(*batches), in_columns(b"".join(batches))):
         one = only(state)
         told = (one.producer_epoch, one.coordinator_epoch, one.last_sequence, one.last_offset, one.offset_delta)
@@ -75,7 +75,7 @@ def test_a_producer_is_remembered_as_by_a_broker(batches: list[bytes], expected:
         assert damage is None
 
 
-def test_the_last_stable_offset_is_that_of_the_first_transaction_open_and_then_of_the_next() -> None:
+def test_the_last_stable_offset_moves_to_the_next_open_transaction() -> None:
     before, _ = folded(data(100, 7), data(101, 8), base=100)
     after, _ = folded(data(100, 7), data(101, 8), end(102, 7), base=100)
     ended, _ = folded(data(100, 7), data(101, 8), end(102, 7), end(103, 8), base=100)
@@ -83,7 +83,7 @@ def test_the_last_stable_offset_is_that_of_the_first_transaction_open_and_then_o
     assert [[one.producer_id for one in state.open] for state in (before, after, ended)] == [[7, 8], [8], []]
 
 
-def test_figures_count_transactions_as_klog_does_and_their_sizes_and_durations() -> None:
+def test_figures_count_transactions_sizes_and_durations() -> None:
     state, _ = folded(
         *(data(0, ms=MS), data(1, 8, ms=MS + 5), data(2, sequence=1), end(3, ms=MS + 40)),
         *(end(4, 8, commit=False, ms=MS + 6), end(5), data(6, records=4)),
@@ -106,7 +106,7 @@ def test_figures_count_transactions_as_klog_does_and_their_sizes_and_durations()
         (data(1, epoch=1), "an earlier producer epoch"),
     ],
 )
-def test_what_no_broker_writes_is_counted_and_ends_no_transaction(odd: bytes, what: str) -> None:
+def test_an_invalid_batch_is_counted_and_ends_no_transaction(odd: bytes, what: str) -> None:
     state, damage = folded(data(0), odd)
     assert damage is None and only(state).start_offset == 0
     assert [key for key in state.figures.odd if key.startswith(what)]
@@ -114,8 +114,8 @@ def test_what_no_broker_writes_is_counted_and_ends_no_transaction(odd: bytes, wh
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 7])
-def test_a_compressed_batch_is_read_by_its_header_whatever_its_codec(codec: int) -> None:
-    """Its records may be anything: no codec's library is asked, and none need be there."""
+def test_a_compressed_batch_is_read_by_its_header(codec: int) -> None:
+    """Its records may be anything: no codec library is needed."""
     body = data(1, sequence=4)[61:]
     one = changed(changed(data(1, sequence=4), 21, bytes((0, 0x10 | codec))), 61, b"\xff" * len(body))
     state, damage = folded(data(0), one, end(2), check_crc=True)
@@ -125,8 +125,8 @@ def test_a_compressed_batch_is_read_by_its_header_whatever_its_codec(codec: int)
 
 
 @pytest.mark.parametrize("attributes", [b"\0\x31", b"\0\x32", b"\0\x33", b"\0\x34", b"\0\x20", b"\0\x24"])
-def test_where_a_broker_might_see_an_end_that_nobody_reads_here_nothing_is_known_to_be_open(attributes: bytes) -> None:
-    """A broker looks at neither bit of a control batch, and no broker writes one like this."""
+def test_an_unreadable_possible_end_leaves_the_transaction_unknown(attributes: bytes) -> None:
+    """Brokers ignore both bits of a control batch, and never write such a batch."""
     for state in (
         folded(data(0), changed(end(1), 21, attributes))[0],
         in_columns(data(0) + changed(end(1), 21, attributes))[0],
@@ -134,33 +134,33 @@ def test_where_a_broker_might_see_an_end_that_nobody_reads_here_nothing_is_known
         assert only(state).start_offset == 0 and state.unread_at == 1
 
 
-def test_what_a_producer_wrote_first_has_no_epoch_before_it_to_contradict() -> None:
+def test_the_first_batch_of_a_producer_contradicts_no_earlier_epoch() -> None:
     state, _ = folded(data(0, epoch=-32_768))
     assert not state.figures.odd
     assert in_columns(data(0, epoch=-32_768))[0] == state
 
 
-def test_a_marker_of_an_earlier_coordinator_epoch_is_taken_and_counted() -> None:
+def test_a_marker_of_an_earlier_coordinator_epoch_is_accepted_and_counted() -> None:
     state, _ = folded(end(0, coordinator_epoch=5), data(1), end(2, coordinator_epoch=4))
     assert only(state).coordinator_epoch == 4 and sum(state.figures.odd.values()) == 1
 
 
-def test_batches_of_earlier_formats_are_passed_over_by_their_size() -> None:
+def test_batches_of_older_formats_are_skipped_by_size() -> None:
     state, damage = folded(legacy(0), legacy(5, 0, 14), data(6))
     assert damage is None and (state.figures.legacy, only(state).start_offset) == (2, 6)
 
 
-def test_a_gap_between_batches_is_told_with_where_it_ends() -> None:
+def test_a_gap_between_batches_is_reported_with_its_end() -> None:
     state, _ = folded(data(0), plain(5, 2), data(9, sequence=1))
     assert (state.figures.gaps, state.gap_until) == (2, 9)
 
 
-# --- what kafka-python's record module says of the same bytes ---
+# --- kafka-python's record module on the same bytes -------------------------------------------------------------------
 
 
 @given(logs())
-def test_batches_are_what_kafka_pythons_record_module_says(batches: list[bytes]) -> None:
-    """Of the formats that know producers; it has its own opinion of the others."""
+def test_batches_equal_those_of_kafka_pythons_record_module(batches: list[bytes]) -> None:
+    """For formats with producers. The module differs on others."""
     known = [one for one in batches if one[16] == 2]
     state, damage = folded(*known)
     theirs = list(MemoryRecords(b"".join(known)))
@@ -177,7 +177,7 @@ def test_batches_are_what_kafka_pythons_record_module_says(batches: list[bytes])
 
 @given(logs(), st.integers(1, 7))
 @settings(max_examples=100)
-def test_columns_say_what_the_walk_says(batches: list[bytes], chunk: int) -> None:
+def test_columns_equal_the_walk(batches: list[bytes], chunk: int) -> None:
     log = b"".join(batches)
     expected = folded(log)
     assert in_columns(log) == expected
@@ -190,7 +190,7 @@ def test_columns_say_what_the_walk_says(batches: list[bytes], chunk: int) -> Non
 
 @given(logs(), st.data())
 @settings(max_examples=100)
-def test_columns_say_what_the_walk_says_of_damage(batches: list[bytes], draw: st.DataObject) -> None:
+def test_columns_equal_the_walk_on_damaged_data(batches: list[bytes], draw: st.DataObject) -> None:
     log = bytearray(b"".join(batches))
     for _ in range(draw.draw(st.integers(1, 3)) if log else 0):
         log[draw.draw(st.integers(0, len(log) - 1))] = draw.draw(st.integers(0, 255))
@@ -231,7 +231,7 @@ DAMAGED: tuple[tuple[bytes, str | None, bool], ...] = (
 )
 
 
-def test_a_walk_ends_at_damage_and_guesses_nothing_behind_it() -> None:
+def test_a_walk_ends_at_damage() -> None:
     with Cases() as cases:
         for number, (log, expected, cut) in enumerate(DAMAGED):
             with cases.case(f"{number}: {expected}"):
@@ -242,11 +242,11 @@ def test_a_walk_ends_at_damage_and_guesses_nothing_behind_it() -> None:
                         assert state.next_offset == 1 and only(state).start_offset == 0
 
 
-def test_an_offset_below_the_files_name_is_damage(wording: SnapshotAssertion) -> None:
+def test_an_offset_below_the_file_name_is_damage(wording: SnapshotAssertion) -> None:
     assert str(folded(data(4), base=5)[1]) == wording
 
 
-def test_a_checksum_is_looked_at_where_it_is_asked_for(wording: SnapshotAssertion) -> None:
+def test_checksums_are_checked_on_request(wording: SnapshotAssertion) -> None:
     wrong = bytearray(data(1))
     wrong[-1] ^= 1
     assert folded(ONE, bytes(wrong))[1] is None
@@ -261,7 +261,7 @@ LOG = b"".join(
 
 
 @pytest.mark.parametrize("fold", [folded, in_columns], ids=["walk", "columns"])
-def test_cut_off_anywhere_a_log_says_what_its_whole_batches_say(fold: Callable[[bytes], Any]) -> None:
+def test_a_truncated_log_has_the_state_of_its_whole_batches(fold: Callable[[bytes], Any]) -> None:
     starts = [at for at, _ in walk.headers(LOG)]
     for size in range(len(LOG)):
         state, damage = fold(LOG[:size])
@@ -274,7 +274,7 @@ def test_cut_off_anywhere_a_log_says_what_its_whole_batches_say(fold: Callable[[
 @given(st.data())
 @settings(max_examples=500)
 @example(None)
-def test_damaged_at_random_a_log_ends_with_a_reason_and_no_other_error(draw: st.DataObject | None) -> None:
+def test_a_damaged_log_ends_with_a_reason_and_no_exception(draw: st.DataObject | None) -> None:
     log = bytearray(LOG * 2)
     for _ in range(draw.draw(st.integers(1, 8)) if draw is not None else 0):
         assert draw is not None
@@ -284,10 +284,10 @@ def test_damaged_at_random_a_log_ends_with_a_reason_and_no_other_error(draw: st.
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_end_with_a_reason_or_make_sense(log: bytes) -> None:
+def test_any_bytes_end_with_a_reason_or_are_decoded(log: bytes) -> None:
     assert folded(log) == in_columns(log)
 
 
-def test_a_record_batch_of_the_raft_log_changes_nothing() -> None:
+def test_a_record_batch_of_the_raft_log_changes_no_state() -> None:
     state, damage = folded(control(0, b"\0\0\0\2", b"\0" * 6, pid=-1, attributes=CONTROL), plain(1))
     assert damage is None and not state.producers and not state.figures.odd

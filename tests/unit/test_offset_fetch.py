@@ -1,4 +1,4 @@
-"""OffsetFetch as bytes: what is sent and what is read is what kafka-python's own objects say."""
+"""OffsetFetch as bytes: requests and answers equal those of kafka-python's objects."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def test_a_request_is_encoded_as_kafka_python_encodes_it(version: int, require_s
     ids=["a commit", "at the beginning", "in an open transaction", "an error", "metadata and no offset", "nothing"],
 )
 @pytest.mark.parametrize("version", [8, 9])
-def test_of_each_partition_the_commit_is_told_or_that_it_is_unstable(
+def test_each_partition_has_its_commit_or_is_unstable(
     partitions: tuple[Any, ...], expected: GroupOffsets, version: int
 ) -> None:
-    # What follows is read from its right place.
+    # The next group is read from its correct position.
     found = decode(answer(group("g", *partitions), group("after", partition(4, 44), topic="u"), version=version))
     assert found == {"g": expected, "after": GroupOffsets(committed={("u", 4): 44})}
 
@@ -99,24 +99,24 @@ SHAPES = {
 
 
 @given(st.lists(st.sampled_from(sorted(SHAPES)), max_size=8), st.sampled_from([8, 9]))
-def test_each_of_many_groups_is_read_as_it_is_read_alone(shapes: list[str], version: int) -> None:
+def test_each_of_many_groups_is_read_as_if_alone(shapes: list[str], version: int) -> None:
     groups = [group(f"g{number}", *SHAPES[shape]) for number, shape in enumerate(shapes)]
     alone = [decode(answer(one, version=version)) for one in groups]
     assert decode(answer(*groups, version=version)) == {name: one for found in alone for name, one in found.items()}
 
 
-def test_of_a_group_that_is_refused_nothing_is_known_but_that() -> None:
+def test_a_refused_group_has_only_its_error() -> None:
     assert decode(answer(group("g", error=REFUSED))) == {"g": GroupOffsets(answered(REFUSED))}
 
 
-def test_a_group_that_is_left_out_of_the_answer_is_an_error_of_that_group() -> None:
+def test_a_group_missing_in_the_answer_is_an_error_of_that_group() -> None:
     found = offset_fetch(lambda *_: answer(group("one", partition(0, 5))), 1, WANTED, require_stable=False)
     assert found["one"].committed == {("t", 0): 5}
     assert {said(found[name].failure) for name in ("all", "none", "größer")} == {"the broker left it out"}
 
 
 @given(st.integers(0, 400), st.one_of(st.none(), st.binary(min_size=1, max_size=4)))
-def test_an_answer_that_is_damaged_is_an_error_or_read_and_nothing_else(at: int, put: bytes | None) -> None:
+def test_a_damaged_answer_is_an_error_or_is_decoded(at: int, put: bytes | None) -> None:
     whole = answer(group("g", partition(0, 5), partition(1), partition(2, error=UNSTABLE)), group("h", error=REFUSED))
     damaged = whole.data[:at] if put is None else whole.data[:at] + put + whole.data[at + len(put) :]
     try:

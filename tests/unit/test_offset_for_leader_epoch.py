@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: an epoch's end is told only where the leader has the epoch."""
+"""OffsetForLeaderEpoch: the end of an epoch is known only if the leader has the epoch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ends(starts: dict[int, int], epochs: Collection[int]) -> dict[int, int]:
     return epoch_ends(Leader(starts).send, AT_9, epochs)
 
 
-def test_the_end_of_an_epoch_is_told_where_the_leader_has_the_epoch() -> None:
+def test_the_end_of_an_epoch_is_known_if_the_leader_has_the_epoch() -> None:
     table: list[tuple[str, dict[int, int], Collection[int], dict[int, int]]] = [
         ("the latest epoch ends where the log ends", {9: 0}, [9], {9: LOG_END}),
         ("an earlier one ends where the next one begins", {3: 0, 5: 40, 9: 70}, [3, 5, 9], {3: 40, 5: 70, 9: LOG_END}),
@@ -73,7 +73,7 @@ def test_the_end_of_an_epoch_is_told_where_the_leader_has_the_epoch() -> None:
                 assert ends(starts, epochs) == expected
 
 
-def test_each_epoch_is_a_request_to_the_leader_as_a_consumer_at_the_partitions_leader_epoch() -> None:
+def test_each_epoch_is_a_consumer_request_at_the_current_leader_epoch() -> None:
     leader = Leader({3: 0, 9: 70})
     epoch_ends(leader.send, partition("t", 4, leader=2, epoch=9), [9, 3, 3])
     assert leader.epochs == [3, 9, -2]
@@ -84,7 +84,7 @@ def test_each_epoch_is_a_request_to_the_leader_as_a_consumer_at_the_partitions_l
         assert (request.replica_id, request._min_version) == (-1, 3)
 
 
-def test_no_epoch_that_could_be_in_the_log_is_no_request() -> None:
+def test_impossible_epochs_cause_no_request() -> None:
     with Cases() as cases:
         for name, epochs in (("none", []), ("not known", [-1]), ("above the leader's own", [10, 11])):
             with cases.case(name):
@@ -92,7 +92,7 @@ def test_no_epoch_that_could_be_in_the_log_is_no_request() -> None:
                 assert epoch_ends(leader.send, AT_9, epochs) == {} and leader.asked == []
 
 
-def test_of_many_epochs_the_highest_are_asked_for_and_the_others_are_left_out() -> None:
+def test_only_the_highest_epochs_are_requested() -> None:
     epochs = range(30)
     leader = Leader({epoch: epoch for epoch in epochs})
     found = epoch_ends(leader.send, partition(epoch=29), [*epochs, *range(30, 60)])
@@ -100,7 +100,7 @@ def test_of_many_epochs_the_highest_are_asked_for_and_the_others_are_left_out() 
     assert len(leader.asked) == EPOCHS_MAX + 1
 
 
-def test_an_epoch_that_retention_removes_between_two_requests_is_not_told() -> None:
+def test_an_epoch_deleted_between_two_requests_is_omitted() -> None:
     def delete(leader: Leader) -> None:
         leader.starts = {9: 80}
 
@@ -109,7 +109,7 @@ def test_an_epoch_that_retention_removes_between_two_requests_is_not_told() -> N
 
 
 def other_epoch(epoch: int, end: int) -> Callable[[list[Any]], Any]:
-    """An edit of the answer about what is below every epoch."""
+    """An edit of the answer about offsets below every epoch."""
 
     def edit(topics: list[Any]) -> Any:
         shown = topics[0].partitions[0]
@@ -120,7 +120,7 @@ def other_epoch(epoch: int, end: int) -> Callable[[list[Any]], Any]:
     return edit
 
 
-def test_a_broker_that_does_not_say_where_its_first_epoch_begins_confirms_nothing() -> None:
+def test_a_broker_without_the_start_of_its_first_epoch_confirms_no_epoch() -> None:
     with Cases() as cases:
         for name, edit in (("-1", other_epoch(-1, -1)), ("0", other_epoch(0, 0)), ("no offset", other_epoch(-2, -1))):
             with cases.case(name):
@@ -145,7 +145,7 @@ def test_an_error_is_a_failed_request(code: int) -> None:
     assert failed.value.failure == answered(code)
 
 
-def test_an_answer_without_the_partition_or_with_two_of_it_is_a_failed_request() -> None:
+def test_a_missing_or_duplicate_partition_is_a_failed_request() -> None:
     def renamed(topics: list[Any]) -> Any:
         topics[0].topic = "u"
         return topics
@@ -175,7 +175,7 @@ def test_an_answer_without_the_partition_or_with_two_of_it_is_a_failed_request()
                 assert failed.value.failure == failure
 
 
-def test_an_answer_about_what_nobody_asked_for_is_passed_over() -> None:
+def test_unrequested_partitions_in_the_answer_are_ignored() -> None:
     def more(topics: list[Any]) -> Any:
         other = End(partition=7, error_code=3, leader_epoch=-1, end_offset=-1)
         return [Topic(topic="t", partitions=[other]), *topics, Topic(topic="u", partitions=[other])]

@@ -1,5 +1,6 @@
-"""Brokers that lack an API: everything open is indeterminate, and one sentence says why. Real brokers of Kafka 3.5.2:
-tests/brokers/test_old_brokers.py.
+"""Brokers without an API: every open transaction is indeterminate, and one warning gives the reason.
+
+tests/brokers/test_old_brokers.py has real brokers of Kafka 3.5.2.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
 
 COORDINATOR_APIS = ("ListTransactions", "DescribeTransactions")
-# Broker 1 leads `data-0`, 2 `data-1`, 3 `data-2`; each coordinates one partition of `__transaction_state`.
+# Broker 1 leads `data-0`, 2 `data-1`, 3 `data-2`. Each coordinates one partition of `__transaction_state`.
 PRODUCER_IDS = {0: 100, 1: 101, 2: 102}
 
 
@@ -43,7 +44,7 @@ class FakeOld(FakeCluster):
         self.lead("data", self.brokers)
         self.lead(TRANSACTION_STATE_TOPIC, self.brokers)
         for k in range(len(self.brokers)):
-            # What it holds is of no matter here.
+            # Its content does not matter here.
             self.partitions[TRANSACTION_STATE_TOPIC, k].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for index, producer_id in PRODUCER_IDS.items():
             self.partitions["data", index].producers = [producer(producer_id)]
@@ -64,7 +65,7 @@ class FakeOld(FakeCluster):
         return super().send(broker_id, request)
 
     def learn(self, brokers: Iterable[Broker]) -> None:
-        """Where its brokers are does not matter."""
+        """Ignores addresses."""
 
     def _answer_DescribeConfigs(self, broker_id: int, request: Any) -> Any:
         result = DescribeConfigsResponse.DescribeConfigsResult
@@ -84,7 +85,7 @@ class ConnectToFake:
         return self.fake
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Has no connections to close."""
 
 
 def connected(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None) -> Cluster:
@@ -121,7 +122,7 @@ def open_on(scanned: Scan) -> dict[int, tuple[str, str]]:
     return {index: verdict for (_, index, _), verdict in verdicts(scanned).items()}
 
 
-def test_what_a_broker_lacks_for_good_is_not_waited_for_and_what_may_pass_is() -> None:
+def test_only_temporary_failures_are_waited_for() -> None:
     waits: list[float] = []
     swept_fake(FakeOld(dict.fromkeys((1, 2, 3), COORDINATOR_APIS)), waits.append)
     assert waits == []
@@ -131,7 +132,7 @@ def test_what_a_broker_lacks_for_good_is_not_waited_for_and_what_may_pass_is() -
     assert len(waits) == SNAPSHOT_TRIES - 1
 
 
-def test_brokers_that_have_every_api_are_warned_of_by_no_one() -> None:
+def test_brokers_with_every_api_cause_no_warning() -> None:
     scanned = swept_fake(FakeOld({}))
     assert open_on(scanned) == dict.fromkeys(range(3), ("hanging", "orphan"))
     assert scanned.complete and scanned.warnings == ()
@@ -145,7 +146,7 @@ def test_brokers_that_have_every_api_are_warned_of_by_no_one() -> None:
         (("DescribeTransactions",), "DescribeTransactions"),
     ],
 )
-def test_where_no_broker_shows_owners_everything_open_is_indeterminate_and_one_sentence_says_why(
+def test_without_owner_apis_open_transactions_are_indeterminate_with_one_warning(
     missing: tuple[str, ...], named: str
 ) -> None:
     scanned = swept_fake(FakeOld(dict.fromkeys((1, 2, 3), missing)))
@@ -156,7 +157,7 @@ def test_where_no_broker_shows_owners_everything_open_is_indeterminate_and_one_s
     assert all(named in judged.judgement.explanation for judged in scanned.transactions)
 
 
-def test_beside_one_old_broker_an_owner_that_a_newer_one_shows_is_believed_and_absence_proves_nothing() -> None:
+def test_beside_an_old_broker_a_visible_owner_counts_and_absence_is_unproven() -> None:
     fake = FakeOld({1: COORDINATOR_APIS})
     fake.own(0, coordinator=2)
     fake.own(1, coordinator=1)
@@ -171,14 +172,14 @@ def test_beside_one_old_broker_an_owner_that_a_newer_one_shows_is_believed_and_a
     assert warning.startswith("broker 1 lacks DescribeTransactions")
 
 
-def test_beside_one_old_broker_a_hanging_transaction_of_a_newer_ones_id_is_still_proven() -> None:
+def test_beside_an_old_broker_a_hanging_transaction_of_a_known_id_is_proven() -> None:
     fake = FakeOld({1: COORDINATOR_APIS})
     name = fake.own(0, coordinator=2)
     fake.ids[2][name].partitions = (("data", 9),)
     assert open_on(swept_fake(fake))[0] == ("hanging", "live_epoch")
 
 
-def test_partitions_led_by_a_broker_without_describe_producers_are_errors_and_the_sentence_says_so() -> None:
+def test_partitions_of_a_broker_without_describe_producers_are_errors_with_one_warning() -> None:
     fake = FakeOld({1: ("DescribeProducers", *COORDINATOR_APIS)})
     fake.own(2, coordinator=2)
     scanned = swept_fake(fake)
@@ -194,7 +195,7 @@ def test_partitions_led_by_a_broker_without_describe_producers_are_errors_and_th
     assert 0 <= about_producers < about_owners
 
 
-def test_brokers_that_are_all_older_than_2_8_leave_nothing_answered() -> None:
+def test_brokers_older_than_2_8_leave_every_partition_failed() -> None:
     scanned = swept_fake(FakeOld(dict.fromkeys((1, 2, 3), ("DescribeProducers", *COORDINATOR_APIS))))
     assert scanned.transactions == () and not scanned.complete
     assert scanned.partitions_failed == scanned.partitions_planned == 6

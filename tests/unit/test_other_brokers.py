@@ -1,8 +1,8 @@
-"""Brokers that are not Apache Kafka's: what they keep elsewhere proves nothing here, and is said.
+"""Brokers of other vendors keep transaction state elsewhere, which proves nothing here and is reported.
 
-Redpanda has the APIs of KIP-664 and no topic `__transaction_state`, and its WriteTxnMarkers aborts whatever the marker
-says (its handler does not look at the result): a COMMIT would delete what was committed. A COMMIT rests on a record of
-`__transaction_state`, so that none is ever planned there.
+Redpanda has the APIs of KIP-664 and no topic `__transaction_state`, and its WriteTxnMarkers aborts for any marker
+(its handler ignores the result): a COMMIT would delete committed data. A COMMIT needs a record of
+`__transaction_state`, so none is ever planned there.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def checked(ids: int) -> Any:
     return finding
 
 
-def test_ids_without_their_log_are_said_to_be_kept_elsewhere(wording: SnapshotAssertion) -> None:
+def test_ids_without_a_transaction_log_are_reported(wording: SnapshotAssertion) -> None:
     finding = checked(ids=3)
     assert finding.level is Level.INCOMPLETE
     assert finding.said == wording
     assert checked(ids=0).level is Level.OK
 
 
-def test_without_their_log_an_open_transaction_without_an_owner_is_not_called_hanging() -> None:
+def test_without_a_transaction_log_an_unowned_transaction_is_indeterminate() -> None:
     snapshot = take(FakeCluster())
     seen = context(coverage_failure=snapshot.coverage_failure, visibility_failures=snapshot.visibility_failures)
     judged = judge_observation(observation(), (), seen)
@@ -49,7 +49,7 @@ def test_without_their_log_an_open_transaction_without_an_owner_is_not_called_ha
 
 
 @pytest.mark.parametrize("state", ["CompleteCommit", "PrepareCommit", "Empty"])
-def test_without_their_log_no_outcome_is_a_commit_to_complete_whatever_a_coordinator_says(state: str) -> None:
+def test_without_a_transaction_log_no_outcome_is_committed(state: str) -> None:
     owner = view(state, epoch=4)
     evidence = OutcomeEvidence(
         observation=observation(),

@@ -1,7 +1,7 @@
-"""The specification of outcomes: each case is what is left in the log, what else was read, and what must be told.
+"""The specification of outcomes: each case has the remaining log, the other evidence, and the expected outcome.
 
-Unless noted producer id 7 is open on p-0 at epoch 3, its first batch is of that epoch, the partition never had a marker
-of it, and its id X is at epoch 9 by now. The log is that of X alone.
+By default producer id 7 is open on p-0 at epoch 3, its first batch is of that epoch, the partition never had a marker
+of it, and its id X is now at epoch 9. The log has records of X alone.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def v2(committed: bool, *partitions: Key, epoch: int = 3, **changes: Any) -> Rec
 
 
 def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransaction, ...]:
-    """These records with nothing missing between them, but where there is a None."""
+    """These records in sequence, with a gap at each None."""
     found: Records = []
     contiguous_from = 0
     for offset, one in enumerate(logged):
@@ -84,17 +84,17 @@ def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransact
 
 
 def seen_at(*epochs: int) -> dict[str, Any]:
-    """That a sweep saw the id in CompleteCommit at each of these epochs."""
+    """A sweep saw the id in CompleteCommit at each of these epochs."""
     return {"seen": ProducerFacts(commits=tuple(SeenCommit("X", 7, epoch) for epoch in epochs))}
 
 
 def marker_on(*topics: str, epoch: int) -> dict[str, Any]:
-    """That an apply saw a COMMIT marker on each."""
+    """An apply saw a COMMIT marker on each."""
     return {"seen": ProducerFacts(markers=tuple(SeenMarker(topic, 0, 9, 7, epoch) for topic in topics))}
 
 
 def told(logged: Iterable[LoggedTransaction | None], o: dict[str, Any] | None = None, **changes: Any) -> KnownOutcome:
-    """What is told of this log; `o` changes the observation."""
+    """The outcome for this log. `o` changes the observation."""
     seen = observation(**{"coordinator_epoch": -1, **(o or {})})
     base = OutcomeEvidence(seen, 9, seen.producer_epoch, 0, None, numbered(logged), None, None)
     return outcome(replace(base, **changes))
@@ -125,7 +125,7 @@ OTHER_COMMIT = prepare(COMMIT, 4, P, client=V2, start_time_ms=NOW_MS - 1)
 # The PrepareCommit of the transaction of epoch 3 itself, in another lineage.
 SAME_COMMIT = prepare(COMMIT, 4, P, client=V2)
 FENCED_V1 = [*BEFORE, *v1(ABORT, P, raised=1), empty(5)]
-# 64 epochs from 3 on, and one more. Nothing was committed at any of them.
+# 64 epochs from 3 on, and one more, without any commit.
 EPOCHS_64 = [*BEFORE, *map(empty, range(4, 68))]
 EPOCHS_65 = [*EPOCHS_64, empty(68)]
 
@@ -238,7 +238,7 @@ CASES = (
         [*v2(COMMIT, Q, epoch=2), *v1(ABORT, P), empty(4)],
         NOT,
     ),
-    # what is left of the log
+    # the remaining log
     Case("a suffix that begins with a commit at this epoch", v1(COMMIT, P)[1:], MAYBE),
     Case("a suffix that begins with the transaction itself", v2(COMMIT, P), MAYBE),
     Case("a suffix that begins with its decision", v2(COMMIT, P)[1:], MAYBE),
@@ -388,7 +388,7 @@ CASES = (
         [*BEFORE, *v1(ABORT, P), NO_MORE, *v1(COMMIT, P)],
         MAYBE,
     ),
-    # what was written twice
+    # duplicate records
     Case(
         "a decision that was written twice is one",
         [*BEFORE, ongoing(3, P), *[prepare(COMMIT, 4, P, client=V2)] * 2, complete(COMMIT, 4, V2)],
@@ -422,7 +422,7 @@ CASES = (
         {},
         {"owner_epoch": None},
     ),
-    # an end that nothing began: brokers write none
+    # an end without a beginning, which brokers never write
     Case("at its epoch", [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 3, P), complete(ABORT, 3)], MAYBE),
     Case("a fence that nothing began", [*BEFORE, *v1(COMMIT, P), prepare(ABORT, 4, P), complete(ABORT, 4)], MAYBE),
     Case(
@@ -430,7 +430,7 @@ CASES = (
         [*BEFORE, prepare(COMMIT, 4, client=V2), complete(COMMIT, 4, V2)],
         MAYBE,
     ),
-    # holes: a replica that was away while its leader compacted
+    # gaps: a replica that was offline while its leader compacted
     Case(
         "v2: the decision is missing, and the completion tells that there was one",
         [*BEFORE, ongoing(3, P, client=V2), GAP, complete(COMMIT, 4, V2)],
@@ -609,7 +609,7 @@ CASES = (
         [*BEFORE, ongoing(3, P), GAP, complete(COMMIT, 5, V2)],
         UNKNOWN,
     ),
-    # what a later Kafka writes
+    # records of a later Kafka
     Case(
         "a record of the chain that is not understood",
         [*BEFORE, ongoing(3, P, unknown_fields=LATER), *v2(ABORT, P)[1:]],
@@ -636,7 +636,7 @@ CASES = (
         [*BEFORE, *v2(ABORT, P), *v2(COMMIT, P, epoch=4, unknown_fields=LATER)],
         NOT,
     ),
-    # who has the producer id now
+    # the current owner of the producer id
     Case(
         "its owner is still at this epoch, and may commit it yet",
         [*BEFORE, *v1(ABORT, P)],
@@ -648,7 +648,7 @@ CASES = (
     Case("v2: a commit with it is one already", [*BEFORE, *v2(COMMIT, P)], COMMITTED, {}, {"owner_epoch": 4}),
     Case("v1: a commit with it need not be the only one", [*BEFORE, *v1(COMMIT, P)], MAYBE, {}, {"owner_epoch": 3}),
     Case("an orphan whose id has expired", [*BEFORE, *v2(ABORT, P), NO_MORE], NOT, {}, {"owner_epoch": None}),
-    # what else is not known
+    # other missing evidence
     Case("the log holds nothing of its producer id", [], UNKNOWN, {}, {"owner_epoch": None}),
     Case("the same, whose owner is still at this epoch", [], UNKNOWN, {}, {"owner_epoch": 3}),
     Case("the open transaction began at an epoch before", [*BEFORE, *v2(ABORT, P)], UNKNOWN, {}, {"first_epoch": 2}),
@@ -690,7 +690,7 @@ CASES = (
         changes={"contradiction": "it holds nothing of 'X'"},
     ),
     Case("the same with a commit", [*BEFORE, *v2(COMMIT, P)], MAYBE, changes={"contradiction": "it moved"}),
-    # data of several epochs, whose markers were all missed
+    # data of several epochs, with all markers missed
     Case("a commit, and a commit", [*BEFORE, *v2(COMMIT, P), *v2(COMMIT, P, epoch=4)], COMMITTED, TO_4, FROM_3),
     Case("an abort, and an abort", [*BEFORE, *v2(ABORT, P), *v2(ABORT, P, epoch=4)], NOT, TO_4, FROM_3),
     Case("a commit, and an abort", [*BEFORE, *v2(COMMIT, P), *v2(ABORT, P, epoch=4)], MIXED_DATA, TO_4, FROM_3),
@@ -763,7 +763,7 @@ CASES = (
     ),
     Case("64 epochs are looked at", EPOCHS_64, NOT, {"producer_epoch": 66}, {**FROM_3, "owner_epoch": 67}),
     Case("65 are not", EPOCHS_65, UNKNOWN, {"producer_epoch": 67}, {**FROM_3, "owner_epoch": 68}),
-    # the first record is gone: which epochs the open data may have
+    # a missing first record: the possible epochs of the open data
     Case(
         "the first record is gone, and the log holds the producer id from its first epoch on",
         [empty(0), *v2(COMMIT, P, epoch=0)],
@@ -807,7 +807,7 @@ CASES = (
         {"producer_epoch": 64},
         GONE,
     ),
-    # dates: a client's clock may veto
+    # record times: a client's clock may veto
     Case("v1: a record that is dated after the commit", COMMITTED_V1, MAYBE, {"last_timestamp_ms": NOW_MS + 1}),
     Case("v1: one of the same millisecond", COMMITTED_V1, COMMITTED, {"last_timestamp_ms": NOW_MS}),
     Case("v2: a record that is dated later", COMMITTED_V2, MAYBE, {"last_timestamp_ms": NOW_MS + 5_001}),
@@ -1018,7 +1018,7 @@ CASES = (
 )
 
 
-def test_each_case_gets_the_outcome_of_the_specification(wording: SnapshotAssertion) -> None:
+def test_each_case_gets_the_specified_outcome(wording: SnapshotAssertion) -> None:
     reasons = {}
     with Cases() as cases:
         for case in CASES:
@@ -1030,11 +1030,11 @@ def test_each_case_gets_the_outcome_of_the_specification(wording: SnapshotAssert
     assert reasons == wording
 
 
-def test_every_outcome_is_that_of_some_case() -> None:
+def test_every_outcome_has_a_case() -> None:
     assert {case.expected for case in CASES} == set(Outcome)
 
 
-def test_outcomes_have_these_names_in_reports_and_tables() -> None:
+def test_outcomes_have_stable_names() -> None:
     assert [one.value for one in Outcome] == ["committed", "maybe_committed", "mixed", "not_committed", "unknown"]
 
 
@@ -1077,11 +1077,13 @@ def test_no_doubt_hides_a_commit() -> None:
         ([*v1(COMMIT, P)[:2], prepare(ABORT, 3, P), prepare(COMMIT, 3, P)], [3, 3, 3], "others between make it two"),
     ],
 )
-def test_a_decision_is_about_data_of_the_epoch_that(logged: Records, expected: list[int | None], why: str) -> None:
+def test_a_decision_is_attributed_to_the_epoch_of_its_data(
+    logged: Records, expected: list[int | None], why: str
+) -> None:
     assert [decision.epoch for decision in decisions(logged)] == expected, why
 
 
-# --- what a coordinator writes next -----------------------------------------------------------------------------------
+# --- successors of a record -------------------------------------------------------------------------------------------
 
 AT_REST = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 COMMITS = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
@@ -1093,10 +1095,12 @@ NEVER_MORE = {V1: (0,), V2: (0,)}
 
 @dataclass(frozen=True)
 class Transition:
-    """Steps from one record of a producer id to the next, and what of `TransactionMetadata` or `TransactionCoordinator`
-    takes them. steps: states before and after. raised: by how much the epoch may rise, by the transactions version of
-    the later record. partitions: how those of the later record may compare with the earlier ones. with_a_hole: how they
-    may compare besides, where a record between the two is missing. keeps_start: the transaction is the same.
+    """Steps from one record of a producer id to the next, and the code in `TransactionMetadata` or
+    `TransactionCoordinator` that takes them.
+
+    steps: states before and after. raised: by how much the epoch may rise, by the transactions version of the later
+    record. partitions: how those of the later record may compare with the earlier ones. with_a_hole: further
+    comparisons if a record between the two is missing. keeps_start: the transaction is the same.
     """
 
     why: str
@@ -1191,7 +1195,7 @@ def takes(transition: Transition, a: LoggedTransaction, b: LoggedTransaction) ->
 
 
 def every_record(epochs: Iterable[int], **changes: Any) -> list[LoggedTransaction]:
-    """Records in every state, with every version that it may tell and every set of partitions that it may hold."""
+    """Records in every state, with every possible version and set of partitions."""
     sets = [(), (P,), (Q,), (P, Q)]
     found = []
     for state, epoch in product(State, epochs):
@@ -1202,7 +1206,7 @@ def every_record(epochs: Iterable[int], **changes: Any) -> list[LoggedTransactio
 
 
 def next_to_each_other() -> Iterator[tuple[LoggedTransaction, LoggedTransaction]]:
-    """Every two records of one producer id, with nothing missing between them and with a hole."""
+    """Every two records of one producer id, contiguous and with a gap."""
     later = [
         one
         for start_time_ms, contiguous_from in product((NOW_MS, NOW_MS + 1), (0, 1))
@@ -1213,7 +1217,7 @@ def next_to_each_other() -> Iterator[tuple[LoggedTransaction, LoggedTransaction]
     return product(every_record([5]), later)
 
 
-def test_what_follows_is_what_coordinators_write_next() -> None:
+def test_follows_accepts_exactly_the_steps_of_coordinators() -> None:
     for a, b in next_to_each_other():
         expected = [transition.why for transition in TRANSITIONS if takes(transition, a, b)]
         assert follows(a, b) == bool(expected), (a, b, expected)
@@ -1221,7 +1225,7 @@ def test_what_follows_is_what_coordinators_write_next() -> None:
 
 @dataclass(frozen=True)
 class NextProducerId:
-    """Steps to another producer id, at epoch 0. epochs: which the producer id before it had, at its last record."""
+    """Steps to another producer id, at epoch 0. epochs: allowed last epochs of the earlier producer id."""
 
     why: str
     steps: Collection[tuple[State, State]]
@@ -1261,7 +1265,7 @@ def rotates(change: NextProducerId, a: LoggedTransaction, b: LoggedTransaction) 
     )
 
 
-def test_the_next_producer_id_follows_where_coordinators_take_one() -> None:
+def test_a_next_producer_id_follows_exactly_as_in_coordinators() -> None:
     later = [
         one
         for start_time_ms in (NOW_MS, NOW_MS + 1)
@@ -1274,8 +1278,8 @@ def test_the_next_producer_id_follows_where_coordinators_take_one() -> None:
         assert follows(a, b) == bool(expected), (a, b, expected)
 
 
-# Steps of transactions v2, with the rise of the epoch, between which no transaction fits that would not show in it.
-# Empty is in none: what stands before and after it may be of v1, and it may be an append that timed out.
+# Steps of transactions v2, with the rise of the epoch, between which any other transaction would be visible. Empty is
+# not among them: its neighbours may be of v1, and it may be an append that timed out.
 WOULD_SHOW = {
     **{(state, State.ONGOING, 0): "the transaction before would have raised it" for state in AT_REST[1:]},
     **{(state, State.PREPARE_ABORT, 1): "the other transaction would have raised it too" for state in AT_REST[1:]},
@@ -1291,7 +1295,7 @@ WOULD_SHOW = {
 }
 
 
-def test_a_hole_leaves_a_chain_whole_where_what_is_missing_would_show() -> None:
+def test_a_gap_is_harmless_only_if_missing_records_would_be_visible() -> None:
     o = observation()
     for a, b in next_to_each_other():
         if not follows(a, b):
@@ -1315,7 +1319,7 @@ def test_a_hole_leaves_a_chain_whole_where_what_is_missing_would_show() -> None:
     ],
     ids=["a commit of it", "a commit, perhaps of it", "an abort", "an end that tells no version", "an InitProducerId"],
 )
-def test_a_hole_where_a_producer_id_ends_leaves_a_chain_whole_likewise(
+def test_a_gap_at_the_end_of_a_producer_id_is_judged_alike(
     a: LoggedTransaction, b: LoggedTransaction, is_whole: bool
 ) -> None:
     later = replace(b, producer_id=8, contiguous_from=1)
@@ -1323,7 +1327,7 @@ def test_a_hole_where_a_producer_id_ends_leaves_a_chain_whole_likewise(
     assert whole(a, later, observation()) is is_whole
 
 
-# --- histories at random ----------------------------------------------------------------------------------------------
+# --- random histories -------------------------------------------------------------------------------------------------
 
 EPOCH_MAX = 32767
 
@@ -1348,9 +1352,9 @@ class Txn:
 
 @dataclass
 class History:
-    """What a coordinator writes of one id, as `TransactionMetadata` moves from state to state.
+    """The records of a coordinator for one id, as `TransactionMetadata` moves from state to state.
 
-    What is not acknowledged stands in the log all the same, and the coordinator goes on as if it did not.
+    Unacknowledged records are in the log too, and the coordinator continues as if they were not.
     """
 
     epoch: int
@@ -1364,14 +1368,14 @@ class History:
         self.records.append(record(state, self.epoch + raised, *sorted(partitions), client=client, **changes))
 
     def init(self) -> None:
-        """InitProducerId where nothing is open."""
+        """InitProducerId without an open transaction."""
         if self.epoch >= EPOCH_MAX - 1:
             self.producer_id, self.epoch = self.producer_id + 1, -1
         self.epoch += 1
         self.write(State.EMPTY)
 
     def lose_init(self) -> None:
-        """One that was not acknowledged: its producer is told to ask again, and the one before it goes on."""
+        """An unacknowledged InitProducerId: its producer retries, and the earlier producer continues."""
         if self.epoch < EPOCH_MAX - 1:
             self.write(State.EMPTY, raised=1)
 
@@ -1384,9 +1388,9 @@ class History:
         times: int = 1,
         lost: tuple[bool, ...] = (),
     ) -> None:
-        """From Ongoing to Complete*. The next producer id is there from the completion on, where epochs are used up.
+        """From Ongoing to Complete*. At the last epoch the completion takes the next producer id.
 
-        lost: ends that were not acknowledged, with what had been added by then.
+        lost: unacknowledged ends, with the partitions added by then.
         """
         self.time_ms += 1
         exhausted = client == V2 and self.epoch >= EPOCH_MAX - 1
@@ -1430,7 +1434,7 @@ KINDS = st.sampled_from(["init", "lose init", "abort nothing"])
 OTHERS = st.tuples(KINDS, st.just(frozenset[Key]()), st.just(False), st.just(1), st.just(()))
 STEPS = st.lists(st.tuples(st.one_of(ENDS, ENDS, FENCES, OTHERS), st.sampled_from([V1, V2])), min_size=1, max_size=8)
 FIRST_EPOCHS = st.sampled_from([-1, 5, EPOCH_MAX - 5, EPOCH_MAX - 3])
-# Which records a replica still has, besides the last one.
+# The records that a replica still has, besides the last one.
 HOLES = st.lists(st.booleans(), min_size=64, max_size=64)
 
 
@@ -1463,7 +1467,7 @@ def open_data(txn: Txn, coordinator_epoch: int) -> Observation:
 
 
 def evidence_of(made: History, left: Iterable[bool], o: Observation, expired: bool) -> OutcomeEvidence:
-    """What can be read where only these records are left. The last one always is; an expired id has no owner."""
+    """The evidence if only these records remain. The last record always remains; an expired id has no owner."""
     last = made.records[-1]
     owner_epoch = None if expired or last.producer_id != o.producer_id else last.producer_epoch
     kept = [
@@ -1485,7 +1489,7 @@ def suffixes(made: History) -> Iterator[list[bool]]:
 
 
 def remains(made: History, holes: list[bool]) -> Iterator[list[bool]]:
-    """The ends of the history, and a log with these holes: in all of it, in its beginning, and in its end."""
+    """The ends of the history, and a log with these gaps: in all of it, in its beginning, and in its end."""
     yield from suffixes(made)
     count = len(made.records)
     wanted = (holes * count)[:count]
@@ -1502,9 +1506,7 @@ MIXED = st.one_of(with_client(V1), st.builds(history, FIRST_EPOCHS, STEPS))
 
 @settings(max_examples=80)
 @given(with_client(V2), HOLES, st.booleans())
-def test_under_v2_nothing_that_is_left_of_a_log_contradicts_the_decision(
-    made: History, holes: list[bool], expired: bool
-) -> None:
+def test_under_v2_no_remaining_log_contradicts_the_decision(made: History, holes: list[bool], expired: bool) -> None:
     for txn in made.transactions:
         for coordinator_epoch in (-1, 0):
             committed = txn.committed and txn.names
@@ -1516,7 +1518,7 @@ def test_under_v2_nothing_that_is_left_of_a_log_contradicts_the_decision(
 
 @settings(max_examples=80)
 @given(with_client(V2).filter(lambda made: len(made.records) > 1))
-def test_under_v2_a_full_log_in_which_everything_was_acknowledged_gives_the_decision(made: History) -> None:
+def test_under_v2_a_full_acknowledged_log_gives_the_decision(made: History) -> None:
     steps = list(pairwise(made.records))
     if not all(follows(a, b) for a, b in steps):
         return
@@ -1525,7 +1527,7 @@ def test_under_v2_a_full_log_in_which_everything_was_acknowledged_gives_the_deci
         assert found.outcome == (COMMITTED if txn.committed and txn.names else NOT), (txn, found)
 
 
-def test_a_missing_transaction_of_v1_between_two_of_v2_is_noticed() -> None:
+def test_a_missing_v1_transaction_between_two_of_v2_is_noticed() -> None:
     """`transaction.version` was lowered and raised again, and a replica that missed a compaction leads."""
     of_v2 = [[complete(ABORT, 3, V2), GAP, *v2(ABORT, name)] for name in (P, Q)]
     assert [told(logged).outcome for logged in of_v2] == [NOT, UNKNOWN]
@@ -1533,10 +1535,10 @@ def test_a_missing_transaction_of_v1_between_two_of_v2_is_noticed() -> None:
 
 @settings(max_examples=80)
 @given(MIXED, HOLES, st.booleans())
-def test_nothing_that_is_left_contradicts_the_decision_about_data_whose_marker_was_missed(
+def test_no_remaining_log_contradicts_a_decision_with_a_missed_marker(
     made: History, holes: list[bool], expired: bool
 ) -> None:
-    """Under v1, and where clients change between v1 and v2. All later markers of the partition were missed too."""
+    """Under v1, and for clients that change between v1 and v2. All later markers of the partition were missed too."""
     for at, txn in enumerate(made.transactions):
         earlier = any(one.names and one.producer_id == txn.producer_id for one in made.transactions[:at])
         for coordinator_epoch in (-1, 0) if earlier else (-1,):
@@ -1546,10 +1548,10 @@ def test_nothing_that_is_left_contradicts_the_decision_about_data_whose_marker_w
 
 @settings(max_examples=80)
 @given(MIXED, HOLES, st.booleans())
-def test_nor_about_a_late_record_that_came_after_its_own_marker(
+def test_no_remaining_log_contradicts_a_late_record_after_its_marker(
     made: History, holes: list[bool], expired: bool
 ) -> None:
-    """A marker at a higher epoch would keep it out; later ones of its epoch need not."""
+    """A marker at a higher epoch would fence it. Later markers of its epoch need not."""
     for txn in made.transactions:
         if txn.names and not txn.raised:
             assert_none_contradicts(made, txn, 0, holes, expired)
@@ -1557,8 +1559,10 @@ def test_nor_about_a_late_record_that_came_after_its_own_marker(
 
 @settings(max_examples=80)
 @given(MIXED, HOLES, st.booleans())
-def test_nor_about_data_on_a_partition_that_was_never_added(made: History, holes: list[bool], expired: bool) -> None:
-    """Every marker of the partition before it was written, and none came after it."""
+def test_no_remaining_log_contradicts_data_of_an_unadded_partition(
+    made: History, holes: list[bool], expired: bool
+) -> None:
+    """Every earlier marker of the partition was written, and no later one."""
     for at, txn in enumerate(made.transactions):
         of_it = [n for n, one in enumerate(made.transactions) if one.names and one.producer_id == txn.producer_id]
         if not txn.names and max(of_it, default=-1) < at:
@@ -1569,13 +1573,13 @@ def test_nor_about_data_on_a_partition_that_was_never_added(made: History, holes
 
 
 def after_it(made: History, txn: Txn) -> list[Txn]:
-    """The transactions of v2 at its epoch, and after it. While it is open on the partition, no leader adds them."""
+    """The transactions of v2 at its epoch, and later. No leader adds them to the partition while it is open."""
     later = made.transactions[made.transactions.index(txn) + 1 :]
     return [one for one in later if one.v2 and (one.producer_id, one.epoch) == (txn.producer_id, txn.epoch)]
 
 
 def assert_none_contradicts(made: History, txn: Txn, coordinator_epoch: int, holes: list[bool], expired: bool) -> None:
-    """Nor what those of v2 did that wrote to the partition as well."""
+    """Also for the v2 transactions that wrote to the partition."""
     later = after_it(made, txn)
     if any(one.names for one in later):
         return
@@ -1594,7 +1598,7 @@ SMALL_STEPS: tuple[Step, ...] = (
 
 
 @pytest.mark.parametrize("clients", [(V2, V2), (V1, V1), (V1, V2)], ids=["v2", "v1", "v1 and then v2"])
-def test_no_log_of_two_transactions_with_any_records_missing_contradicts_a_decision(clients: tuple[int, int]) -> None:
+def test_no_log_of_two_transactions_with_gaps_contradicts_a_decision(clients: tuple[int, int]) -> None:
     tried = 0
     for steps in product(SMALL_STEPS, repeat=3):
         made = history(-1, zip(steps, (clients[0], *clients), strict=True))
@@ -1609,7 +1613,7 @@ def test_no_log_of_two_transactions_with_any_records_missing_contradicts_a_decis
     assert tried > 1_000
 
 
-# --- siblings, evidence, judgement ---------------------------------------------------------------------------------
+# --- peer partitions, evidence, judgement -----------------------------------------------------------------------------
 
 KEYS = [("k", n) for n in range(9)]
 
@@ -1656,7 +1660,7 @@ KEYS = [("k", n) for n in range(9)]
         "of nothing",
     ],
 )
-def test_siblings_are_the_other_partitions_of_what_may_be_the_transaction(
+def test_peer_partitions_are_the_other_partitions_of_the_transaction(
     logged: Sequence[LoggedTransaction | None], siblings: PeerPartitions | None
 ) -> None:
     assert told(logged).siblings == siblings
@@ -1692,18 +1696,18 @@ END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)
         "of nothing",
     ],
 )
-def test_siblings_are_those_of_every_epoch_of_the_open_data(
+def test_peer_partitions_cover_every_epoch_of_the_open_data(
     logged: Records, first_epoch: int | None, last_epoch: int, siblings: PeerPartitions | None
 ) -> None:
     assert told(logged, {"producer_epoch": last_epoch}, first_epoch=first_epoch).siblings == siblings
 
 
-def test_an_outcome_says_that_the_log_could_not_be_read() -> None:
+def test_an_outcome_includes_the_failure_of_the_log() -> None:
     assert told(COMMITTED_V2, log_failure=failed("it moved")).log_failure == failed("it moved")
     assert told(COMMITTED_V2).log_failure is None
 
 
-def test_the_evidence_describes_the_chain(wording: SnapshotAssertion) -> None:
+def test_the_evidence_lists_the_chain(wording: SnapshotAssertion) -> None:
     found = told([empty(1), *BEFORE, *v2(COMMIT, P), *v2(COMMIT, Q, epoch=4)])
     assert found.evidence == wording
     assert [line.split()[3].rstrip(",") for line in found.evidence] == [
@@ -1711,23 +1715,23 @@ def test_the_evidence_describes_the_chain(wording: SnapshotAssertion) -> None:
     ]
 
 
-def test_where_nothing_reaches_back_the_evidence_is_all_that_is_left() -> None:
+def test_without_an_earlier_chain_the_evidence_is_the_remaining_log() -> None:
     assert [line.split()[1] for line in told(v2(COMMIT, P)).evidence] == ["0:", "1:", "2:"]
 
 
-def test_of_a_long_chain_the_last_50_records_are_kept_as_evidence() -> None:
+def test_the_evidence_has_the_last_50_records_of_a_long_chain() -> None:
     found = told([*BEFORE, *(ongoing(3, ("q", n)) for n in range(60)), empty(4)])
     assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]
 
 
-def test_a_judgement_has_what_is_known() -> None:
+def test_a_judgement_includes_its_known_outcome() -> None:
     before, found = judged(view("Empty", 9)), KnownOutcome(NOT, "it never committed")
     after = with_outcome(before, found)
     assert (after.known, after.evidence) == (found, before.evidence)
     assert after.judgement == replace(before.judgement, outcome="not_committed", outcome_reason="it never committed")
 
 
-def test_an_outcome_that_rests_on_the_tables_names_the_sweep(wording: SnapshotAssertion) -> None:
+def test_an_outcome_from_stored_records_names_the_sweep(wording: SnapshotAssertion) -> None:
     stored = [replace(one, stored_by="sweep s1 of 2026-01-01 10:00 UTC") for one in v2(COMMIT, P)]
     found = told([*BEFORE, *stored])
     assert found.outcome is COMMITTED
@@ -1744,7 +1748,7 @@ def test_an_outcome_that_rests_on_the_tables_names_the_sweep(wording: SnapshotAs
     ],
     ids=["committed", "not committed", "mixed"],
 )
-def test_every_certain_outcome_names_the_sweeps_that_stored_its_records(logged: Records, expected: Outcome) -> None:
+def test_every_certain_outcome_names_the_sweeps_of_its_records(logged: Records, expected: Outcome) -> None:
     sweeps = [f"s{number}" for number in range(8, 0, -1)]
     stored = [replace(one, stored_by=sweep) for one, sweep in zip(logged, sweeps, strict=False)]
     last_epoch = 4 if expected is MIXED_DATA else 3

@@ -1,4 +1,4 @@
-"""Whose a hanging transaction is, and what the shape of its id suggests."""
+"""The owner of a hanging transaction, and the framework suggested by its id."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPICS = ("orders", "shop.orders")
         ("a sink-3-17", Framework.FLINK, "--transactional-id 'a sink-3-17' "),
         ("tx-billing.orders.4", Framework.SPRING, "read orders-4"),
         ("tx-billing.shop.orders.4", Framework.SPRING, "read shop.orders-4"),
-        # Anybody calls a producer so.
+        # A common name for any producer.
         ("tx-0", None, ""),
         ("tx-billing.unknown.4", None, ""),
         ("other-inventory-0", None, ""),
@@ -44,23 +44,23 @@ TOPICS = ("orders", "shop.orders")
         ("-1-1", None, ""),
     ],
 )
-def test_a_framework_is_suggested_where_the_shape_is_its_own(name: str, framework: str | None, says: str) -> None:
+def test_a_framework_is_suggested_for_its_id_format(name: str, framework: str | None, says: str) -> None:
     owner = owner_of(judged(view("Empty", 4, transactional_id=name)), (), GROUPS, TOPICS)
     assert (owner.transactional_id, owner.framework) == (name, framework)
     assert says in owner.advice and not owner.advice.endswith(".")
 
 
-def test_of_flink_a_checkpoint_is_asked_for_and_no_abort_is_proposed() -> None:
+def test_advice_for_flink_mentions_the_checkpoint_and_warns_of_an_abort() -> None:
     advice = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), ()).advice
     assert "checkpoint" in advice and "an abort would lose them" in advice
 
 
-def test_an_orphan_is_by_the_last_id_of_the_log_that_had_its_producer_id() -> None:
+def test_an_orphan_belongs_to_the_last_logged_id_of_its_producer_id() -> None:
     assert owner_of(judged(), (AGAIN,)).transactional_id == "X"
 
 
 @pytest.mark.parametrize("log", [(), (AGAIN, replace(AGAIN, transactional_id="Y")), (replace(AGAIN, producer_id=8),)])
-def test_an_orphan_that_no_id_or_several_had_is_told_with_what_its_producer_logged(
+def test_an_orphan_without_a_unique_id_lists_the_writes_of_its_producer(
     log: tuple[object, ...], wording: SnapshotAssertion
 ) -> None:
     owner = owner_of(judged(), log)  # type: ignore[arg-type]
@@ -69,17 +69,17 @@ def test_an_orphan_that_no_id_or_several_had_is_told_with_what_its_producer_logg
     assert owner.advice == wording
 
 
-def test_the_first_of_the_users_own_patterns_that_matches_as_a_whole_comes_before_all_frameworks() -> None:
+def test_the_first_matching_user_pattern_precedes_all_frameworks() -> None:
     patterns = [(name, re.compile(text)) for name, text in (("a", "sin"), ("billing team", "sink-.*"), ("b", ".*"))]
     owner = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), (), patterns=patterns)
     assert owner.framework == "billing team" and "the owner is billing team" in owner.advice
 
 
 @pytest.mark.parametrize("text", ["", "billing", "=x", "billing=", "billing=(", " =x"])
-def test_an_owner_pattern_that_is_none_is_a_usage_error(text: str) -> None:
+def test_an_invalid_owner_pattern_is_a_usage_error(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--owner-pattern: "):
         ScanConfig("localhost:9092", owner_pattern=(text,))
 
 
-def test_an_id_that_an_earlier_sweep_knew_is_not_forgotten() -> None:
+def test_an_id_known_to_an_earlier_sweep_is_kept() -> None:
     assert owner_of(judged(), (), earlier_id="sink-3-17").framework == Framework.FLINK

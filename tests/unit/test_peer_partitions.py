@@ -1,4 +1,4 @@
-"""Looking for a COMMIT marker on the other partitions of a transaction, and what becomes of one that cannot be read."""
+"""Searching peer partitions for a COMMIT marker, and the handling of unreadable peers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data(offset: int, producer_id: int = 7, epoch: int = 3) -> bytes:
 
 
 class Brokers:
-    """Two sibling partitions, q-0 and r-s-1. since: the offset that ListOffsets gives for a time."""
+    """Two peer partitions, q-0 and r-s-1. since: the offset that ListOffsets returns for a time."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
@@ -85,13 +85,15 @@ def test_a_commit_marker_of_this_producer_id_and_epoch_is_found(
     ],
     ids=["it", "of the transaction before", "under v1", "of a later one", "an abort", "of another", "data"],
 )
-def test_nothing_else_is_one(brokers: Brokers, marker: bytes, epochs: tuple[int, ...], found: bool) -> None:
+def test_other_batches_are_no_commit_marker(
+    brokers: Brokers, marker: bytes, epochs: tuple[int, ...], found: bool
+) -> None:
     brokers.cluster.partitions["q", 0].write(data(0))
     brokers.cluster.partitions["q", 0].write(marker)
     assert (brokers.seen(epochs) is not None) is found
 
 
-def test_what_was_written_before_the_transaction_began_is_not_looked_at(brokers: Brokers) -> None:
+def test_records_before_the_start_of_the_transaction_are_not_read(brokers: Brokers) -> None:
     brokers.since = 2
     for one in (data(0), control(1, 7, 4, COMMIT), data(2)):
         brokers.cluster.partitions["q", 0].write(one)
@@ -101,14 +103,14 @@ def test_what_was_written_before_the_transaction_began_is_not_looked_at(brokers:
     assert asked.timestamp == NOW_MS - CLOCKS_DIFFER_MS_MAX
 
 
-def test_a_partition_with_nothing_since_then_is_not_read(brokers: Brokers) -> None:
+def test_a_partition_without_later_records_is_not_read(brokers: Brokers) -> None:
     brokers.since = -1
     brokers.cluster.partitions["q", 0].write(control(0, 7, 4, COMMIT))
     assert brokers.seen(names=("q-0",)) is None
 
 
 @pytest.mark.parametrize("which", ["fetch", "high watermark"])
-def test_a_sibling_that_cannot_be_read_is_an_error(brokers: Brokers, which: str) -> None:
+def test_an_unreadable_peer_partition_is_an_error(brokers: Brokers, which: str) -> None:
     brokers.cluster.partitions["r-s", 1].errors[which] = 6
     if which == "high watermark":
         brokers.cluster.edit.clear()
@@ -117,15 +119,13 @@ def test_a_sibling_that_cannot_be_read_is_an_error(brokers: Brokers, which: str)
         brokers.seen()
 
 
-def test_a_new_leader_that_does_not_know_what_is_committed_shows_no_absence(brokers: Brokers) -> None:
+def test_a_new_leader_without_a_high_watermark_proves_no_absence(brokers: Brokers) -> None:
     brokers.cluster.partitions["q", 0].errors["high watermark"] = int(ErrorCode.OFFSET_NOT_AVAILABLE)
     with pytest.raises(RequestFailed, match=r"^q-0: OFFSET_NOT_AVAILABLE$"):
         brokers.seen()
 
 
-def test_records_that_are_missing_before_the_high_watermark_are_an_error(
-    brokers: Brokers, wording: SnapshotAssertion
-) -> None:
+def test_missing_records_below_the_high_watermark_are_an_error(brokers: Brokers, wording: SnapshotAssertion) -> None:
     brokers.cluster.partitions["q", 0].write(data(0))
     brokers.cluster.partitions["q", 0].high_watermark = 5
     with pytest.raises(RequestFailed) as error:
@@ -133,7 +133,7 @@ def test_records_that_are_missing_before_the_high_watermark_are_an_error(
     assert str(error.value) == wording
 
 
-def test_a_sibling_with_more_data_than_the_bound_is_an_error(
+def test_a_peer_partition_larger_than_the_bound_is_an_error(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     brokers.cluster.fetch_max_bytes = 1
@@ -148,7 +148,7 @@ def test_a_sibling_with_more_data_than_the_bound_is_an_error(
 
 
 @pytest.mark.parametrize(("since_ms", "asked"), [(CLOCKS_DIFFER_MS_MAX, 0), (CLOCKS_DIFFER_MS_MAX - 1, -2), (-1, -2)])
-def test_where_no_time_is_known_a_partition_is_read_from_its_start(brokers: Brokers, since_ms: int, asked: int) -> None:
+def test_without_a_known_time_a_partition_is_read_from_its_start(brokers: Brokers, since_ms: int, asked: int) -> None:
     brokers.cluster.partitions["q", 0].write(control(0, 7, 4, COMMIT))
     assert (
         commit_seen(brokers.cluster.send, PeerPartitions(("q-0",), (4,), since_ms), 7, brokers.partition_of) is not None

@@ -52,7 +52,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, contents: Mapping[str, bytes]) -> Non
     monkeypatch.setattr(java, "retrieve", lambda _java, _ivy, _set, work, *_: written(work / "jars", contents))
 
 
-def test_every_jar_that_is_fetched_is_pinned_and_no_other() -> None:
+def test_exactly_the_fetched_jars_are_pinned() -> None:
     assert pins().keys() == {one.name for one in JAR_SETS}
     with Cases() as cases:
         for one in JAR_SETS:
@@ -61,13 +61,13 @@ def test_every_jar_that_is_fetched_is_pinned_and_no_other() -> None:
                 assert {path.name for path in jar_directory(one).iterdir()} == pins()[one.name].keys()
 
 
-def test_the_pin_file_is_one_that_sha256sum_reads() -> None:
+def test_the_pin_file_has_the_format_of_sha256sum() -> None:
     lines = PINS.read_text("utf-8").splitlines()
     assert len(lines) == sum(map(len, pins().values())) > 100
     assert [line for line in lines if not re.fullmatch(r"[0-9a-f]{64}  [\w.-]+/[\w.-]+\.jar", line)] == []
 
 
-def test_a_jar_differs_from_its_pin_if_it_is_changed_missing_unknown_or_unreadable(tmp_path: Path) -> None:
+def test_a_changed_missing_unknown_or_unreadable_jar_differs_from_its_pin(tmp_path: Path) -> None:
     table: tuple[tuple[str, Mapping[str, bytes], list[tuple[str, Mismatch]]], ...] = (
         ("same", CONTENTS, []),
         ("notes", {**CONTENTS, "notes.txt": b""}, []),
@@ -95,7 +95,7 @@ def test_every_single_changed_byte_is_found(tmp_path: Path) -> None:
         assert differences(jars, sha256(CONTENTS)) == [Difference("first-1.0.jar", Mismatch.CHANGED)]
 
 
-def test_downloaded_jars_with_the_pinned_hashes_are_kept(cache: Path) -> None:
+def test_downloaded_jars_with_pinned_hashes_are_kept(cache: Path) -> None:
     assert not is_fetched(TRIO)
     kept = jar_directory(TRIO)
     assert kept == cache / TRIO.name and {path.name for path in kept.iterdir()} == CONTENTS.keys()
@@ -133,7 +133,7 @@ def test_a_kept_jar_with_a_changed_byte_is_refused_until_it_is_restored(
     assert jar_directory(TRIO) == kept
 
 
-def test_a_kept_directory_with_one_more_jar_is_refused(cache: Path, wording: SnapshotAssertion) -> None:
+def test_a_kept_directory_with_an_extra_jar_is_refused(cache: Path, wording: SnapshotAssertion) -> None:
     """Java loads every jar of a directory."""
     written(cache / TRIO.name, {**CONTENTS, "added.jar": b""})
     with pytest.raises(JavaError) as error:

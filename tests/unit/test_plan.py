@@ -1,4 +1,4 @@
-"""The plan: metadata to bounded batches per leader, nothing lost and nothing twice."""
+"""The plan divides metadata into bounded batches per leader, without losses or duplicates."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def lanes(batches: list[Batch]) -> dict[int, list[Batch]]:
 
 @both
 @given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
-def test_every_partition_with_a_leader_is_in_exactly_one_batch_of_that_leader(
+def test_every_partition_with_a_leader_is_in_exactly_one_batch(
     plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
     batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
@@ -94,7 +94,7 @@ def test_every_partition_with_a_leader_is_in_exactly_one_batch_of_that_leader(
 
 @both
 @given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
-def test_a_batch_is_bounded_and_never_empty(
+def test_a_batch_is_bounded_and_not_empty(
     plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
     batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
@@ -103,7 +103,7 @@ def test_a_batch_is_bounded_and_never_empty(
 
 @both
 @given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
-def test_a_leader_never_has_more_lanes_than_allowed_and_no_lane_is_shared(
+def test_a_leader_has_a_bounded_number_of_lanes_of_its_own(
     plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
     batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
@@ -116,7 +116,7 @@ def test_a_leader_never_has_more_lanes_than_allowed_and_no_lane_is_shared(
 
 @both
 @given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES)
-def test_the_lanes_of_a_leader_differ_by_one_batch_at_most(
+def test_the_lanes_of_a_leader_differ_by_at_most_one_batch(
     plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int
 ) -> None:
     batches = plan(partitions, batch_size=batch_size, in_flight_max=in_flight_max)
@@ -128,7 +128,7 @@ def test_the_lanes_of_a_leader_differ_by_one_batch_at_most(
 
 @both
 @given(partitions=PARTITIONS, batch_size=SIZES, in_flight_max=SIZES, random=st.randoms(use_true_random=False))
-def test_the_order_of_the_metadata_does_not_change_the_plan(
+def test_the_plan_does_not_depend_on_the_order_of_the_metadata(
     plan: Plan, partitions: list[Partition], batch_size: int, in_flight_max: int, random: Random
 ) -> None:
     shuffled = list(partitions)
@@ -148,14 +148,14 @@ def test_the_order_of_the_metadata_does_not_change_the_plan(
         (7, 1, [1] * 7, "the smallest batch"),
     ],
 )
-def test_batches_are_filled_up_to_the_size_that_was_set(
+def test_batches_are_filled_up_to_the_configured_size(
     plan: Plan, count: int, batch_size: int, sizes: list[int], why: str
 ) -> None:
     batches = plan(led_by(1, count), batch_size=batch_size, in_flight_max=1)
     assert [len(batch.keys) for batch in batches] == sizes, why
 
 
-def test_a_batch_of_the_wide_read_holds_several_topics_and_cuts_one_where_it_is_full() -> None:
+def test_a_wide_batch_has_several_topics_and_splits_the_last_one() -> None:
     partitions = [partition(topic, index) for topic in ("a", "b") for index in range(3)]
     batches, _ = plan_wide(topics(partitions), batch_size=4, in_flight_max=1)
     assert [batch.indexes for batch in batches] == [{"a": (0, 1, 2), "b": (0,)}, {"b": (1, 2)}]
@@ -169,7 +169,7 @@ def test_the_first_lanes_belong_to_different_leaders(plan: Plan) -> None:
     assert [leader_of[lane] for lane in sorted(leader_of)] == [1, 2, 3, 1, 2]
 
 
-def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_other() -> None:
+def test_a_partition_without_a_leader_is_a_named_error() -> None:
     partitions = [partition("solo", 0, leader=-1), partition("solo", 1, leader=3)]
     batches, errors = plan_wide(topics(partitions), batch_size=10, in_flight_max=2)
     assert [(e.stage, e.topic, e.partition, e.broker) for e in errors] == [("plan", "solo", 0, None)]
@@ -177,16 +177,14 @@ def test_a_partition_without_a_leader_is_an_error_that_names_it_and_hides_no_oth
     assert [batch.indexes for batch in batches] == [{"solo": (1,)}]
 
 
-def test_a_partition_that_a_broker_names_twice_is_read_once() -> None:
+def test_a_partition_named_twice_is_read_once() -> None:
     twice = topics([partition("a", 0), partition("a", 1)]) + topics([partition("a", 1)])
     batches, _ = plan_wide(twice, batch_size=10, in_flight_max=2)
     assert [batch.indexes for batch in batches] == [{"a": (0, 1)}]
 
 
 @given(PARTITIONS, SIZES)
-def test_each_log_is_a_batch_of_its_own_with_the_producer_ids_to_look_for(
-    partitions: list[Partition], in_flight_max: int
-) -> None:
+def test_each_log_partition_is_a_batch_with_its_producer_ids(partitions: list[Partition], in_flight_max: int) -> None:
     wanted = {one: {one.partition + 5, one.partition} for one in partitions}
     batches = plan_logs(wanted, in_flight_max=in_flight_max)
     assert {(one, batch.producer_ids) for batch in batches for one in batch.partitions} == {

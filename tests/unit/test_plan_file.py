@@ -1,4 +1,4 @@
-"""The file of a plan: it comes back as it was written, or it is refused and nothing is done."""
+"""The plan file: it is read back unchanged, or it is refused before any action."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE = plan(stored())
 
 
 def digest_of(body: dict[str, Any]) -> str:
-    """As the file's own digest is made: SHA-256 over compact JSON with sorted keys."""
+    """The digest of the file: SHA-256 over compact JSON with sorted keys."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -50,12 +50,12 @@ def edited(edit: Callable[[dict[str, Any]], object], *, of: Plan = EVERY) -> str
 
 
 def without(field: str, entry_of: str | None = None) -> str:
-    """A plan file that lacks a field: of its second action or refusal, or of the plan."""
+    """A plan file without a field of its second action or refusal, or of the plan."""
     return edited(lambda body: (body[entry_of][1] if entry_of else body).pop(field))
 
 
 def action(**changes: Any) -> str:
-    """The plan's file with one action changed, and the digest right."""
+    """The plan's file with one action changed, and a valid digest."""
     return edited(lambda body: body["actions"][0].update(changes))
 
 
@@ -63,7 +63,7 @@ def head(**changes: Any) -> str:
     return edited(lambda body: body.update(changes))
 
 
-# --- what is planned --------------------------------------------------------------------------------------------------
+# --- actions and refusals ---------------------------------------------------------------------------------------------
 
 
 def test_each_transaction_is_one_marker_or_one_refusal_in_order(wording: SnapshotAssertion) -> None:
@@ -78,13 +78,13 @@ def test_each_transaction_is_one_marker_or_one_refusal_in_order(wording: Snapsho
     assert EVERY.late_after_ms == LATE_AFTER_MS
 
 
-def test_of_two_markers_that_contradict_each_other_neither_is_planned() -> None:
+def test_contradicting_markers_are_both_refused() -> None:
     made = plan(stored(), stored(incident_id="2", partition=1, outcome="committed"))
     assert made.actions == () and [refusal.guard for refusal in made.refused] == ["contradictory"] * 2
     assert from_json(to_json(made)) == made
 
 
-def test_a_plan_of_nothing_is_a_plan() -> None:
+def test_an_empty_plan_is_valid() -> None:
     empty = plan()
     assert (empty.actions, empty.refused, empty.late_after_ms) == ((), (), 0)
 
@@ -93,19 +93,19 @@ def test_a_plan_of_nothing_is_a_plan() -> None:
 
 
 @pytest.mark.parametrize("made", [EVERY, ONE, plan()], ids=["every kind", "one", "empty"])
-def test_a_plan_comes_back_from_its_file(made: Plan) -> None:
+def test_a_plan_survives_a_round_trip_through_its_file(made: Plan) -> None:
     text = to_json(made)
     assert from_json(text) == made and from_json(text).digest == made.digest == json.loads(text)["digest"]
     assert text.isascii() and text.endswith("}\n")
 
 
-def test_a_plan_with_a_transaction_whose_outcome_nobody_looked_for_comes_back_from_its_file() -> None:
+def test_a_plan_with_an_undetermined_outcome_survives_a_round_trip() -> None:
     made = plan(stored(), stored(partition=1, outcome=None, outcome_reason=None))
     assert [refusal.guard for refusal in made.refused] == ["outcome_not_told"]
     assert from_json(to_json(made)) == made
 
 
-def test_the_digest_is_of_the_content_and_not_of_its_layout() -> None:
+def test_the_digest_covers_the_content_and_not_the_layout() -> None:
     found = json.loads(to_json(EVERY))
     assert found["digest"] == digest_of({name: value for name, value in found.items() if name != "digest"})
     assert from_json(json.dumps(dict(reversed(found.items())))) == EVERY
@@ -165,7 +165,7 @@ HUGE = int("9" * 4_000)
 
 def bad_files() -> tuple[tuple[str, str], ...]:
     return (
-        # no plan at all
+        # no plan
         ("empty", ""),
         ("prose", "nothing is to be done"),
         ("a byte order mark", f"\ufeff{TEXT}"),
@@ -199,7 +199,7 @@ def bad_files() -> tuple[tuple[str, str], ...]:
         ("a digest that is a list", json.dumps({**json.loads(TEXT), "digest": [EVERY.digest]})),
         ("a field more", json.dumps({**json.loads(TEXT), "note": ""})),
         ("NaN", '{"txnscan_plan": 2, "actions": NaN, "digest": Infinity}'),
-        # not whole, and the digest right
+        # incomplete, with a valid digest
         ("no actions", edited(lambda body: body.pop("actions"))),
         ("no refusals", edited(lambda body: body.pop("refused"))),
         ("actions that are null", head(actions=None)),
@@ -216,7 +216,7 @@ def bad_files() -> tuple[tuple[str, str], ...]:
         *((f"no {f.name} in an action", without(f.name, "actions")) for f in fields(Action)),
         *((f"no {f.name} in a refusal", without(f.name, "refused")) for f in fields(Refusal)),
         *((f"no {f.name} in the plan", without(f.name)) for f in fields(Plan) if f.name not in ("actions", "refused")),
-        # wrong types, and the digest right
+        # wrong types, with a valid digest
         *(
             (f"{f.name} that is {value!r}", action(**{f.name: value}))
             for f in fields(Action)
@@ -234,7 +234,7 @@ def bad_files() -> tuple[tuple[str, str], ...]:
         ("a planned_at_ms that is NaN", head(planned_at_ms=float("nan"))),
         ("a cluster that is null", head(cluster_id=None)),
         ("a refusal without an offset", edited(lambda b: b["refused"][0].update(start_offset=None))),
-        # numbers that Kafka does not have
+        # numbers outside Kafka's ranges
         *(
             (f"{name} {value}", action(**{name: value}))
             for name, low, high in (
@@ -246,12 +246,12 @@ def bad_files() -> tuple[tuple[str, str], ...]:
             )
             for value in (low - 1, high + 1, -HUGE, HUGE)
         ),
-        # names that no topic has
+        # invalid topic names
         *(
             (f"topic {name!r}", action(topic=name))
             for name in ("", ".", "..", "p q", "p\n", "\np", "p/0", "ä", "p\x00", "\ud800", "p" * 250, "p٣")
         ),
-        # what no guard lets through
+        # actions that no guard allows
         *((f"reason {reason!r}", action(reason=reason)) for reason in ("live_epoch", "owned", "decided", "", "ORPHAN")),
         *(
             (f"{marker} of {outcome!r} with {needs}", action(outcome=outcome, marker=marker, needs=needs))
@@ -271,13 +271,13 @@ def bad_files() -> tuple[tuple[str, str], ...]:
             "an abort of what may be committed",
             action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN),
         ),
-        # the same twice
+        # duplicates
         ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0]))),
         (
             "another action for the same producer",
             edited(lambda b: b["actions"][1].update(partition=0, start_offset=200)),
         ),
-        # one after the other
+        # sequences
         ("a commit and an abort at one epoch", edited(lambda b: b["actions"][1].update(producer_epoch=3))),
         ("an abort and a commit at one epoch", edited(lambda b: b["actions"][2].update(producer_epoch=4))),
     )
@@ -296,14 +296,14 @@ def test_each_bad_file_is_refused_with_its_reason(wording: SnapshotAssertion) ->
     assert sentences == wording
 
 
-def test_a_file_that_is_cut_short_anywhere_is_refused() -> None:
+def test_a_truncated_file_is_refused_at_every_length() -> None:
     text = to_json(ONE)
     for end in range(len(text.rstrip())):
         with pytest.raises(PlanRefused):
             from_json(text[:end])
 
 
-def test_a_file_of_any_depth_is_refused() -> None:
+def test_a_file_of_any_nesting_depth_is_refused() -> None:
     for depth in range(1, sys.getrecursionlimit() + 1):
         with pytest.raises(PlanRefused):
             from_json(f'{{"txnscan_plan": 2, "x": {"[" * depth}{"]" * depth}}}')
@@ -321,13 +321,13 @@ ACCEPTED: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize("changes", [one[1] for one in ACCEPTED], ids=[one[0] for one in ACCEPTED])
-def test_the_limits_of_what_kafka_has_are_accepted(changes: dict[str, Any]) -> None:
+def test_the_limits_of_kafka_are_accepted(changes: dict[str, Any]) -> None:
     needs: dict[str, Any] = {"needs": COMPLETE_COMMITS} if changes.get("marker") == "COMMIT" else {}
     made = replace(EVERY, actions=(replace(EVERY.actions[0], **changes, **needs),))
     assert from_json(to_json(made)) == made
 
 
-def test_two_producers_may_hang_on_one_partition_and_one_on_two() -> None:
+def test_several_transactions_per_partition_and_partitions_per_producer_are_allowed() -> None:
     made = plan(stored(), stored(producer_id=8, incident_id="2"), stored(partition=1, incident_id="3"))
     assert from_json(to_json(made)) == made
 
@@ -337,7 +337,7 @@ _CHARACTERS = st.sampled_from([*'0123456789.-+eE"\\{}[],: \n\t_', "\x00", "\ud80
 
 @settings(max_examples=1_000)
 @given(st.integers(0, len(TEXT)), st.integers(0, 1), st.just("") | _CHARACTERS)
-def test_any_change_of_one_character_is_refused_or_changes_nothing(at: int, gone: int, new: str) -> None:
+def test_a_change_of_one_character_is_refused_or_has_no_effect(at: int, gone: int, new: str) -> None:
     try:
         found = from_json(TEXT[:at] + new + TEXT[at + gone :])
     except PlanRefused:
@@ -355,7 +355,7 @@ _NAMES = st.sampled_from([f.name for f in fields(Action)])
 
 @settings(max_examples=300)
 @given(st.dictionaries(_NAMES, _JSON, max_size=3), st.dictionaries(_NAMES | st.just("digest"), _JSON, max_size=2))
-def test_whatever_stands_in_the_fields_with_a_right_digest_nothing_but_a_refusal_is_raised(
+def test_arbitrary_fields_with_a_valid_digest_are_accepted_or_refused(
     in_action: dict[str, Any], in_plan: dict[str, Any]
 ) -> None:
     def edit(body: dict[str, Any]) -> None:
@@ -369,7 +369,7 @@ def test_whatever_stands_in_the_fields_with_a_right_digest_nothing_but_a_refusal
     assert all(0 <= a.producer_epoch <= 32_767 and a.marker in ("COMMIT", "ABORT") for a in found.actions)
 
 
-# --- before it is done ------------------------------------------------------------------------------------------------
+# --- before an apply --------------------------------------------------------------------------------------------------
 
 HOUR_MS = 3_600_000
 
@@ -399,7 +399,7 @@ def test_an_old_plan_and_a_plan_of_another_cluster_are_refused(wording: Snapshot
     assert sentences == wording
 
 
-# --- shown ------------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def shown(made: Plan) -> str:
@@ -408,7 +408,7 @@ def shown(made: Plan) -> str:
     return output.getvalue()
 
 
-def test_a_plan_is_shown_with_each_request_as_it_would_be_sent_and_each_refusal(wording: SnapshotAssertion) -> None:
+def test_a_plan_is_shown_with_each_request_and_each_refusal(wording: SnapshotAssertion) -> None:
     text = shown(EVERY)
     assert EVERY.digest[:12] in text and "sweep-1" in text and "cluster-1" in text
     assert "  ABORT p-0\n" in text and f"  COMMIT p-1; needs {COMPLETE_COMMITS}\n" in text
@@ -420,10 +420,10 @@ def test_a_plan_is_shown_with_each_request_as_it_would_be_sent_and_each_refusal(
 
 
 def in_words(text: str) -> str:
-    """The shown text without the parts that differ from run to run."""
+    """The output without the parts that differ from run to run."""
     return re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?", "<time>", text)
 
 
-def test_hostile_text_in_a_plan_is_escaped_on_its_own_line() -> None:
+def test_control_characters_in_a_plan_are_escaped() -> None:
     text = shown(EVERY)
     assert r'ä\u202e"日\n\x1b[31m' in text and "\x1b" not in text and "\u202e" not in text

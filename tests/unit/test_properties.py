@@ -1,4 +1,4 @@
-"""Kafka's own client.properties: taken as the Java clients take it, or refused by the key's name; no secret is told."""
+"""Kafka's client.properties: interpreted as by Java clients, or refused by key, without secrets in errors."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def refused(properties: dict[str, str]) -> str:
     return str(error.value)
 
 
-def test_without_a_security_protocol_the_connection_is_plain() -> None:
+def test_without_a_security_protocol_the_connection_is_plaintext() -> None:
     assert connection_settings({"bootstrap.servers": "x:1", "acks": "all"}) == ConnectionSettings()
 
 
-def test_client_id_and_timeouts_are_taken_over() -> None:
+def test_client_id_and_timeouts_are_used() -> None:
     found = connection_settings(
         {"client.id": "me", "request.timeout.ms": "7000", "socket.connection.setup.timeout.ms": "300"}
     )
@@ -107,7 +107,7 @@ def test_a_timeout_is_a_positive_number_of_milliseconds(wording: SnapshotAsserti
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
-def test_ssl_without_a_trust_store_trusts_the_systems_authorities_and_checks_the_host_name() -> None:
+def test_ssl_without_a_trust_store_uses_the_system_authorities_and_checks_the_host_name() -> None:
     tls = connection_settings({"security.protocol": "ssl"}).tls
     assert tls == TlsSettings()
     assert tls.context().verify_mode is ssl.CERT_REQUIRED and tls.context().check_hostname
@@ -145,9 +145,7 @@ def test_the_host_name_is_checked_unless_the_algorithm_is_empty(algorithm: str, 
     assert tls.context().verify_mode is ssl.CERT_REQUIRED, "the certificate is checked all the same"
 
 
-def test_a_client_certificate_leaves_no_file_behind_whether_it_can_be_used_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_certificate_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     TlsSettings(CA_PEM, CHAIN_PEM, KEY_PEM).context()
     with pytest.raises(ssl.SSLError):
@@ -156,19 +154,19 @@ def test_a_client_certificate_leaves_no_file_behind_whether_it_can_be_used_or_no
 
 
 def folded(pem: str) -> str:
-    """PEM as Java clients take it from lines that end in a blank and a backslash: with blanks for newlines."""
+    """PEM as Java clients read it from lines that end in a blank and a backslash: with blanks for newlines."""
     return " ".join(pem.split("\n")).strip()
 
 
-def test_inline_pem_on_continuation_lines_is_read_as_java_reads_it() -> None:
+def test_inline_pem_on_continuation_lines_is_read_as_in_java() -> None:
     connection_settings({**TRUST, "ssl.truststore.certificates": folded(CA_PEM)})
 
 
-def test_a_trust_store_with_names_of_the_authorities_in_their_own_script_is_read() -> None:
+def test_a_trust_store_with_non_ascii_comments_is_read() -> None:
     connection_settings({**TRUST, "ssl.truststore.certificates": f"# Főtanúsítvány\n{CA_PEM}"})
 
 
-def test_a_private_key_without_its_certificate_is_refused() -> None:
+def test_a_private_key_without_a_certificate_is_refused() -> None:
     assert "ssl.keystore" in refused({**TRUST, "ssl.keystore.type": "PEM", "ssl.keystore.key": KEY_PEM})
 
 
@@ -206,16 +204,16 @@ def test_user_and_password_are_read_from_the_jaas_configuration(
     assert configuration(found)["sasl_plain_password"] == password
 
 
-def test_a_password_whose_quote_does_not_end_is_refused() -> None:
+def test_a_password_with_an_unterminated_quote_is_refused() -> None:
     assert "sasl.jaas.config" in refused({**SASL, "sasl.jaas.config": JAAS[:-2] + ";"})
 
 
-def test_sasl_over_tls_takes_both() -> None:
+def test_sasl_over_tls_uses_both_settings() -> None:
     found = connection_settings({**MUTUAL, **SASL, "security.protocol": "SASL_SSL"})
     assert found.tls is not None and (found.sasl_mechanism, found.sasl_password) == ("PLAIN", SECRET)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 # Every security setting of Kafka 4.3's clients (SslConfigs, SaslConfigs, SecurityConfig) that is not supported here.
 UNSUPPORTED = """security.providers ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols
@@ -276,9 +274,7 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def test_unusable_properties_are_refused_by_their_key_and_the_secret_is_never_shown(
-    tmp_path: Path, wording: SnapshotAssertion
-) -> None:
+def test_unusable_properties_are_refused_by_key_without_secrets(tmp_path: Path, wording: SnapshotAssertion) -> None:
     path = tmp_path / "client.properties"
     complaints = {}
     with Cases() as cases:
@@ -307,7 +303,7 @@ def test_unusable_properties_are_refused_by_their_key_and_the_secret_is_never_sh
         (SECRET.encode("latin-1"), "is not UTF-8 text", "another encoding"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, expected: str, why: str) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes | None, expected: str, why: str) -> None:
     path = tmp_path / "client.properties"
     if content is not None:
         path.write_bytes(content)
@@ -317,7 +313,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     assert SECRET not in "".join(traceback.format_exception(error.value))
 
 
-def test_a_directory_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+def test_a_directory_instead_of_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(PropertiesError, match="Is a directory"):
         read_properties(tmp_path)
 
@@ -333,7 +329,7 @@ FULL = {
 }
 
 
-def test_settings_survive_the_way_to_an_executor_and_show_no_secret() -> None:
+def test_settings_survive_pickling_and_hide_secrets() -> None:
     settings = connection_settings(FULL)
     there = pickle.loads(pickle.dumps(settings))
     assert there == settings and (there.sasl_password, there.tls.key_password) == (SECRET, SECRET)
@@ -345,7 +341,7 @@ def test_settings_survive_the_way_to_an_executor_and_show_no_secret() -> None:
     ("mode", "content", "expected"),
     [(0o644, SASL, True), (0o640, SASL, True), (0o600, SASL, False), (0o644, {"client.id": "x"}, False)],
 )
-def test_a_file_with_secrets_that_others_can_read_is_noticed(
+def test_a_readable_file_with_secrets_is_reported(
     tmp_path: Path, mode: int, content: dict[str, str], expected: bool
 ) -> None:
     path = tmp_path / "client.properties"
@@ -366,7 +362,7 @@ def test_a_file_with_secrets_that_others_can_read_is_noticed(
     ],
 )
 def test_every_setting_of_kafkas_clients_is_known(config: str, known: frozenset[str]) -> None:
-    """What Kafka's own classes print as their documentation names each of them."""
+    """Kafka's own classes print their documentation, with every setting."""
     jars = ":".join(map(str, sorted(kafka_jars().glob("*.jar"))))
     command = [str(find_java()), "-cp", jars, f"org.apache.kafka.clients.{config}"]
     ran = run_to_end(command)
@@ -428,7 +424,7 @@ VARIABLES = ["${env:TXNSCAN_PASSWORD}", "${file:%s/secrets.properties:pass.word}
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_a_variable_stands_for_what_its_config_provider_gives(
+def test_a_variable_is_replaced_by_its_config_provider(
     tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TXNSCAN_PASSWORD", SECRET)
@@ -450,7 +446,7 @@ UNRESOLVED = [
 
 
 @pytest.mark.parametrize(("variable", "more", "says"), UNRESOLVED, ids=[f"{one[0]} {one[1]}" for one in UNRESOLVED])
-def test_a_variable_that_stands_for_nothing_is_refused_by_its_setting(
+def test_an_unresolvable_variable_is_refused_by_its_setting(
     tmp_path: Path, variable: str, more: str, says: str
 ) -> None:
     with pytest.raises(PropertiesError) as error:
@@ -464,13 +460,13 @@ def on_databricks(monkeypatch: pytest.MonkeyPatch, get: Callable[..., str]) -> N
     monkeypatch.setitem(sys.modules, "databricks.sdk.runtime", runtime)
 
 
-def test_a_secret_of_databricks_is_read_by_scope_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_databricks_secret_is_read_by_scope_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_databricks(monkeypatch, lambda scope, key: f"${{env:{scope}-{key}}}")
     file = with_login(tmp_path, "{{secrets/kafka/bob's}}", "")
     assert read_properties(file).sasl_password == "${env:kafka-bob's}", "what a secret holds is no variable"
 
 
-def test_a_secret_that_cannot_be_read_says_where_it_can_and_nothing_of_it(
+def test_an_unreadable_secret_is_reported_without_its_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     file = with_login(tmp_path, "{{secrets/kafka/bob}}", "")
@@ -489,7 +485,7 @@ def test_a_secret_that_cannot_be_read_says_where_it_can_and_nothing_of_it(
     assert "s3cret" not in str(complaint.value)
 
 
-def test_a_variable_of_a_provider_that_is_not_named_is_taken_as_it_is_as_in_kafka_with_a_warning(
+def test_a_variable_without_its_provider_is_literal_with_a_warning(
     tmp_path: Path,
     wording: SnapshotAssertion,
 ) -> None:
@@ -499,7 +495,7 @@ def test_a_variable_of_a_provider_that_is_not_named_is_taken_as_it_is_as_in_kafk
     assert warning.replace(str(file), "<file>") == wording
 
 
-# --- stores of Java ---------------------------------------------------------------------------------------------------
+# --- Java key stores --------------------------------------------------------------------------------------------------
 
 
 def pkcs12(path: Path, *, key: bool, password: str = SECRET) -> str:
@@ -520,8 +516,8 @@ def pkcs12(path: Path, *, key: bool, password: str = SECRET) -> str:
 
 
 @pytest.mark.parametrize("kind", ["PKCS12", "pkcs12", None])
-def test_pkcs12_stores_are_what_their_pem_text_is(tmp_path: Path, kind: str | None) -> None:
-    """Java takes one for its default type, JKS, too."""
+def test_pkcs12_stores_equal_their_pem_text(tmp_path: Path, kind: str | None) -> None:
+    """Java also accepts PKCS12 for its default type, JKS."""
     found = connection_settings(
         {
             "security.protocol": "SSL",
@@ -538,7 +534,7 @@ def test_pkcs12_stores_are_what_their_pem_text_is(tmp_path: Path, kind: str | No
     found.tls.context()
 
 
-def test_a_store_that_cannot_be_read_says_which_and_what_to_do_without_the_password(tmp_path: Path) -> None:
+def test_an_unreadable_store_is_reported_without_its_password(tmp_path: Path) -> None:
     (tmp_path / "trust.jks").write_bytes(b"\xce\xce\xce\xce" + bytes(100))
     trust = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "trust.jks")}
     assert "keytool -importkeystore" in str(refusal_of({**trust, "ssl.truststore.password": SECRET}))
@@ -563,8 +559,8 @@ def jks_certificate(one: bytes) -> bytes:
 TRUSTED_ENTRY = b"\0\0\0\2" + b"\0\2ca" + bytes(8) + jks_certificate(der(CA_PEM))
 
 
-def test_a_jks_trust_store_is_what_its_pem_text_is(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    """As keytool writes it: tests/brokers has those. Without a password nobody looks whether it was changed."""
+def test_a_jks_trust_store_equals_its_pem_text(tmp_path: Path, wording: SnapshotAssertion) -> None:
+    """As written by keytool, see tests/brokers. Without a password its integrity is not checked."""
     (tmp_path / "trust.jks").write_bytes(jks_store(TRUSTED_ENTRY))
     trust = {"security.protocol": "SSL", "ssl.truststore.location": str(tmp_path / "trust.jks")}
     for more in ({}, {"ssl.truststore.password": SECRET}, {"ssl.truststore.type": "jks"}):
@@ -576,8 +572,8 @@ def test_a_jks_trust_store_is_what_its_pem_text_is(tmp_path: Path, wording: Snap
     assert said == wording
 
 
-def test_a_jks_store_that_is_cut_off_anywhere_is_refused() -> None:
-    # Not a test for each: a certificate's size differs from process to process, and with it how many there would be.
+def test_a_truncated_jks_store_is_refused_at_every_length() -> None:
+    # A single test, because the size of a certificate differs between processes, and with it the number of cases.
     whole = jks_store(TRUSTED_ENTRY)
     for size, password in product(range(0, len(whole), 7), (None, SECRET)):
         with pytest.raises((jks.BadStore, jks.WrongPassword)):
@@ -585,7 +581,7 @@ def test_a_jks_store_that_is_cut_off_anywhere_is_refused() -> None:
 
 
 @given(st.data())
-def test_a_damaged_jks_store_or_key_is_refused_or_makes_sense(draw: st.DataObject) -> None:
+def test_a_damaged_jks_store_or_key_is_refused_or_decoded(draw: st.DataObject) -> None:
     store = bytearray(jks_store(TRUSTED_ENTRY))
     for _ in range(draw.draw(st.integers(1, 4))):
         store[draw.draw(st.integers(0, len(store) - 1))] = draw.draw(st.integers(0, 255))
@@ -603,7 +599,7 @@ KERBEROS = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", "
 
 @pytest.fixture
 def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The library, as far as kafka-python uses it. What `said` holds comes of asking for a ticket."""
+    """A stand-in for the library. `said` is the result of a ticket request."""
     module = ModuleType("gssapi")
     module.__spec__ = ModuleSpec("gssapi", None)
     module.asked = []  # type: ignore[attr-defined]
@@ -642,7 +638,7 @@ def gssapi(monkeypatch: pytest.MonkeyPatch) -> Any:
         {"sasl.kerberos.kinit.cmd": "/usr/bin/kinit", "sasl.kerberos.ticket.renew.jitter": "0.05"},
     ],
 )
-def test_gssapi_asks_for_a_ticket_of_the_brokers_service(
+def test_gssapi_requests_a_ticket_of_the_brokers_service(
     gssapi: Any, more: dict[str, str], wording: SnapshotAssertion
 ) -> None:
     settings = connection_settings({**KERBEROS, **more})
@@ -673,7 +669,7 @@ def test_unusable_kerberos_settings_are_refused(gssapi: Any, properties: dict[st
     assert why in said and SECRET not in said
 
 
-def test_without_its_library_gssapi_says_what_to_install(
+def test_gssapi_without_its_library_is_reported_with_the_installation(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
@@ -700,7 +696,7 @@ OAUTH = {
 }
 
 
-def test_client_credentials_stand_in_the_jaas_line_or_in_settings_of_their_own_which_count_first() -> None:
+def test_client_credentials_come_from_the_jaas_line_or_from_settings_with_precedence() -> None:
     found = connection_settings(OAUTH).oauth
     assert found is not None and SECRET not in repr(found)
     assert (found.client_id, found.client_secret, found.scope) == ("me", SECRET, "kafka")
@@ -719,7 +715,7 @@ OAUTH_REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "says"), OAUTH_REFUSED, ids=[says for _, says in OAUTH_REFUSED])
-def test_what_oauthbearer_cannot_be_used_with_is_refused(changes: dict[str, str], says: str) -> None:
+def test_settings_incompatible_with_oauthbearer_are_refused(changes: dict[str, str], says: str) -> None:
     said = str(refusal_of({**OAUTH, **changes}))
     assert says in said and SECRET not in said
 

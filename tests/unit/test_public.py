@@ -1,4 +1,4 @@
-"""The public surface in Python: what `txnscan` exports, and what its functions raise."""
+"""The public Python API: the exports of `txnscan`, and the exceptions of its functions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import txnscan
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert sorted(txnscan.__all__) == sorted(txnscan._HOMES)
     assert all(getattr(txnscan, name) is not None for name in txnscan.__all__)
 
 
 @pytest.mark.parametrize("name", ["sweep", "sweep_clusters", "find_hanging", "plan", "apply", "table"])
-def test_whatever_a_public_function_says_that_it_raises_is_public_too_and_one_kind_of_error(name: str) -> None:
+def test_every_documented_exception_is_public(name: str) -> None:
     said = inspect.getdoc(getattr(txnscan, name)) or ""
     sentences = re.findall(r"[Rr]aises (.*?)(?:\. |\.$|$)", said, re.S)
     raised = {word for sentence in sentences for word in re.findall(r"\b[A-Z]\w*[a-z]\w*\b", sentence)}

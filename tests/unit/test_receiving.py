@@ -1,4 +1,4 @@
-"""Answers that come off a socket straight into their own buffer: whole, in order, however they were cut on the way."""
+"""Answers read from a socket into their own buffers: complete and in order, for any fragmentation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.fakes import ADDRESS
 from txnscan.kafka.client.receiving import received
 
 SOON_S = 20.0
-# Larger than what is taken at once, and than what a TLS record or a socket's buffer holds.
+# Larger than a single read, a TLS record and a socket buffer.
 SIZES = (0, 1, 12, 60_000, 65_532, 65_536, 70_000, 3_000_000)
 authority = trustme.CA()
 
@@ -42,7 +42,7 @@ class Answer:
 
 
 class Reader:
-    """What kafka-python does with a connection: waits until there is something to read, and parses what it gets."""
+    """Reads like kafka-python: waits until the socket is readable, and parses the bytes."""
 
     def __init__(self, connection: socket.socket, answers: int) -> None:
         connection.setblocking(False)
@@ -53,7 +53,7 @@ class Reader:
             self.parser.in_flight_requests.append(header)
 
     def read(self) -> list[bytes]:
-        """The answers, as soon as all are there. Raises KafkaConnectionError."""
+        """The answers, after all have arrived. Raises KafkaConnectionError."""
         found: list[bytes] = []
         while self.parser.in_flight_requests:
             assert select.select([self.connection], [], [], SOON_S)[0], "nothing more to read, and an answer is missing"
@@ -100,7 +100,7 @@ def encrypted() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.mark.parametrize("connected", [plain, encrypted])
 @pytest.mark.parametrize("size", SIZES)
-def test_answers_of_any_size_arrive_whole_one_behind_the_other(connected: Any, size: int) -> None:
+def test_consecutive_answers_of_any_size_arrive_complete(connected: Any, size: int) -> None:
     bodies = [body(size), b"in between", body(size)]
     with connected() as (theirs, ours):
         sending = threading.Thread(target=theirs.sendall, args=(framed(bodies),))
@@ -114,7 +114,7 @@ def test_answers_of_any_size_arrive_whole_one_behind_the_other(connected: Any, s
     sizes=st.lists(st.sampled_from([0, 1, 5, 300]), min_size=1, max_size=3),
     cuts=st.sets(st.integers(1, 900), max_size=8),
 )
-def test_answers_arrive_as_they_were_sent_wherever_they_are_cut(sizes: list[int], cuts: set[int]) -> None:
+def test_answers_arrive_unchanged_for_any_fragmentation(sizes: list[int], cuts: set[int]) -> None:
     bodies = [body(size) for size in sizes]
     data, found = framed(bodies), []
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
@@ -134,13 +134,13 @@ def test_answers_arrive_as_they_were_sent_wherever_they_are_cut(sizes: list[int]
 
 
 def arrived(reader: Reader) -> int:
-    """How much of the answer under way is in its buffer."""
+    """The number of received bytes of the current answer."""
     return reader.parser._rbuffer.tell() if reader.parser._receiving else 0
 
 
 @pytest.mark.parametrize("connected", [plain, encrypted])
 @pytest.mark.parametrize("sent", [0, 3, 4, 8, 100, 70_000])
-def test_a_connection_that_ends_in_an_answer_is_an_error(connected: Any, sent: int) -> None:
+def test_a_connection_closed_within_an_answer_is_an_error(connected: Any, sent: int) -> None:
     with connected() as (theirs, ours):
         theirs.sendall(framed([body(100_000)])[:sent])
         theirs.close()
@@ -148,12 +148,12 @@ def test_a_connection_that_ends_in_an_answer_is_an_error(connected: Any, sent: i
             Reader(ours, 1).read()
 
 
-def test_nothing_that_has_arrived_is_no_error() -> None:
+def test_no_available_data_is_no_error() -> None:
     with plain() as (_, ours):
         assert received(Reader(ours, 1).transport) == (b"", None)
 
 
-def test_a_connection_that_was_closed_on_this_side_is_an_error() -> None:
+def test_a_connection_closed_locally_is_an_error() -> None:
     with plain() as (_, ours):
         reader = Reader(ours, 1)
         reader.transport._sock = None

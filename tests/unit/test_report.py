@@ -1,4 +1,4 @@
-"""A sweep as JSON, whose names are a contract, and as a table that nothing from outside can write to."""
+"""A sweep as JSON with stable names, and as text in which foreign names are escaped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # design.md, 'Commands': the object that `sweep --format json` and `find-hanging --format json` print.
 SWEEP = {"sweep_id", "cluster_id", "started_at", "finished_at", "complete", "partitions", "coordinators", "counts"}
-# What the contract does not name; new names need a decision.
+# Fields outside the contract. New names need a decision.
 SWEEP_MORE = {"candidates", "scope", "late_after_ms", "warnings", "stages"}
 TRANSACTION = {
     *("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset"),
@@ -63,7 +63,7 @@ def test_the_object_has_the_fields_of_the_contract() -> None:
     assert set(found["errors"][0]) == ERROR
 
 
-def test_the_object_holds_what_the_sweep_found() -> None:
+def test_the_object_has_the_values_of_the_sweep() -> None:
     found = json.loads(
         dumps(
             scan_object(
@@ -99,14 +99,14 @@ def test_the_object_holds_what_the_sweep_found() -> None:
     }
 
 
-def test_an_owner_that_could_not_be_described_has_no_state_and_no_epoch() -> None:
+def test_an_undescribed_owner_has_no_state_and_no_epoch() -> None:
     found = scan_object(scan(judged(view("", -1, describe_failure=failed("NOT_COORDINATOR")))))["transactions"][0]
     assert (found["transactional_id"], found["coordinator"]) == ("X", 2)
     assert (found["coordinator_state"], found["coordinator_producer_epoch"]) == (None, None)
 
 
 @pytest.mark.parametrize("transactional_id", [EVIL_ID, "ä日本😀", '","verdict":"gone', "\x00\x9b"])
-def test_json_is_ascii_whatever_an_id_holds_and_gives_it_back_unchanged(transactional_id: str) -> None:
+def test_json_is_ascii_and_preserves_any_id(transactional_id: str) -> None:
     text = dumps(scan_object(scan(hanging(transactional_id=transactional_id))))
     assert text.isascii() and all(c.isprintable() for line in text.split("\n") for c in line)
     (found,) = json.loads(text)["transactions"]
@@ -121,7 +121,7 @@ def test_a_sweep_from_the_tables_is_the_same_object() -> None:
     assert dumps(stored) == dumps(scan_object(fresh))
 
 
-def test_what_has_no_json_form_is_an_error() -> None:
+def test_a_value_without_a_json_form_is_an_error() -> None:
     with pytest.raises(TypeError, match="object has no JSON form"):
         dumps({"x": object()})
 
@@ -130,15 +130,15 @@ def test_times_are_utc_to_the_millisecond() -> None:
     assert iso_utc(NOW_MS + 7) == "2023-11-14T22:13:20.007Z"
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_hanging_transaction_is_shown_with_what_it_blocks_and_why(wording: SnapshotAssertion) -> None:
+def test_a_hanging_transaction_is_shown_with_its_impact_and_reason(wording: SnapshotAssertion) -> None:
     text = shown(scan(hanging()))
     assert text == wording
 
 
-def test_verdicts_are_in_the_order_of_their_urgency() -> None:
+def test_verdicts_are_sorted_by_urgency() -> None:
     text = shown(
         scan(
             judged(view("PrepareCommit", 4, (P,))),
@@ -154,7 +154,7 @@ def test_verdicts_are_in_the_order_of_their_urgency() -> None:
 
 
 @pytest.mark.parametrize(("every", "expected"), [(False, False), (True, True)])
-def test_healthy_transactions_are_shown_only_when_asked_for(every: bool, expected: bool) -> None:
+def test_healthy_transactions_are_shown_only_on_request(every: bool, expected: bool) -> None:
     text = shown(scan(judged(view("Ongoing", 3, (P,)))), every=every)
     assert ("ongoing (owned)" in text) is expected
     assert "1 open transaction: 1 ongoing." in text
@@ -169,12 +169,12 @@ def test_healthy_transactions_are_shown_only_when_asked_for(every: bool, expecte
         ({"visibility_failures": (failed("x"),)}, "No observed transaction hangs, but not everything was observed."),
     ],
 )
-def test_an_empty_result_says_whether_everything_was_seen(changes: dict[str, Any], said: str) -> None:
+def test_an_empty_result_reports_whether_the_sweep_was_complete(changes: dict[str, Any], said: str) -> None:
     assert said in shown(scan(**changes))
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_hostile_id_is_escaped_and_stays_on_its_own_line(terminal: bool) -> None:
+def test_a_hostile_id_is_escaped_on_its_own_line(terminal: bool) -> None:
     plain = shown(scan(hanging(transactional_id="X")), terminal=terminal)
     text = shown(scan(hanging(transactional_id=EVIL_ID), cluster_id=EVIL_ID), terminal=terminal)
     assert text.count(EVIL_SHOWN) == 2, "markup is shown as it is, and nothing is obeyed"
@@ -182,7 +182,7 @@ def test_a_hostile_id_is_escaped_and_stays_on_its_own_line(terminal: bool) -> No
     assert len(text.splitlines()) == len(plain.splitlines())
 
 
-def test_hostile_topics_errors_and_warnings_are_escaped_on_their_own_lines() -> None:
+def test_hostile_topics_errors_and_warnings_are_escaped() -> None:
     error = unobserved("read", "bad\nnews\x1b[2J", 1, "to\npic\x1b]0;", 3)
     text = shown(scan(errors=(error,), warnings=("watch\nout\x07",)))
     for escaped in ("bad\\nnews\\x1b[2J", "to\\npic\\x1b]0;-3", "warning: watch\\nout\\x07"):
@@ -198,11 +198,11 @@ def test_hostile_topics_errors_and_warnings_are_escaped_on_their_own_lines() -> 
         "[/nothing] was open",
     ],
 )
-def test_an_error_with_brackets_is_shown_as_it_is(error: str) -> None:
+def test_an_error_with_brackets_is_unchanged(error: str) -> None:
     assert error in shown(scan(errors=(unobserved("metadata", error, 1),)))
 
 
-def test_the_same_error_on_many_partitions_is_one_line() -> None:
+def test_an_error_of_many_partitions_is_one_line() -> None:
     errors = tuple(unobserved("read", "NOT_LEADER_OR_FOLLOWER", 1, "p", n) for n in range(30))
     text = shown(scan(errors=errors))
     assert text.count("NOT_LEADER_OR_FOLLOWER") == 1 and "p-0 and 29 more" in text
@@ -217,7 +217,7 @@ def test_the_same_error_on_many_partitions_is_one_line() -> None:
         (NOW_MS - 90_000, NOW_MS - 50 * MINUTE_MS, "open for 50 min by its records' time, first seen 1 min 30 s ago, "),
     ],
 )
-def test_an_age_that_only_records_tell_is_told_as_theirs(first_seen_ms: int, record_ms: int, said: str) -> None:
+def test_an_age_from_record_times_is_marked(first_seen_ms: int, record_ms: int, said: str) -> None:
     found = hanging(first_seen_ms=first_seen_ms, last_timestamp_ms=record_ms)
     assert f"p-0  {said}" in shown(scan(found, started_at_ms=NOW_MS))
 
@@ -236,7 +236,7 @@ def test_an_age_that_only_records_tell_is_told_as_theirs(first_seen_ms: int, rec
         (-90_500, "-1 min 30 s"),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> None:
+def test_a_duration_has_its_two_largest_units(age_ms: int, said: str) -> None:
     assert duration(age_ms) == said
 
 
@@ -250,25 +250,25 @@ def test_a_duration_is_told_in_its_two_largest_units(age_ms: int, said: str) -> 
         ("unknown", "--accept-unknown-outcome", "COMMIT"),
     ],
 )
-def test_an_outcome_says_what_follows_and_is_not_taken_for_a_reason(outcome: str, says: str, never: str) -> None:
+def test_an_outcome_has_its_consequence_and_its_reason(outcome: str, says: str, never: str) -> None:
     found = scan_object(scan(judged(view("CompleteCommit", 4))))
     found["transactions"][0] |= {"outcome": outcome, "outcome_reason": "so it is"}
     (line,) = [line for line in shown(found).splitlines() if "Outcome" in line]
     assert says in line and never not in line and "maybe" not in line and "so it is" in line
 
 
-def test_each_outcome_has_its_words_in_each_report() -> None:
+def test_each_report_has_a_text_for_each_outcome() -> None:
     names = {outcome.value for outcome in Outcome}
     assert paragraphs._OUTCOMES.keys() == names and html._OUTCOMES.keys() == names
 
 
-def test_kafkas_own_tool_is_shown_only_where_its_abort_deletes_nothing_that_was_or_may_be_committed() -> None:
+def test_commands_are_shown_only_for_uncommitted_and_unknown_outcomes() -> None:
     hangs = {"topic": "p", "partition": 0, "verdict": "hanging", "reason": "stale_epoch", "start_offset": 100}
     row = {**hangs, "producer_id": 7, "producer_epoch": 3, "coordinator_epoch": 0}
     assert [one for one in Outcome if commands({**row, "outcome": one.value})] == ["not_committed", "unknown"]
 
 
-def test_in_a_pipe_every_sentence_stays_whole_on_one_line() -> None:
+def test_in_a_pipe_each_sentence_is_one_line() -> None:
     found = scan_object(scan(judged(view("CompleteCommit", 4))))
     (transaction,) = found["transactions"]
     out = io.StringIO()
@@ -277,7 +277,7 @@ def test_in_a_pipe_every_sentence_stays_whole_on_one_line() -> None:
     assert all(line == line.rstrip() for line in out.getvalue().splitlines())
 
 
-def test_on_a_terminal_lines_are_wrapped_under_their_indentation() -> None:
+def test_on_a_terminal_lines_are_wrapped_and_indented() -> None:
     out = io.StringIO()
     console = Console(file=out, width=40, force_terminal=True, color_system=None)
     print_sweep(console, scan_object(scan(judged())), verbose=True)

@@ -1,4 +1,4 @@
-"""What travels between driver and executors arrives as it was sent."""
+"""Rows survive the transfer between driver and executors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     pass
 
 TRAVELLERS = (ReadBatch, WideRow, FencedRow, LogBatch, LogRow, Observation, CoordinatorView, Evidence, Judged)
-# Spark's BIGINT and Arrow's int64; text is UTF-8, so it has no lone surrogates.
+# Spark's BIGINT and Arrow's int64. Text is UTF-8, without lone surrogates.
 SCALARS = {
     int: st.integers(-(2**63), 2**63 - 1),
     str: st.text(max_size=20),
@@ -37,7 +37,7 @@ SCALARS = {
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of an annotation, with short tuples: rows of rows grow quickly."""
+    """Values of an annotation, with short tuples: nested rows grow quickly."""
     if isinstance(hint, types.UnionType):
         (inner,) = (choice for choice in typing.get_args(hint) if choice is not types.NoneType)
         return st.none() | values_of(inner)
@@ -54,7 +54,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("row_type", TRAVELLERS)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
-def test_rows_survive_the_way_through_arrow_whole_and_in_pieces(row_type: type, data: st.DataObject) -> None:
+def test_rows_survive_arrow_whole_and_in_batches(row_type: type, data: st.DataObject) -> None:
     rows: list[Any] = data.draw(st.lists(values_of(row_type), max_size=2))
     table = to_arrow(rows, row_type)
     assert from_arrow(table, row_type) == rows
@@ -62,7 +62,7 @@ def test_rows_survive_the_way_through_arrow_whole_and_in_pieces(row_type: type, 
     assert list(chain.from_iterable(from_arrow(piece, row_type) for piece in pieces)) == rows
 
 
-def test_a_judgement_survives_with_its_evidence_and_its_enums() -> None:
+def test_a_judgement_survives_with_evidence_and_enums() -> None:
     sent = judged(view("Empty", 9))
     (there,) = from_arrow(to_arrow([sent], Judged), Judged)
     assert there == sent and there.candidate
@@ -78,18 +78,18 @@ def test_no_rows_are_an_empty_table_with_the_same_columns(row_type: type) -> Non
     assert from_arrow(table, row_type) == []
 
 
-def test_nothing_and_an_empty_text_stay_apart() -> None:
+def test_null_and_empty_text_are_distinct() -> None:
     rows = [WideRow(1, topic="", failure=None), WideRow(1, topic=None, failure=failed(""), partition=0)]
     assert from_arrow(to_arrow(rows, WideRow), WideRow) == rows
 
 
-def test_an_array_that_a_join_left_null_is_no_items() -> None:
+def test_a_null_array_after_a_join_is_empty() -> None:
     row = plain(WideRow(leader=1)) | {"open_producers": None}
     table = pa.Table.from_pylist([row], schema=arrow_schema(WideRow))
     assert from_arrow(table, WideRow) == [WideRow(leader=1)]
 
 
-def test_a_verdict_travels_as_plain_text_and_an_unknown_one_is_an_error() -> None:
+def test_a_verdict_is_plain_text_and_an_unknown_one_is_an_error() -> None:
     row = plain(judged().judgement)
     assert type(row["verdict"]) is str
     table = pa.Table.from_pylist([row | {"verdict": "innocent"}], schema=arrow_schema(Judgement))
@@ -97,7 +97,7 @@ def test_a_verdict_travels_as_plain_text_and_an_unknown_one_is_an_error() -> Non
         from_arrow(table, Judgement)
 
 
-def test_the_spark_schema_is_ddl_with_every_column_its_type_and_nested_rows() -> None:
+def test_the_spark_schema_is_ddl_with_nested_rows() -> None:
     producer = (
         "producer_id{0} BIGINT, producer_epoch{0} BIGINT, coordinator_epoch{0} BIGINT, start_offset{0} BIGINT, "
         "last_timestamp_ms{0} BIGINT, last_sequence{0} BIGINT"

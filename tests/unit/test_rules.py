@@ -1,7 +1,7 @@
-"""The specification of the judge: each case is what was seen, the verdict it must get, and why.
+"""The specification of the judge: each case has the evidence, the expected verdict, and the reason.
 
-Numbers are those of the scenarios that the rules were built from. Unless noted producer id 7 is open on p-0 at epoch 3
-from offset 100, both reads are proven, every coordinator is covered, no id is hidden, and the transaction is late.
+Numbers are those of the scenarios behind the rules. By default producer id 7 is open on p-0 at epoch 3 from offset
+100, both reads are proven, every coordinator is covered, no id is hidden, and the transaction is late.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CASES = (
         Reason.ENDED,
         "gone outranks a coordinator that still lists it",
     ),
-    # somebody owns it
+    # owned
     Case(
         "3",
         evidence(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 60 * MINUTE_MS)),
@@ -187,7 +187,7 @@ CASES = (
         Reason.COORDINATOR,
         "what could not be described holds nothing",
     ),
-    # where two rules apply, the first decides
+    # if two rules apply, the first decides
     Case(
         "first-1",
         evidence(
@@ -266,7 +266,7 @@ CASES = (
         Reason.DECIDED,
         "its marker may be sent again, and the log says otherwise: what to do about the decision is known",
     ),
-    # the partition was not proven
+    # unproven partition
     Case(
         "35",
         evidence(o={"second_failure": failed("FENCED_LEADER_EPOCH")}),
@@ -335,7 +335,7 @@ CASES = (
         Reason.PARTITION,
         "written to between the reads: the producer lives",
     ),
-    # the coordinators were not proven
+    # unproven coordinators
     Case(
         "17",
         evidence(view("Ongoing", 2, (P,))),
@@ -534,7 +534,7 @@ CASES = (
         Reason.ORPHAN,
         "its first records are deleted; it hangs all the same",
     ),
-    # what no rule expects
+    # cases outside all rules
     Case("dead", evidence(view("Dead", 4)), INDETERMINATE, Reason.COORDINATOR, "a state that is never shown"),
     Case(
         "new",
@@ -553,7 +553,7 @@ CASES = (
 )
 
 
-def test_each_case_gets_the_verdict_of_the_specification() -> None:
+def test_each_case_gets_the_specified_verdict() -> None:
     with Cases() as cases:
         for case in CASES:
             with cases.case(f"{case.number}: {case.why}"):
@@ -561,7 +561,7 @@ def test_each_case_gets_the_verdict_of_the_specification() -> None:
                 assert (judged.verdict, judged.reason) == (case.verdict, case.reason)
 
 
-def test_every_rule_is_reached_by_some_case() -> None:
+def test_every_rule_has_a_case() -> None:
     reached = {next(index for index, rule in enumerate(RULES) if rule.applies(case.seen)) for case in CASES}
     assert reached == set(range(len(RULES)))
 
@@ -594,7 +594,7 @@ def test_every_explanation_is_one_line(wording: SnapshotAssertion) -> None:
         (0, 1, True, "the smallest time that does"),
     ],
 )
-def test_late_counts_the_scanners_own_time_or_a_sane_record_time(
+def test_lateness_uses_first_sightings_and_plausible_record_times(
     seen_ms_ago: int, timestamp_ms: int, late: bool, why: str
 ) -> None:
     judged = judge(evidence(o={"first_seen_ms": NOW_MS - seen_ms_ago, "last_timestamp_ms": timestamp_ms}))
@@ -612,19 +612,17 @@ def test_late_counts_the_scanners_own_time_or_a_sane_record_time(
         ([NOW_MS + MINUTE_MS], 0, "a start in the future is no negative age"),
     ],
 )
-def test_a_transaction_that_is_held_is_as_old_as_its_coordinator_says(
-    started_ms: list[int], age_ms: int, why: str
-) -> None:
+def test_an_owned_transaction_has_the_age_of_its_coordinator(started_ms: list[int], age_ms: int, why: str) -> None:
     held = [view("Ongoing", 3, (P,), broker_id=n, start_time_ms=start_ms) for n, start_ms in enumerate(started_ms)]
     judged = judge(evidence(*held, o={"last_timestamp_ms": NOW_MS - DAY_MS, "first_seen_ms": NOW_MS}))
     assert judged.age_ms == age_ms, why
 
 
-def test_what_was_first_seen_in_the_future_has_no_negative_age() -> None:
+def test_a_first_sighting_in_the_future_gives_age_zero() -> None:
     assert judge(evidence(o={"first_seen_ms": NOW_MS + 1, "last_timestamp_ms": -1})).age_ms == 0
 
 
-def test_an_owner_is_late_only_past_its_own_timeout_and_slack() -> None:
+def test_an_owner_is_late_only_past_its_timeout_and_slack() -> None:
     limit_ms = 15 * MINUTE_MS + TIMEOUT_SLACK_MS
     just = view("Ongoing", 3, (P,), start_time_ms=NOW_MS - limit_ms)
     assert judge(evidence(just)).verdict is Verdict.ONGOING
@@ -633,9 +631,9 @@ def test_an_owner_is_late_only_past_its_own_timeout_and_slack() -> None:
 
 @pytest.mark.parametrize("epoch", [3, 4, 9])
 @pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
-def test_what_was_decided_of_a_marker_that_is_owed_is_no_outcome_of_what_is_open(state: str, epoch: int) -> None:
-    """Found in histories at random: aborted late data after the marker of its producer's next transaction, at the same
-    epoch; and committed data that had lost its marker, seven epochs before an abort that its partition is owed.
+def test_a_pending_marker_gives_no_outcome_of_the_open_data(state: str, epoch: int) -> None:
+    """Found in random histories: aborted late data after the marker of its producer's next transaction, at the same
+    epoch; and committed data without its marker, seven epochs before an abort that is pending on its partition.
     """
     judged = judge(evidence(view(state, epoch, (P,))))
     assert (judged.verdict, judged.outcome) == (Verdict.PENDING_MARKER, None)
@@ -686,7 +684,7 @@ def test_what_was_decided_of_a_marker_that_is_owed_is_no_outcome_of_what_is_open
         (evidence(c={"coverage_failure": failed("one moved")}), ["one moved"], "why something is not covered"),
     ],
 )
-def test_an_explanation_names_what_the_verdict_rests_on(seen: Evidence, told: list[str], why: str) -> None:
+def test_an_explanation_names_its_evidence(seen: Evidence, told: list[str], why: str) -> None:
     sentence = judge(seen).explanation
     assert all(part in sentence for part in told), why
 
@@ -703,8 +701,8 @@ STATES = (
 )
 
 
-def test_no_single_doubt_anywhere_leaves_an_accusation_standing() -> None:
-    """Take every evidence that is called hanging, spoil any one thing it rests on, and it is hanging no more."""
+def test_any_single_doubt_removes_a_hanging_verdict() -> None:
+    """Each hanging evidence is spoiled in one place, and the verdict is no longer hanging."""
     doubts_of_the_partition = (
         {"first_failure": failed("x")},
         {"second_failure": failed("x")},
@@ -743,7 +741,7 @@ def test_no_single_doubt_anywhere_leaves_an_accusation_standing() -> None:
     assert all(judge(e).verdict is not HANGING for e in orphan)
 
 
-def test_the_order_of_the_coordinators_views_does_not_matter() -> None:
+def test_the_order_of_coordinator_views_does_not_matter() -> None:
     views = (view("Empty", 9, broker_id=1), view("Ongoing", 3, (P,)), view("Empty", 4, transactional_id="Y"))
     (judged,) = {judge_observation(observation(), order, context()) for order in itertools.permutations(views)}
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.ONGOING, Reason.OWNED)

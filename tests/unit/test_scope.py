@@ -1,4 +1,4 @@
-"""A scope of nothing is refused, and a scope of something is never taken for the whole cluster."""
+"""An empty scope is refused, and a narrow scope is never reported as the whole cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_scope(config: ScanConfig) -> list[Topic]:
 
 
 @pytest.mark.parametrize(("limits", "says"), EMPTY)
-def test_a_scope_of_nothing_is_a_usage_error(limits: dict[str, Any], says: str) -> None:
+def test_an_empty_scope_is_a_usage_error(limits: dict[str, Any], says: str) -> None:
     config = ScanConfig("h:1", **limits)
     with pytest.raises(ConfigError) as error:
         check_scope(config, VIEW, in_scope(config))
@@ -44,24 +44,24 @@ def test_a_scope_of_nothing_is_a_usage_error(limits: dict[str, Any], says: str) 
 
 
 @pytest.mark.parametrize("limits", [{}, {"topic": ("p", "nosuch")}, {"broker_ids": (2,)}, {"topic_names": ("q",)}])
-def test_a_scope_of_something_is_swept(limits: dict[str, Any]) -> None:
+def test_a_nonempty_scope_is_swept(limits: dict[str, Any]) -> None:
     config = ScanConfig("h:1", **limits)
     check_scope(config, VIEW, in_scope(config))
 
 
-def test_a_cluster_without_topics_is_swept_whole() -> None:
+def test_a_cluster_without_topics_is_swept() -> None:
     check_scope(ScanConfig("h:1"), ClusterView(1, "c", VIEW.brokers, ()), [])
 
 
-def test_of_several_patterns_the_one_that_matches_nothing_is_a_warning() -> None:
+def test_a_pattern_without_a_match_is_a_warning() -> None:
     assert idle_patterns(ScanConfig("h:1", topic=("p", "nosuch.*")), VIEW) == ("--topic 'nosuch.*' matches no topic",)
 
 
-def test_a_narrow_sweep_names_its_scope_and_claims_nothing_beyond_it(wording: SnapshotAssertion) -> None:
+def test_a_narrow_sweep_names_its_scope_in_its_result(wording: SnapshotAssertion) -> None:
     text = shown(scan(scope="topic=p"))
     assert text == wording
     assert shown(scan(judged(), scope="topic=p")) == wording
 
 
-def test_a_sweep_of_everything_names_no_scope() -> None:
+def test_a_full_sweep_names_no_scope() -> None:
     assert "alone" not in shown(scan()) and "No transaction hangs.\n" in shown(scan())

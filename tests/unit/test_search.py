@@ -1,5 +1,6 @@
-"""Batches of which few are looked for: which are decoded, which are passed over as one, and what is said of those.
-Alike for few, which are gone through one by one, and for many, which are searched by columns.
+"""Searching batches: which are decoded, which are skipped as a section, and the fields of sections.
+
+Few batches are searched one by one, and many by columns, with the same result.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def header(base_offset: int, last_delta: int, count: int, attributes: int = 0, magic: int = 2) -> bytes:
-    """A batch without what it counts."""
+    """A batch without its counts."""
     plain = HEADER.pack(base_offset, HEADER.size - 12, 5, magic, 0, 0, last_delta, 6, 7, 8, 9, 10, count)
     return patched(plain, ATTRIBUTES_AT, ">h", attributes)
 
@@ -57,7 +58,7 @@ def sectioned(sections: Sections, headers: Sequence[bytes], wanted: Sequence[boo
     return list(sections(b"".join(headers), bounds, wanted))
 
 
-# --- what is taken together -------------------------------------------------------------------------------------------
+# --- sections ---------------------------------------------------------------------------------------------------------
 
 
 SECTIONS: tuple[tuple[list[bytes], str, list[Section], str], ...] = (
@@ -112,8 +113,8 @@ SECTIONS: tuple[tuple[list[bytes], str, list[Section], str], ...] = (
 
 
 @BY_BATCH_AND_BY_COLUMNS
-def test_what_follows_without_a_gap_is_passed_over_as_one_and_what_is_looked_for_is_decoded(sections: Sections) -> None:
-    """Of what is passed over between two that are decoded, the last is given: with a gap before it, it alone counts."""
+def test_contiguous_unwanted_batches_are_one_section_and_wanted_batches_are_decoded(sections: Sections) -> None:
+    """A section ends at the next decoded batch. After a gap, only the last section counts."""
     with Cases() as cases:
         for batches, wanted, expected, why in SECTIONS:
             with cases.case(why):
@@ -136,8 +137,8 @@ ATTRIBUTES = (
 
 
 @BY_BATCH_AND_BY_COLUMNS
-def test_only_plain_batches_of_data_are_passed_over(sections: Sections) -> None:
-    """Of a compressed one, or of another version, nobody can know what is in it; and markers are told."""
+def test_only_plain_data_batches_are_skipped(sections: Sections) -> None:
+    """A compressed batch or another version must be decoded, and so must markers."""
     with Cases() as cases:
         for attributes, magic, decodes in ATTRIBUTES:
             with cases.case(f"attributes {attributes}, version {magic}"):
@@ -147,12 +148,12 @@ def test_only_plain_batches_of_data_are_passed_over(sections: Sections) -> None:
 
 
 @BY_BATCH_AND_BY_COLUMNS
-def test_a_search_that_does_not_answer_for_every_batch_is_no_search(sections: Sections) -> None:
+def test_a_search_without_an_answer_per_batch_is_an_error(sections: Sections) -> None:
     with pytest.raises(ValueError):
         sectioned(sections, [header(0, 0, 1), header(1, 0, 1), header(2, 0, 1)], [False, False])
 
 
-# --- held against decoding everything ---------------------------------------------------------------------------------
+# --- compared with full decoding --------------------------------------------------------------------------------------
 
 
 def of(*records: bytes, **producer: int) -> bytes:
@@ -167,12 +168,12 @@ def packed(data: bytes) -> bytes:
 
 
 def emptied(offsets: int) -> bytes:
-    """A batch that lost all its records, and is kept for its producer."""
+    """A batch without records, kept for its producer."""
     made = patched(of(b"v", producer_id=7, producer_epoch=3)[:HEADER_BYTES], COUNT_AT, ">i", 0)
     return compacted(patched(made, LENGTH_AT, ">i", HEADER_BYTES - 12), offsets - 1)
 
 
-# Each with how many offsets it has, and how many are missing before it.
+# Each with its number of offsets, and the number of missing offsets before it.
 PLAIN, WANTED = of(b"v"), of(b"wanted")
 KINDS: dict[str, tuple[bytes, int, int]] = {
     "one": (PLAIN, 1, 0),
@@ -192,7 +193,7 @@ DECODED = {"wanted", "wanted in many", "compressed", "a marker"}
 
 
 def laid_out(kinds: Sequence[str], first: int) -> bytes:
-    """These batches, as they stand in a log from an offset on."""
+    """These batches, as bytes of a log from an offset on."""
     data, at = b"", first
     for data_of_one, offsets, gap in (KINDS[kind] for kind in kinds):
         at += gap
@@ -206,7 +207,7 @@ def wants(data: bytes, bounds: Sequence[int]) -> list[bool]:
 
 
 def passed_over(first: Batch, last: Batch) -> Batch:
-    """What is said of batches of which nothing is known but their offsets."""
+    """The section for batches with known offsets only."""
     count = last.base_offset + last.records_count - first.base_offset
     return Batch(first.base_offset, last.last_offset, -1, -1, -1, False, False, records_count=count)
 
@@ -243,14 +244,14 @@ def told(kinds: Sequence[str], data: bytes) -> Iterator[Batch]:
 @pytest.mark.usefixtures("amount")
 @pytest.mark.parametrize("first", [0, 2**33])
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_in_every_order_batches_are_decoded_or_passed_over_with_their_offsets(length: int, first: int) -> None:
+def test_any_sequence_of_batches_is_decoded_or_skipped_with_its_offsets(length: int, first: int) -> None:
     for kinds in itertools.product(KINDS, repeat=length):
         data = laid_out(kinds, first)
         assert list(searched(undecoded(data), wants)) == expected(kinds, data), kinds
 
 
 @pytest.mark.usefixtures("amount")
-def test_of_what_is_passed_over_the_offsets_are_told_and_nothing_else() -> None:
+def test_a_section_has_only_its_offsets() -> None:
     data = laid_out(["behind a gap", "three", "of a producer", "wanted", "three", "emptied"], 3)
     assert list(searched(undecoded(data), wants)) == [
         Batch(
@@ -271,7 +272,7 @@ def test_of_what_is_passed_over_the_offsets_are_told_and_nothing_else() -> None:
 
 @pytest.mark.usefixtures("amount")
 @pytest.mark.parametrize("last", list(KINDS))
-def test_what_is_cut_off_at_the_end_is_left_out(last: str) -> None:
+def test_a_truncated_last_batch_is_omitted(last: str) -> None:
     whole = laid_out(["one", "three"], 0)
     data = laid_out(["one", "three", last], 0)
     for end in range(len(whole), len(data)):
@@ -279,14 +280,14 @@ def test_what_is_cut_off_at_the_end_is_left_out(last: str) -> None:
     assert list(searched(undecoded(data), wants)) != list(searched(undecoded(whole), wants))
 
 
-def test_of_no_data_there_are_no_batches() -> None:
+def test_no_data_has_no_batches() -> None:
     nothing = undecoded(b"")
     assert list(searched(nothing, wants)) == []
     assert (nothing.next_offset(7), nothing.before(9).bounds) == (7, [0])
 
 
 @pytest.mark.usefixtures("amount")
-def test_what_begins_at_an_offset_or_behind_it_can_be_left_out() -> None:
+def test_batches_from_an_offset_on_can_be_omitted() -> None:
     kinds = ["three", "wanted", "behind a gap", "emptied"]
     every = undecoded(laid_out(kinds, 4))
     begins = [4, 7, 10, 11]
@@ -299,13 +300,13 @@ def test_what_begins_at_an_offset_or_behind_it_can_be_left_out() -> None:
     ("kinds", "offset", "expected"),
     [(["three"], 4, 7), (["three", "emptied"], 4, 9), (["three"], 6, 7), (["three"], 9, 9)],
 )
-def test_reading_goes_on_behind_the_last_batch_and_never_goes_back(
+def test_reading_continues_after_the_last_batch_and_never_goes_back(
     kinds: list[str], offset: int, expected: int
 ) -> None:
     assert undecoded(laid_out(kinds, 4)).next_offset(offset) == expected
 
 
-# --- where leader epochs end ------------------------------------------------------------------------------------------
+# --- ends of leader epochs --------------------------------------------------------------------------------------------
 
 
 def led(epochs: Sequence[int], kinds: Sequence[str], first: int) -> bytes:
@@ -333,14 +334,14 @@ EPOCHS: tuple[tuple[str, list[int], list[str], dict[int, int]], ...] = (
 )
 
 
-def test_a_leader_epoch_ends_behind_the_last_batch_that_has_it() -> None:
+def test_a_leader_epoch_ends_after_its_last_batch() -> None:
     with Cases() as cases:
         for name, epochs, kinds, ends in EPOCHS:
             with cases.case(name):
                 assert undecoded(led(epochs, kinds, 4)).epoch_ends() == ends
 
 
-def test_a_batch_that_is_cut_off_ends_no_leader_epoch() -> None:
+def test_a_truncated_batch_ends_no_leader_epoch() -> None:
     data, two = led([5, 5, 6], ["one"] * 3, 4), len(led([5, 5], ["one"] * 2, 4))
     for end in range(two, len(data)):
         assert undecoded(data[:end]).epoch_ends() == {5: 6}
@@ -348,26 +349,26 @@ def test_a_batch_that_is_cut_off_ends_no_leader_epoch() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=60))
-def test_of_however_many_batches_each_leader_epoch_is_found(epochs: list[int]) -> None:
+def test_each_leader_epoch_is_found_in_any_number_of_batches(epochs: list[int]) -> None:
     rising = sorted(epochs)
     last = {epoch: 4 + number + 1 for number, epoch in enumerate(rising)}
     assert undecoded(led(rising, ["one"] * len(rising), 4)).epoch_ends() == last
 
 
 @given(st.lists(st.integers(0, 3), max_size=20))
-def test_where_leader_epochs_do_not_rise_each_end_is_behind_some_batch_of_its_epoch(epochs: list[int]) -> None:
-    """No leader writes such a log. What is said of it is not complete, but nothing of it is made up."""
+def test_falling_leader_epochs_give_ends_of_existing_batches(epochs: list[int]) -> None:
+    """No leader writes such a log. The result is incomplete, but never invented."""
     behind = {(epoch, 4 + number + 1) for number, epoch in enumerate(epochs)}
     assert undecoded(led(epochs, ["one"] * len(epochs), 4)).epoch_ends().items() <= behind
 
 
-# --- what is damaged --------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("amount")
 @pytest.mark.parametrize("magic", [0, 1, 3])
-def test_a_batch_of_another_version_is_told_as_such_and_not_as_damaged(magic: int) -> None:
-    """Its checksum stands elsewhere."""
+def test_another_batch_version_is_reported_as_a_version_and_not_as_damage(magic: int) -> None:
+    """Its checksum is in another place."""
     other = PLAIN[:MAGIC_AT] + bytes([magic]) + bytes(4) + PLAIN[ATTRIBUTES_AT:]
     for data in (other, PLAIN + other, other + PLAIN):
         with pytest.raises(RequestFailed, match=f"version {magic}, which knows no producers"):
@@ -376,7 +377,7 @@ def test_a_batch_of_another_version_is_told_as_such_and_not_as_damaged(magic: in
 
 @pytest.mark.usefixtures("amount")
 @pytest.mark.parametrize("at", [CRC_AT, ATTRIBUTES_AT, HEADER_BYTES, len(PLAIN) - 1])
-def test_a_flipped_bit_is_found_in_what_is_passed_over(at: int) -> None:
+def test_a_flipped_bit_is_found_in_skipped_batches(at: int) -> None:
     damaged = bytearray(laid_out(["one"], 9))
     damaged[at] ^= 0x08
     with pytest.raises(RequestFailed, match="at offset 9 "):
@@ -385,15 +386,15 @@ def test_a_flipped_bit_is_found_in_what_is_passed_over(at: int) -> None:
 
 @pytest.mark.usefixtures("amount")
 @pytest.mark.parametrize("length", [-(2**31), -12, -1, 0, 48])
-def test_a_length_that_no_batch_has_is_an_error(length: int) -> None:
-    """It would not end, or end in its own header."""
+def test_an_impossible_length_is_an_error(length: int) -> None:
+    """Reading would never end, or end within the header."""
     damaged = struct.pack(">qi", 9, length) + PLAIN[12:]
     for data in (damaged, PLAIN + damaged, damaged + PLAIN):
         with pytest.raises(RequestFailed, match=rf"its length is {length}\)"):
             list(searched(undecoded(data), wants))
 
 
-def test_a_length_beyond_the_end_is_a_batch_that_was_cut_off() -> None:
+def test_a_length_beyond_the_end_is_a_truncated_batch() -> None:
     data = PLAIN + struct.pack(">qi", 1, len(PLAIN) - 12 + 1) + PLAIN[12:]
     assert [one.last_offset for one in searched(undecoded(data), wants)] == [0]
 
@@ -405,10 +406,10 @@ def test_a_length_beyond_the_end_is_a_batch_that_was_cut_off() -> None:
     ("batches", "numpy", "by_columns"),
     [(1, True, False), (2, True, False), (3, True, True), (3, False, False), (9, True, True), (9, False, False)],
 )
-def test_columns_are_for_many_batches_where_numpy_is_installed(
+def test_columns_are_used_for_many_batches_if_numpy_is_installed(
     batches: int, numpy: bool, by_columns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no part of the base installation. Without it the same is found."""
+    """numpy is optional. The result is the same without it."""
     used: list[str] = []
 
     def noted(name: str, sections: Sections) -> Sections:

@@ -1,4 +1,4 @@
-"""The coordinators' side: when the absence of an owner is proven (V, A), and what is known of the owners there are."""
+"""Coordinators: when the absence of an owner is proven (V, A), and the known owners."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFUSED = lacks(DESCRIBE_ALL_IDS, WHO)
 
 
 def id_for(k: int) -> str:
-    """A transactional id that partition k of four serves."""
+    """A transactional id on partition k of four."""
     return next(name for n in itertools.count() if coordinator_partition(name := f"app-{n}", len(LEADERS)) == k)
 
 
@@ -59,7 +59,7 @@ def agree(cluster: FakeCluster, topics: frozenset[str] = frozenset()) -> Agreeme
 def take(
     cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, topics: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """A snapshot as the driver takes it, with something open on these topics; `meanwhile` happens after the first
+    """A snapshot as the driver takes it, with open transactions on these topics. `meanwhile` happens after the first
     agreement.
     """
     before = agree(cluster, topics)
@@ -71,14 +71,14 @@ def take(
 
 
 def described_by(cluster: FakeCluster, topics: frozenset[str], **change: Callable[[], object]) -> str | None:
-    """Why broker 1 may leave a partition of these topics out of what it says of the one id that it coordinates."""
+    """Why broker 1 may omit a partition of these topics from the description of its only id."""
     cluster.ids[1] = {id_for(0): FakeId(partitions=())}
     (view,) = take(cluster, topics=topics, **change).views
     return said(view.describe_failure, WHO)
 
 
 def spoil_metadata(cluster: FakeCluster, spoil: Callable[[Any], object], broker_id: int = 1) -> None:
-    """One broker's Metadata says something else."""
+    """Edits the Metadata answer of one broker."""
 
     def edit(asked: int, answer: Any) -> Any:
         if asked == broker_id:
@@ -98,10 +98,10 @@ def refuse(*topics: str) -> Callable[[Any], object]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_broker_that_hides_a_topic_does_not_prove_that_an_id_holds_none_of_its_partitions(
+def test_a_broker_that_hides_a_topic_does_not_prove_the_absence_of_its_partitions(
     cluster: FakeCluster, when: str, wording: SnapshotAssertion
 ) -> None:
-    """A DENY on the topic that stands only before, or only after, the ids are described."""
+    """A DENY on the topic only before, or only after, the description of the ids."""
     cluster.lead("p", [1])
     if when == "before":
         spoil_metadata(cluster, refuse("p"))
@@ -116,10 +116,10 @@ def test_a_broker_that_hides_a_topic_does_not_prove_that_an_id_holds_none_of_its
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(
+def test_a_broker_missing_in_a_round_did_not_show_the_topics(
     cluster: FakeCluster, when: str, wording: SnapshotAssertion
 ) -> None:
-    """Its errors leave its partitions of the log uncovered besides."""
+    """Its errors also leave its log partitions uncovered."""
     cluster.lead("p", [1])
     cluster.ids[1] = {id_for(0): FakeId()}
     fails = lambda b, request, _: b == 1 and api_name(request) == "Metadata"  # noqa: E731
@@ -133,13 +133,13 @@ def test_a_broker_that_was_not_in_a_round_has_not_shown_the_topics(
     assert view.coverage_failure is not None
 
 
-def test_what_another_broker_hides_is_no_matter_of_this_ones_ids(cluster: FakeCluster) -> None:
+def test_topics_hidden_by_another_broker_do_not_matter(cluster: FakeCluster) -> None:
     cluster.lead("p", [1])
     spoil_metadata(cluster, refuse("p"), broker_id=2)
     assert described_by(cluster, P) is None
 
 
-def test_a_topic_that_nothing_is_open_on_may_be_hidden(cluster: FakeCluster) -> None:
+def test_a_topic_without_open_transactions_may_be_hidden(cluster: FakeCluster) -> None:
     cluster.lead("p", [1])
     cluster.lead("q", [1])
     spoil_metadata(cluster, refuse("q"))
@@ -151,9 +151,7 @@ def test_a_topic_that_nothing_is_open_on_may_be_hidden(cluster: FakeCluster) -> 
     [({}, False), ({"p": 3}, False), ({"p": 3, "q": 29}, True)],
     ids=["all shown", "one was deleted", "one was deleted and one is hidden"],
 )
-def test_a_topic_that_is_gone_is_not_hidden_and_takes_no_notice_from_one_that_is(
-    cluster: FakeCluster, errors: dict[str, int], hides: bool
-) -> None:
+def test_a_deleted_topic_is_not_hidden(cluster: FakeCluster, errors: dict[str, int], hides: bool) -> None:
     cluster.lead("p", [1])
     cluster.lead("q", [1])
     cluster.topic_errors = errors
@@ -161,7 +159,7 @@ def test_a_topic_that_is_gone_is_not_hidden_and_takes_no_notice_from_one_that_is
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["not named", "named, without a partition"])
-def test_a_topic_that_a_broker_leaves_out_of_its_answer_may_be_hidden(
+def test_a_topic_omitted_from_an_answer_may_be_hidden(
     cluster: FakeCluster, named: bool, wording: SnapshotAssertion
 ) -> None:
     cluster.lead("p", [1])
@@ -191,7 +189,7 @@ def answers_of(
     after: Mapping[int, int] | None = None,
     **changes: Any,
 ) -> CoordinatorAnswers:
-    """What a broker says that has all it leads cached and no ids; `codes` are spoilt answers to its probes."""
+    """The answers of a broker with its partitions cached and without ids. `codes` are errors of its probes."""
     well = {k: 105 if leader == broker_id else 16 for k, leader in enumerate(LEADERS)}
     before, later = well | dict(codes or {}), well | dict(codes or {} if after is None else after)
     return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, hides()), **changes)
@@ -201,12 +199,12 @@ CUT_OFF = failed("cut off")
 
 
 def hidden_by(snapshot: Snapshot) -> str | None:
-    """Why ids may be hidden, in words."""
+    """The reasons for hidden ids, as text."""
     return "; ".join(explained(failure, WHO) for failure in snapshot.visibility_failures) or None
 
 
 def hides(*sentences: str) -> Visibility:
-    """What a broker showed that hides ids for these reasons."""
+    """A broker's view that hides ids for these reasons."""
     return Visibility(Classes(frozenset(), {}, frozenset(map(failed, sentences))))
 
 
@@ -216,7 +214,7 @@ def uncovered(snapshot: Snapshot) -> set[int | None]:
 
 
 def after_the_listing(cluster: FakeCluster, change: Callable[[], object], broker_id: int = 1) -> None:
-    """Something changes at this broker between its two probes."""
+    """A change at this broker between its two probes."""
 
     def edit(asked: int, answer: Any) -> Any:
         if asked == broker_id:
@@ -241,7 +239,7 @@ def leave_out(wanted: Callable[[str], bool]) -> Callable[[int, Any], Any]:
 # --- V ----------------------------------------------------------------------------------------------------------------
 
 
-def test_every_partition_is_proven_when_its_leader_alone_claims_it_twice_and_gave_its_listing(
+def test_a_partition_is_proven_if_only_its_leader_claims_it_twice_and_lists_its_ids(
     cluster: FakeCluster,
 ) -> None:
     snapshot = take(cluster)
@@ -250,7 +248,7 @@ def test_every_partition_is_proven_when_its_leader_alone_claims_it_twice_and_gav
     assert (snapshot.coverage_errors, snapshot.split_failures, snapshot.errors) == ((), (), ())
 
 
-def test_a_broker_is_asked_for_its_listing_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
+def test_the_listing_is_requested_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(3): FakeId(7), id_for(0): FakeId(7)}}
     take(cluster)
     assert cluster.asked.count((1, "Metadata")) == 2, "by the two agreements: no topic was asked for besides"
@@ -310,7 +308,7 @@ def fails(broker_id: int) -> Callable[[FakeCluster], None]:
         (later(3, 0, 14), {0}, "another broker began to load it"),
     ],
 )
-def test_a_partition_is_not_covered_when(
+def test_a_partition_without_consistent_claims_and_listing_is_not_covered(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], None], expected: set[int], why: str
 ) -> None:
     spoil(cluster)
@@ -330,19 +328,19 @@ def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
     assert uncovered(take(cluster, meanwhile=move)) == {0}
 
 
-def test_a_leader_that_was_not_asked_covers_nothing(cluster: FakeCluster) -> None:
+def test_a_leader_that_was_not_asked_covers_no_partition(cluster: FakeCluster) -> None:
     agreement = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
     answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
     assert uncovered(conclude(answers, agreement, agreement, frozenset(), WHO)) == {0, 3}
 
 
-def test_two_claims_to_one_partition_are_told_as_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_two_claims_to_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.cached[2].add(0)
     assert tuple(map(said, take(cluster).split_failures)) == wording
 
 
-def test_of_several_other_claims_the_first_brokers_is_told(cluster: FakeCluster) -> None:
+def test_the_first_of_several_rival_claims_is_reported(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.cached[3].add(0)
     (error,) = take(cluster).coverage_errors
@@ -357,7 +355,7 @@ def test_of_several_other_claims_the_first_brokers_is_told(cluster: FakeCluster)
         (stale, None, f"brokers disagree on who leads {STATE}-0"),
     ],
 )
-def test_a_partition_that_is_not_covered_is_told_with_its_broker_where_one_is_known(
+def test_an_uncovered_partition_is_reported_with_its_broker_if_known(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], None], broker: int | None, told: str
 ) -> None:
     spoil(cluster)
@@ -366,14 +364,14 @@ def test_a_partition_that_is_not_covered_is_told_with_its_broker_where_one_is_kn
     assert said(error.failure) == told
 
 
-def test_errors_of_brokers_are_told_in_the_order_of_their_ids(cluster: FakeCluster) -> None:
+def test_errors_are_sorted_by_broker_id(cluster: FakeCluster) -> None:
     answers = [answers_of(b, failure=CUT_OFF, visibility=hides(f"h{b}")) for b in (3, 1, 2)]
     snapshot = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO)
     assert [error.broker for error in snapshot.errors] == [1, 2, 3]
     assert list(map(said, snapshot.visibility_failures)) == ["h1", "h2", "h3"]
 
 
-def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: FakeCluster) -> None:
+def test_the_reason_for_missing_coverage_includes_the_number_of_partitions(cluster: FakeCluster) -> None:
     cluster.list_errors[1] = 14
     snapshot = take(cluster)
     told = "broker 1 answered ListTransactions with COORDINATOR_LOAD_IN_PROGRESS"
@@ -381,7 +379,7 @@ def test_the_reason_for_missing_coverage_tells_how_much_is_missing(cluster: Fake
     assert [(e.stage, e.broker, said(e.failure)) for e in snapshot.errors] == [("snapshot", 1, told)]
 
 
-def test_a_broker_that_does_not_support_an_api_is_told_with_it_and_so_is_what_it_leads(cluster: FakeCluster) -> None:
+def test_a_missing_api_is_reported_for_the_broker_and_its_partitions(cluster: FakeCluster) -> None:
     cluster.edit["ListTransactions"] = lacking(2, "ListTransactions")
     snapshot = take(cluster)
     told = "broker 2 lacks an API of Kafka 3.0 and newer: it does not support ListTransactions"
@@ -402,7 +400,7 @@ SPOILS = st.lists(
 
 
 @given(SPOILS)
-def test_a_partition_counts_as_proven_exactly_when_its_agreed_leader_alone_claimed_it_in_both_probes_and_listed(
+def test_a_partition_is_proven_exactly_if_its_leader_alone_claims_it_twice_and_lists_its_ids(
     spoils: list[tuple[int, int, str, int | None]],
 ) -> None:
     cluster, later_cluster = FakeCluster(), FakeCluster()
@@ -471,16 +469,14 @@ def hide_later(broker_id: int) -> Callable[[FakeCluster], None]:
 
 
 @pytest.mark.parametrize("spoil", [hide(2), hide_later(2)], ids=["first probes", "second probes"])
-def test_probes_that_any_broker_refuses_at_any_time_mean_that_ids_may_be_hidden(
-    cluster: FakeCluster, spoil: Callable[[FakeCluster], None]
-) -> None:
+def test_a_probe_refused_by_any_broker_may_hide_ids(cluster: FakeCluster, spoil: Callable[[FakeCluster], None]) -> None:
     spoil(cluster)
     snapshot = take(cluster)
     assert hidden_by(snapshot) == REFUSED
     assert not snapshot.complete
 
 
-def test_a_refused_probe_proves_no_coverage_and_is_told_once_with_what_to_grant(cluster: FakeCluster) -> None:
+def test_a_refused_probe_is_reported_once_with_its_grant(cluster: FakeCluster) -> None:
     cluster.hides = lambda broker_id, name: name.startswith("probe")
     cluster.ids = {1: {id_for(0): FakeId(7)}}
     snapshot = take(cluster)
@@ -491,7 +487,7 @@ def test_a_refused_probe_proves_no_coverage_and_is_told_once_with_what_to_grant(
     assert said(view.coverage_failure, WHO) == f"{told}: {REFUSED}", "an id that is seen is not proven to be seen whole"
 
 
-def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(
+def test_a_refused_probe_of_a_visible_class_indicates_a_change(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     cluster.probe_codes[2, 0] = 53
@@ -502,14 +498,14 @@ def test_one_probe_that_is_refused_though_its_class_is_not_tells_of_a_change(
     assert uncovered(snapshot) == set(), "the partition's own leader was not the one that refused"
 
 
-def test_a_refused_probe_of_a_leader_whose_other_answers_tell_nothing_leaves_its_partition_uncovered(
+def test_a_refused_probe_without_other_answers_leaves_its_partition_uncovered(
     cluster: FakeCluster,
 ) -> None:
     assert 0 in uncovered(conclude([answers_of(1, {0: 53})], agree(cluster), agree(cluster), frozenset(), WHO))
 
 
 def nothing(c: FakeCluster) -> None:
-    """All is well."""
+    """No failure."""
 
 
 @pytest.mark.parametrize(
@@ -524,7 +520,7 @@ def nothing(c: FakeCluster) -> None:
         (stale, answers_of(1, {0: 53}), True, "so is one that is not known to lead"),
     ],
 )
-def test_what_is_not_covered_for_another_reason_than_a_refusal_is_told_beside_the_refusals(
+def test_other_failures_are_reported_beside_refusals(
     cluster: FakeCluster,
     spoil: Callable[[FakeCluster], None],
     answer: CoordinatorAnswers | None,
@@ -539,7 +535,7 @@ def test_what_is_not_covered_for_another_reason_than_a_refusal_is_told_beside_th
 
 
 @pytest.mark.parametrize(("code", "ending"), [(53, f"for {STATE}-0: first"), (16, f"for {STATE}-0")])
-def test_a_refusal_is_told_with_the_first_remedy_of_the_same_broker_and_no_other_error_is(
+def test_only_a_refusal_is_reported_with_the_first_remedy_of_its_broker(
     cluster: FakeCluster, code: int, ending: str
 ) -> None:
     listed = {id_for(0): LISTED}
@@ -552,7 +548,7 @@ def test_a_refusal_is_told_with_the_first_remedy_of_the_same_broker_and_no_other
     assert str(view.coverage_failure).endswith(ending)
 
 
-def test_each_id_that_a_broker_lists_and_does_not_describe_is_shown_with_the_reason(cluster: FakeCluster) -> None:
+def test_each_listed_and_undescribed_id_is_shown_with_the_reason(cluster: FakeCluster) -> None:
     listed = dict.fromkeys((id_for(0), id_for(1)), LISTED)
     answers = [answers_of(1, listed=listed), answers_of(2), answers_of(3)]
     views = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
@@ -560,7 +556,7 @@ def test_each_id_that_a_broker_lists_and_does_not_describe_is_shown_with_the_rea
     assert {view.transactional_id: said(view.describe_failure) for view in views} == dict.fromkeys(listed, left_out)
 
 
-def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: FakeCluster) -> None:
+def test_reasons_of_two_brokers_are_reported_once_each(cluster: FakeCluster) -> None:
     cluster.rules = {1: None, 3: None}
     cluster.hides = lambda broker_id, name: broker_id in (1, 2)
     error = str(hidden_by(take(cluster)))
@@ -568,7 +564,7 @@ def test_what_two_brokers_say_against_visibility_is_told_once_each(cluster: Fake
     assert error.count("answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED") == 2
 
 
-def test_a_broker_that_gave_no_listing_is_a_matter_of_coverage_and_not_of_visibility(cluster: FakeCluster) -> None:
+def test_a_missing_listing_affects_coverage_and_not_visibility(cluster: FakeCluster) -> None:
     cluster.fail_when = only_metadata(1)
     snapshot = take(cluster)
     assert hidden_by(snapshot) is None
@@ -579,12 +575,12 @@ def test_a_broker_that_gave_no_listing_is_a_matter_of_coverage_and_not_of_visibi
 
 
 def views(cluster: FakeCluster, **ids: FakeId) -> tuple[CoordinatorView, ...]:
-    """The views when the coordinator of partition 0 has these ids; `x` becomes one that partition 0 serves."""
+    """The views when the coordinator of partition 0 has these ids. `x` becomes an id of partition 0."""
     cluster.ids = {1: {id_for(0) if name == "x" else name: held for name, held in ids.items()}}
     return take(cluster).views
 
 
-def test_a_view_holds_what_the_coordinator_described(cluster: FakeCluster) -> None:
+def test_a_view_has_the_described_fields(cluster: FakeCluster) -> None:
     (view,) = views(cluster, x=FakeId(7, 4, "PrepareCommit", (("q", 1), ("p-x", 0))))
     assert view == CoordinatorView(
         transactional_id=id_for(0),
@@ -599,15 +595,13 @@ def test_a_view_holds_what_the_coordinator_described(cluster: FakeCluster) -> No
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 53, -1, 9999])
-def test_an_id_that_could_not_be_described_keeps_its_listed_producer_id_and_says_so(
-    cluster: FakeCluster, code: int
-) -> None:
+def test_an_undescribed_id_keeps_its_listed_producer_id(cluster: FakeCluster, code: int) -> None:
     (view,) = views(cluster, x=FakeId(7, error=code))
     assert (view.producer_id, view.state, view.partitions) == (7, "", ())
     assert str(view.describe_failure).startswith("broker 1 answered ")
 
 
-def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says_so(
+def test_an_id_omitted_from_the_description_keeps_its_listed_producer_id(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     cluster.edit["DescribeTransactions"] = leave_out(lambda name: name == id_for(0))
@@ -616,7 +610,7 @@ def test_an_id_left_out_of_the_description_keeps_its_listed_producer_id_and_says
     assert said(view.describe_failure, WHO) == wording
 
 
-def test_ids_of_a_broker_that_failed_after_its_listing_keep_their_producer_ids_and_the_reason(
+def test_ids_of_a_broker_failing_after_its_listing_keep_their_producer_ids(
     cluster: FakeCluster,
 ) -> None:
     cluster.fail_when = lambda b, request, _: getattr(request, "transactional_ids", None) == [id_for(0)]
@@ -627,19 +621,19 @@ def test_ids_of_a_broker_that_failed_after_its_listing_keep_their_producer_ids_a
     )
 
 
-def test_an_id_that_is_not_found_a_moment_after_its_listing_is_absent(cluster: FakeCluster) -> None:
+def test_an_id_not_found_after_its_listing_is_absent(cluster: FakeCluster) -> None:
     assert views(cluster, x=FakeId(7, error=105)) == ()
     assert take(cluster).coordinators_proven == 4
 
 
-def test_an_id_that_took_a_new_producer_id_is_shown_under_the_new_one(cluster: FakeCluster) -> None:
+def test_an_id_with_a_new_producer_id_is_shown_under_the_new_one(cluster: FakeCluster) -> None:
     (view,) = views(cluster, x=FakeId(9, 0, "CompleteCommit", listed_producer_id=7))
     assert (view.producer_id, view.producer_epoch, view.describe_failure) == (9, 0, None)
 
 
 @pytest.mark.parametrize("filters", [True, False], ids=["by the filter", "by brokers that do not know it"])
 def test_ids_without_an_open_producer_id_are_neither_described_nor_shown(cluster: FakeCluster, filters: bool) -> None:
-    """ListTransactions v0 has the filter; an answer may hold more than was asked for all the same."""
+    """ListTransactions v0 has the filter. An answer may still have more ids."""
     if not filters:
         cluster.edit["ListTransactions"] = lambda b, answer: cluster._answer_ListTransactions(b, ALL)
     assert [v.transactional_id for v in views(cluster, a=FakeId(8), x=FakeId(7), b=FakeId(9))] == [id_for(0)]
@@ -647,8 +641,8 @@ def test_ids_without_an_open_producer_id_are_neither_described_nor_shown(cluster
     assert not asked & {"a", "b"}
 
 
-def test_where_nothing_is_open_nobody_is_listed_and_coverage_is_proven_all_the_same(cluster: FakeCluster) -> None:
-    """An empty filter would mean all."""
+def test_without_open_transactions_no_id_is_listed_and_coverage_is_proven(cluster: FakeCluster) -> None:
+    """An empty filter would list every id."""
     cluster.ids = {1: {id_for(0): FakeId(7)}}
     agreed, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
     cluster.requests.clear()
@@ -665,7 +659,7 @@ def test_an_id_on_two_brokers_is_two_views(cluster: FakeCluster) -> None:
     assert [(v.broker_id, v.producer_epoch) for v in snapshot.views] == [(1, 3), (2, 2)]
 
 
-def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(cluster: FakeCluster) -> None:
+def test_views_are_sorted_by_producer_id_transactional_id_and_broker(cluster: FakeCluster) -> None:
     a, b = DescribedTransaction(0, producer_id=7), DescribedTransaction(0, producer_id=9)
     held = {"y": a, "x": b, "w": a}
     answers = [answers_of(n, listed=dict.fromkeys(held, LISTED), described=held) for n in (3, 1)]
@@ -680,7 +674,7 @@ def test_the_views_come_in_the_order_of_producer_id_transactional_id_and_broker(
     ]
 
 
-def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_out(
+def test_an_omitted_id_is_reported_as_omitted_despite_a_hidden_topic(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     answers = [answers_of(1, listed={"x": LISTED})]
@@ -688,7 +682,7 @@ def test_an_id_left_out_by_a_broker_that_hides_a_topic_as_well_is_told_as_left_o
     assert said(view.describe_failure, WHO) == wording
 
 
-def test_a_view_tells_what_is_wrong_with_the_partition_of_its_own_id_and_no_other(cluster: FakeCluster) -> None:
+def test_a_view_has_the_failures_of_its_own_log_partition(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.ids = {1: {id_for(0): FakeId(7), id_for(3): FakeId(7)}}
     by_id = {view.transactional_id: view for view in take(cluster).views}
@@ -697,7 +691,7 @@ def test_a_view_tells_what_is_wrong_with_the_partition_of_its_own_id_and_no_othe
 
 
 def answer_twice(wanted: Callable[[Any], bool], **first: Any) -> Callable[[int, Any], Any]:
-    """An edit that puts another answer for the same id before the one that the broker gives."""
+    """An edit that inserts another answer for the same id."""
 
     def edit(broker_id: int, answer: Any) -> Any:
         extra = [type(s)(transactional_id=s.transactional_id, **first) for s in answer.transaction_states if wanted(s)]
@@ -708,9 +702,7 @@ def answer_twice(wanted: Callable[[Any], bool], **first: Any) -> Callable[[int, 
 
 
 @pytest.mark.parametrize("listed", [(7, 8), (8, 7)])
-def test_an_id_listed_twice_with_two_producer_ids_does_not_lose_either(
-    cluster: FakeCluster, listed: tuple[int, int]
-) -> None:
+def test_an_id_listed_with_two_producer_ids_keeps_both(cluster: FakeCluster, listed: tuple[int, int]) -> None:
     first, second = listed
     cluster.ids = {1: {id_for(0): FakeId(second, listed_producer_id=7)}}
 
@@ -724,14 +716,14 @@ def test_an_id_listed_twice_with_two_producer_ids_does_not_lose_either(
     assert snapshot.views or snapshot.coverage_errors, "else an owner of producer id 7 was seen and forgotten"
 
 
-def test_a_probe_that_is_answered_twice_is_no_claim(cluster: FakeCluster) -> None:
+def test_a_probe_answered_twice_is_no_claim(cluster: FakeCluster) -> None:
     cluster.edit["DescribeTransactions"] = answer_twice(
         lambda s: coordinator_partition(s.transactional_id, 4) == 0, error_code=16
     )
     assert uncovered(take(cluster)) == {0}
 
 
-def test_an_id_described_twice_is_not_described(cluster: FakeCluster) -> None:
+def test_an_id_described_twice_is_undescribed(cluster: FakeCluster) -> None:
     cluster.edit["DescribeTransactions"] = answer_twice(
         lambda s: s.transactional_id == id_for(0), error_code=0, transaction_state="Ongoing", producer_id=7
     )
@@ -739,7 +731,7 @@ def test_an_id_described_twice_is_not_described(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("step", ["ListTransactions", "DescribeTransactions"])
-def test_null_in_place_of_the_ids_leaves_what_the_broker_leads_uncovered(cluster: FakeCluster, step: str) -> None:
+def test_null_instead_of_ids_leaves_the_partitions_of_the_broker_uncovered(cluster: FakeCluster, step: str) -> None:
     def nothing(broker_id: int, answer: Any) -> Any:
         answer.transaction_states = None if broker_id == 1 else answer.transaction_states
         return answer
@@ -748,7 +740,7 @@ def test_null_in_place_of_the_ids_leaves_what_the_broker_leads_uncovered(cluster
     assert uncovered(take(cluster)) == {0, 3}
 
 
-def test_null_in_place_of_an_ids_partitions_means_that_it_is_not_described(cluster: FakeCluster) -> None:
+def test_null_instead_of_partitions_leaves_the_id_undescribed(cluster: FakeCluster) -> None:
     def nothing(broker_id: int, answer: Any) -> Any:
         for state in answer.transaction_states:
             state.topics = None
@@ -761,7 +753,7 @@ def test_null_in_place_of_an_ids_partitions_means_that_it_is_not_described(clust
 # --- without `__transaction_state` -----------------------------------------------------------------------------------
 
 
-def test_a_cluster_that_has_no_transaction_state_topic_has_no_coordinators_and_proves_no_absence() -> None:
+def test_without_a_transaction_state_topic_absence_is_not_proven() -> None:
     snapshot = take(FakeCluster())
     assert (snapshot.coordinators_planned, snapshot.coordinators_proven, snapshot.views) == (0, 0, ())
     assert said(snapshot.coverage_failure) == f"{STATE}: UNKNOWN_TOPIC_OR_PARTITION"
@@ -792,7 +784,7 @@ def add_a_partition(cluster: FakeCluster) -> None:
     ],
     ids=["not authorised", "partition count changed", "nobody answers"],
 )
-def test_coordinators_that_cannot_be_counted_are_an_incomplete_snapshot(
+def test_an_unknown_number_of_coordinators_makes_the_snapshot_incomplete(
     cluster: FakeCluster,
     before: Callable[[FakeCluster], object],
     meanwhile: Callable[[FakeCluster], object],
@@ -805,14 +797,14 @@ def test_coordinators_that_cannot_be_counted_are_an_incomplete_snapshot(
     assert [(one.topic, said(one.failure, WHO)) for one in snapshot.coverage_errors] == [(STATE, error)]
 
 
-def test_a_partition_count_that_grew_from_one_is_told_as_such() -> None:
+def test_a_partition_count_that_grew_from_one_is_reported() -> None:
     cluster = FakeCluster()
     cluster.lead(STATE, [1])
     snapshot = take(cluster, meanwhile=lambda: cluster.lead(STATE, [1, 1]))
     assert said(snapshot.coverage_failure) == f"the partition count of {STATE} changed during the sweep"
 
 
-def test_what_brokers_failed_to_say_is_told_where_there_are_no_coordinators_too() -> None:
+def test_failures_of_brokers_are_reported_without_coordinators() -> None:
     cluster = FakeCluster()
     cluster.rules[2] = None
     cluster.list_errors[1] = 14
@@ -821,7 +813,7 @@ def test_what_brokers_failed_to_say_is_told_where_there_are_no_coordinators_too(
     assert "broker 2 answered DescribeAcls" in str(snapshot.visibility_failures)
 
 
-def test_a_topic_that_is_missing_at_one_broker_and_forbidden_at_another_is_not_absent(cluster: FakeCluster) -> None:
+def test_a_topic_missing_at_one_broker_and_forbidden_at_another_is_not_absent(cluster: FakeCluster) -> None:
     cluster.topic_errors[STATE] = 29
     cluster.believes[1] = FakeCluster()
     assert not take(cluster).complete

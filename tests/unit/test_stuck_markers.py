@@ -1,5 +1,6 @@
-"""Decisions whose markers do not arrive where nothing is open: the warning. Real brokers that need it:
-tests/brokers/test_undelivered.py.
+"""The warning about decisions with undelivered markers on partitions without an open transaction.
+
+tests/brokers/test_undelivered.py has real brokers in this state.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 OLD_MS = NOW_MS - 42 * MINUTE_MS
 WAITS = view("PrepareCommit", 4, (Q,), start_time_ms=OLD_MS)
-# Open on p, and judged a pending marker.
+# Open on p, with the verdict pending_marker.
 REPORTED = judged(view("PrepareCommit", 4, (P, Q), start_time_ms=OLD_MS))
 
 
@@ -32,7 +33,7 @@ def warned(*prepared: CoordinatorView, judged: tuple[Judged, ...] = ()) -> str |
     return next(iter(warnings), None)
 
 
-def test_a_decision_that_waits_for_a_partition_where_nothing_is_open_is_warned_of_with_what_to_do(
+def test_a_decision_waiting_for_a_partition_is_warned_of_with_a_remedy(
     wording: SnapshotAssertion,
 ) -> None:
     said = warned(WAITS)
@@ -49,33 +50,31 @@ def test_a_decision_that_waits_for_a_partition_where_nothing_is_open_is_warned_o
         (-1, False, "the coordinator knows no start"),
     ],
 )
-def test_only_what_is_known_to_be_older_than_the_threshold_is_warned_of(
-    start_time_ms: int, warns: bool, why: str
-) -> None:
+def test_only_decisions_older_than_the_threshold_are_warned_of(start_time_ms: int, warns: bool, why: str) -> None:
     assert (warned(replace(WAITS, start_time_ms=start_time_ms)) is not None) is warns, why
 
 
-def test_a_partition_that_is_judged_a_pending_marker_is_not_warned_of_and_the_others_of_the_id_are() -> None:
+def test_a_partition_with_a_pending_marker_verdict_is_not_warned_of() -> None:
     assert warned(replace(WAITS, partitions=(P,)), judged=(REPORTED,)) is None
     said = warned(replace(WAITS, partitions=(P, Q)), judged=(REPORTED,))
     assert said is not None and "waits for q-0," in said and P not in said
 
 
-def test_another_ids_pending_marker_on_the_partition_hides_nothing() -> None:
+def test_a_pending_marker_of_another_id_does_not_suppress_the_warning() -> None:
     assert warned(replace(WAITS, transactional_id="Y", partitions=(P,)), judged=(REPORTED,)) is not None
 
 
-def test_what_is_open_there_and_judged_otherwise_does_not_count_as_told() -> None:
+def test_another_verdict_on_the_partition_does_not_suppress_the_warning() -> None:
     gone = judged(WAITS, second_start_offset=None, second_producer_epoch=None, second_last_sequence=None)
     assert gone.judgement.verdict == "gone"
     assert warned(replace(WAITS, partitions=(P,)), judged=(gone,)) is not None
 
 
-def test_an_id_that_shows_no_partition_any_more_waits_all_the_same() -> None:
+def test_an_id_without_partitions_still_waits() -> None:
     assert "waits for no partition" in str(warned(replace(WAITS, partitions=())))
 
 
-def test_five_ids_are_named_oldest_first_and_the_others_counted() -> None:
+def test_five_ids_are_named_oldest_first_and_the_rest_counted() -> None:
     ids = [replace(WAITS, transactional_id=f"id-{n}", start_time_ms=OLD_MS - n * MINUTE_MS) for n in range(7)]
     said = str(warned(*ids))
     assert [f"'id-{n}'" in said for n in range(7)] == [False, False, True, True, True, True, True]
@@ -83,7 +82,7 @@ def test_five_ids_are_named_oldest_first_and_the_others_counted() -> None:
     assert "more like it" not in str(warned(*ids[:5]))
 
 
-def test_three_partitions_of_an_id_are_named_and_the_others_counted() -> None:
+def test_three_partitions_of_an_id_are_named_and_the_rest_counted() -> None:
     said = str(warned(replace(WAITS, partitions=tuple(f"q-{n}" for n in range(5)))))
     assert "q-0, q-1, q-2 and 2" in said
 
@@ -91,7 +90,7 @@ def test_three_partitions_of_an_id_are_named_and_the_others_counted() -> None:
 # --- a whole sweep
 
 
-def test_a_sweep_warns_and_its_verdicts_stay_what_they_are() -> None:
+def test_a_warning_does_not_change_verdicts() -> None:
     fake = FakeOld({})
     plain = swept_fake(fake)
     (k,) = fake.cached[2]

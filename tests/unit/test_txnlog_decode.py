@@ -1,4 +1,4 @@
-"""`__transaction_state`, byte by byte: what its records say, and that one which cannot be read says nothing else."""
+"""`__transaction_state`, byte by byte: decoded records, and unreadable ones that are never guessed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000
 TIMES = struct.pack(">qq", UPDATED_MS, START_MS)
 # Version 0: producer id 1000 at epoch 3, Ongoing with t-5.
 V0 = bytes.fromhex("000000000000000003e800030000ea60010000000100017400000001000000050000018bcfe56be80000018bcfe56800")
-# Version 1: the same at epoch 4, PrepareCommit by a client of transactions v2, the producer id before in a tag.
+# Version 1: the same at epoch 4, PrepareCommit by a client of transactions v2, the previous producer id in a tag.
 V1 = bytes.fromhex(
     "000100000000000003e800040000ea60020202740200000005000000018bcfe56be80000018bcfe5680002000800000000000003e802020002"
 )
@@ -89,7 +89,7 @@ def logged(state: State = State.ONGOING, *partitions: Key, epoch: int = 3, clien
         (V0 + b"later", logged(State.ONGOING, ("t", 5)), "what follows the last field is left alone, as brokers do"),
     ],
 )
-def test_a_value_is_decoded_as_brokers_write_it(value: bytes, expected: LoggedTransaction, why: str) -> None:
+def test_a_value_is_decoded_as_written_by_brokers(value: bytes, expected: LoggedTransaction, why: str) -> None:
     assert decode(9, 4, "tx-0", value) == expected, why
     assert producer_id(value) == 1000
 
@@ -108,24 +108,24 @@ def test_a_value_is_decoded_as_brokers_write_it(value: bytes, expected: LoggedTr
         ),
     ],
 )
-def test_what_a_later_kafka_has_written_is_noted(tags: bytes, unknown_fields: tuple[str, ...]) -> None:
+def test_fields_of_a_later_kafka_are_noted(tags: bytes, unknown_fields: tuple[str, ...]) -> None:
     found = decode(9, 4, "tx-0", head(1) + b"\x01" + TIMES + tags)
     assert found.unknown_fields == unknown_fields
     assert str(found).endswith(f"with {' and '.join(unknown_fields)}, not known here") is bool(unknown_fields)
 
 
-def test_a_record_without_a_value_says_that_its_id_expired_and_nothing_else() -> None:
+def test_a_tombstone_has_no_state_but_dead() -> None:
     assert tombstone(9, 4, "tx-0") == LoggedTransaction(
         9, 4, "tx-0", -1, -1, State.DEAD, frozenset(), client_version=0, start_time_ms=-1, updated_ms=-1
     )
 
 
 @pytest.mark.parametrize(("status", "state"), enumerate(State))
-def test_every_status_has_its_state_in_the_order_of_transaction_state(status: int, state: State) -> None:
+def test_statuses_have_the_order_of_transaction_state(status: int, state: State) -> None:
     assert decode(9, 4, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES).state is state
 
 
-def test_the_states_are_named_as_describe_transactions_names_them() -> None:
+def test_states_have_the_names_of_describe_transactions() -> None:
     assert [state.value for state in State] == [
         "Empty",
         "Ongoing",
@@ -139,13 +139,13 @@ def test_the_states_are_named_as_describe_transactions_names_them() -> None:
 
 
 @VALUES
-def test_a_value_that_ends_at_any_byte_is_unknown(value: bytes) -> None:
+def test_a_truncated_value_is_unknown_at_every_length(value: bytes) -> None:
     for size in range(len(value)):
         with pytest.raises(UnknownRecord, match="cut short"):
             decode(9, 4, "tx-0", value[:size])
 
 
-def test_a_producer_id_is_read_where_nothing_after_it_can_be() -> None:
+def test_a_producer_id_is_decoded_from_a_truncated_value() -> None:
     assert producer_id(V0[:10]) == 1000
     for size in range(10):
         with pytest.raises(UnknownRecord, match="cut short"):
@@ -153,7 +153,7 @@ def test_a_producer_id_is_read_where_nothing_after_it_can_be() -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 2, 3, 32767])
-def test_a_value_of_a_version_that_is_not_known_is_unknown_and_says_so(version: int) -> None:
+def test_a_value_of_an_unknown_version_is_unknown(version: int) -> None:
     value = struct.pack(">h", version) + V1[2:]
     with pytest.raises(UnknownRecord, match=f"a value of version {version} is not known"):
         decode(9, 4, "tx-0", value)
@@ -162,7 +162,7 @@ def test_a_value_of_a_version_that_is_not_known_is_unknown_and_says_so(version: 
 
 
 @pytest.mark.parametrize("status", [-1, -128, len(State), 127])
-def test_a_status_that_is_not_known_is_unknown_and_says_so(status: int) -> None:
+def test_an_unknown_status_is_unknown(status: int) -> None:
     with pytest.raises(UnknownRecord, match=f"a status of {status} is not known"):
         decode(9, 4, "tx-0", head(status=status) + b"\xff\xff\xff\xff" + TIMES)
 
@@ -208,11 +208,11 @@ def test_a_damaged_value_is_unknown(value: bytes, why: str) -> None:
     ],
     ids=["an id", "an empty id", "UTF-8", "a later version", "a negative version", "whatever a later version holds"],
 )
-def test_a_key_names_its_id_and_one_of_another_version_names_none(key: bytes, expected: str | None) -> None:
+def test_a_key_has_its_id_only_in_a_known_version(key: bytes, expected: str | None) -> None:
     assert transactional_id(key) == expected
 
 
-def test_a_key_that_ends_at_any_byte_is_unknown() -> None:
+def test_a_truncated_key_is_unknown_at_every_length() -> None:
     for size in range(len(KEY)):
         with pytest.raises(UnknownRecord, match="cut short"):
             transactional_id(KEY[:size])
@@ -228,32 +228,32 @@ def test_a_damaged_key_is_unknown(key: bytes, why: str) -> None:
         transactional_id(key)
 
 
-# --- a look at a batch without decoding it (more of it in test_log_scan.py) -------------------------------------------
+# --- peeking into a batch without decoding it (more in test_log_scan.py) ----------------------------------------------
 
 PRODUCER_ID = 0x0102030405060708
 FIRST_RECORD_AT = 61
 
 
 def value_of(size: int = 40, version: int = 1) -> bytes:
-    """So many bytes of a value with this producer id."""
+    """A value of this size with this producer id."""
     return (struct.pack(">hq", version, PRODUCER_ID) + bytes(size))[:size]
 
 
 def deltas(time: int, offset: int) -> bytes:
-    """A batch of one record that is so far from the batch's own time and offset."""
+    """A batch of one record with this distance from the batch's time and offset."""
     data = bytearray(batch(0, [(KEY, value_of())]))
     data[FIRST_RECORD_AT + 2 : FIRST_RECORD_AT + 4] = time, offset
     return bytes(data)
 
 
 def long_length() -> bytes:
-    """A batch of one record that has the length of its value in three bytes where one is enough."""
+    """A batch of one record with the length of its value in three bytes instead of one."""
     data = batch(0, [(KEY, value_of())])
     at = FIRST_RECORD_AT + 5 + len(KEY)
     return data[:at] + bytes([data[at] | 0x80, 0x80, 0]) + data[at + 1 :]
 
 
-def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record() -> None:
+def test_a_peek_shows_key_and_producer_id_of_a_single_record() -> None:
     with Cases() as cases:
         for key_bytes, value_bytes, version in product((4, 5, 63, 64, 128, 8_191), (None, 10, 63, 64, 8_191), (0, 1)):
             with cases.case(f"a key of {key_bytes} bytes, a value of {value_bytes}, version {version}"):
@@ -285,17 +285,15 @@ def test_a_peek_shows_the_key_and_the_producer_id_of_a_batch_of_one_record() -> 
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_a_peek_shows_nothing_of_what_coordinators_do_not_write_or_this_version_does_not_know(
-    data: bytes, why: str
-) -> None:
+def test_a_peek_rejects_unusual_batches(data: bytes, why: str) -> None:
     assert peeked(data) is None, why
 
 
-def test_a_producer_id_is_looked_for_as_a_value_holds_it() -> None:
+def test_a_producer_id_is_searched_as_encoded_in_a_value() -> None:
     assert producer_id_bytes(PRODUCER_ID) in value_of() and len(producer_id_bytes(PRODUCER_ID)) == 8
 
 
-# --- at random --------------------------------------------------------------------------------------------------------
+# --- random bytes -----------------------------------------------------------------------------------------------------
 
 
 def only_unknown(value: bytes) -> None:
@@ -307,20 +305,18 @@ def only_unknown(value: bytes) -> None:
 
 
 @given(st.binary(max_size=120))
-def test_of_bytes_at_random_nothing_comes_but_a_record_or_unknown(value: bytes) -> None:
+def test_random_bytes_are_decoded_or_unknown(value: bytes) -> None:
     only_unknown(value)
 
 
 @given(st.integers(0, 1), st.integers(0, 7), st.binary(max_size=80))
 @example(1, 1, b"\xff\xff\xff\xff\x0f")
-def test_nor_does_anything_else_come_of_a_good_head_with_bytes_at_random_after_it(
-    version: int, status: int, rest: bytes
-) -> None:
+def test_random_bytes_after_a_valid_head_are_decoded_or_unknown(version: int, status: int, rest: bytes) -> None:
     only_unknown(head(version, status) + rest)
 
 
 @given(st.sampled_from([V0, V1, KEY]), st.integers(0), st.integers(0, 255))
-def test_nor_of_a_record_with_one_byte_changed(value: bytes, at: int, byte: int) -> None:
+def test_a_record_with_one_changed_byte_is_decoded_or_unknown(value: bytes, at: int, byte: int) -> None:
     at %= len(value)
     only_unknown(value[:at] + bytes([byte]) + value[at + 1 :])
 
@@ -330,7 +326,7 @@ PARTITIONS = st.frozensets(st.tuples(NAMES, st.integers(0, 2**31 - 1)), max_size
 
 
 @given(NAMES)
-def test_a_key_that_is_written_is_read_back(name: str) -> None:
+def test_a_key_survives_a_round_trip(name: str) -> None:
     assert transactional_id(transactional_id_key(name)) == name
 
 
@@ -342,7 +338,7 @@ def test_a_key_that_is_written_is_read_back(name: str) -> None:
     st.integers(1, 3),
     st.integers(0, 2**62),
 )
-def test_a_value_that_the_simulator_writes_is_read_back(
+def test_a_value_of_the_simulator_survives_a_round_trip(
     pid: int, epoch: int, state: State, partitions: frozenset[Key], client: int, time_ms: int
 ) -> None:
     written = transaction_log_value(TransactionMetadata(pid, epoch, state.value, partitions, client), time_ms)
@@ -364,7 +360,7 @@ def test_a_value_that_the_simulator_writes_is_read_back(
     assert producer_id(written) == pid
 
 
-def test_the_simulators_bytes_are_those_of_the_vectors() -> None:
+def test_the_bytes_of_the_simulator_equal_the_vectors() -> None:
     assert transactional_id_key("tx-0") == KEY
     written = transaction_log_value(
         TransactionMetadata(1000, 4, "PrepareCommit", frozenset({("t", 5)}), client_version=2), UPDATED_MS

@@ -1,4 +1,4 @@
-"""What the transaction log says of the coordinators: pure, case by case."""
+"""The transaction log against the coordinators, case by case."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def described(now: State, epoch: int = 3, **changes: Any) -> Described:
     return replace(Described("X", 2, 7, epoch, now.value), **changes)
 
 
-def test_a_snapshots_view_is_what_its_broker_describes(wording: SnapshotAssertion) -> None:
+def test_a_view_is_converted_to_a_description(wording: SnapshotAssertion) -> None:
     assert Described.of(view("Empty", 4)) == Described("X", 2, 7, 4, "Empty")
     assert str(Described.of(view("Empty", 4))) == wording
 
 
-def test_of_each_id_the_last_record_counts() -> None:
+def test_the_last_record_of_each_id_counts() -> None:
     first, other, last = record(State.EMPTY, 3), record(State.EMPTY, 1, transactional_id="Y"), record(State.EMPTY, 4)
     assert last_records([first, other, last]) == {"X": last, "Y": other}
 
@@ -59,7 +59,7 @@ def test_of_each_id_the_last_record_counts() -> None:
     ],
     ids=["nothing", "an id", "another producer id", "it has a later one", "it expired", "the second of two ids"],
 )
-def test_an_orphan_is_contradicted_by_an_id_that_has_its_producer_id_last(
+def test_an_id_with_the_same_last_producer_id_contradicts_an_orphan(
     logged: list[LoggedTransaction], name: str | None, wording: SnapshotAssertion
 ) -> None:
     why = orphan_contradiction(O, logged)
@@ -67,9 +67,7 @@ def test_an_orphan_is_contradicted_by_an_id_that_has_its_producer_id_last(
 
 
 @pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
-def test_an_id_that_is_under_way_with_the_partition_owns_it_whatever_its_coordinator_lists(
-    state: State, wording: SnapshotAssertion
-) -> None:
+def test_a_logged_transaction_on_the_partition_makes_its_id_the_owner(state: State, wording: SnapshotAssertion) -> None:
     why = owner_contradiction(O, described(state), [record(state, 3, P)])
     assert said(why) == wording
     assert owner_contradiction(O, described(state), [record(state, 3, Q)]) is None
@@ -78,7 +76,7 @@ def test_an_id_that_is_under_way_with_the_partition_owns_it_whatever_its_coordin
 
 
 @pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
-def test_an_id_at_rest_owns_nothing(state: State) -> None:
+def test_an_id_at_rest_is_no_owner(state: State) -> None:
     assert owner_contradiction(O, described(state), [record(state, 3, P)]) is None
 
 
@@ -91,21 +89,21 @@ def test_an_id_at_rest_owns_nothing(state: State) -> None:
     ],
     ids=lambda differs: next(iter(differs)),
 )
-def test_a_coordinator_elsewhere_than_its_log_is_contradicted(
+def test_a_coordinator_that_differs_from_its_log_is_contradicted(
     differs: dict[str, Any], wording: SnapshotAssertion
 ) -> None:
     said = described(State.EMPTY, **differs)
     assert str(owner_contradiction(O, said, [record(State.EMPTY)])) == wording
 
 
-def test_what_the_id_has_written_since_may_be_what_is_described() -> None:
+def test_records_written_since_may_match_the_description() -> None:
     logged, later = [record(State.EMPTY)], [record(State.ONGOING, 3, Q), record(State.PREPARE_COMMIT, 4, Q)]
     for state, epoch in ((State.EMPTY, 3), (State.ONGOING, 3), (State.PREPARE_COMMIT, 4)):
         assert owner_contradiction(O, described(state, epoch), logged, later) is None
     assert owner_contradiction(O, described(State.COMPLETE_COMMIT, 4), logged, later) is not None
 
 
-def test_what_another_id_has_written_since_is_not() -> None:
+def test_records_of_another_id_written_since_do_not_match() -> None:
     logged, later = [record(State.EMPTY)], [record(State.ONGOING, 3, Q, transactional_id="Y")]
     assert owner_contradiction(O, described(State.ONGOING), logged, later) is not None
     assert (
@@ -114,14 +112,14 @@ def test_what_another_id_has_written_since_is_not() -> None:
     )
 
 
-def test_the_last_of_what_was_written_since_says_whether_the_partition_is_taken() -> None:
+def test_the_last_record_written_since_decides_about_the_partition() -> None:
     logged, taken = [record(State.EMPTY)], record(State.ONGOING, 3, P)
     ended = record(State.COMPLETE_ABORT, 3)
     assert owner_contradiction(O, described(State.EMPTY), logged, [taken]) is not None
     assert owner_contradiction(O, described(State.COMPLETE_ABORT), logged, [taken, ended]) is None
 
 
-def test_an_id_of_which_the_log_holds_nothing_is_contradicted(wording: SnapshotAssertion) -> None:
+def test_an_id_without_records_is_contradicted(wording: SnapshotAssertion) -> None:
     said = described(State.EMPTY)
     assert str(owner_contradiction(O, said, [record(State.EMPTY, transactional_id="Y")])) == wording
 
@@ -130,23 +128,23 @@ AT_REST = record(State.COMPLETE_ABORT, 3)
 
 
 @pytest.mark.parametrize("state", [State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT])
-def test_an_owner_that_has_had_the_partition_since_may_have_ended_what_hung(state: State) -> None:
+def test_an_owner_that_had_the_partition_since_may_have_ended_the_transaction(state: State) -> None:
     said = described(State.COMPLETE_ABORT)
     since = [AT_REST, record(state, 3, P), record(State.COMPLETE_ABORT, 4)]
     assert str(ended_since(O, said, since)) == f"it has 'X' {state} with this partition later, and {said}"
-    # Before it was described, or of another id, it is what hangs.
+    # Before its description, or of another id, it is the hanging transaction.
     assert ended_since(O, said, [record(state, 3, P), AT_REST]) is None
     assert ended_since(O, said, [AT_REST, record(state, 3, P, transactional_id="Y")]) is None
 
 
-def test_an_owner_that_stayed_or_went_on_elsewhere_has_ended_nothing() -> None:
+def test_an_owner_at_rest_or_on_other_partitions_has_ended_nothing_on_this_one() -> None:
     said = described(State.COMPLETE_ABORT)
     assert ended_since(O, said, [record(State.ONGOING, 3, P), AT_REST]) is None
     assert ended_since(O, said, [AT_REST, record(State.ONGOING, 3, P), AT_REST]) is None
     assert ended_since(O, said, [AT_REST, record(State.ONGOING, 3, Q), record(State.COMPLETE_COMMIT, 3)]) is None
 
 
-def test_a_described_transaction_without_its_record_in_the_log_is_undecided(
+def test_a_description_without_its_record_is_undecided(
     wording: SnapshotAssertion,
 ) -> None:
     said = described(State.COMPLETE_ABORT)
@@ -155,7 +153,7 @@ def test_a_described_transaction_without_its_record_in_the_log_is_undecided(
     assert ended_since(O, said, [replace(AT_REST, transactional_id="Y")]) is not None
 
 
-# --- a decision that its id went on without ---------------------------------------------------------------------------
+# --- an abandoned decision --------------------------------------------------------------------------------------------
 
 ONGOING_P = record(State.ONGOING, 3, P, offset=5, contiguous_from=0)
 ABORTING_P = record(State.PREPARE_ABORT, 3, P, offset=6, contiguous_from=0)
@@ -216,7 +214,7 @@ def after(state: State, epoch: int = 3, offset: int = 7, **changes: Any) -> Logg
         ),
     ],
 )
-def test_a_decision_that_its_id_went_on_without_may_still_get_its_markers(
+def test_an_abandoned_decision_may_still_get_its_markers(
     logged: list[LoggedTransaction], is_dropped: bool, why: str
 ) -> None:
     assert (dropped_decision(O, logged) is not None) == is_dropped, why

@@ -1,4 +1,4 @@
-"""Obligation A: when no transactional id is hidden from the principal, whatever the rules and whomever they are for."""
+"""Obligation A: when no transactional id is hidden from the principal, for any ACL rules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def worded(failures: tuple[Failure, ...]) -> tuple[str, ...]:
 
 
 def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *others: str) -> tuple[str, ...]:
-    """What a broker hides; `meanwhile` happens between the probes. others: random ids beside the first."""
+    """The ids that a broker hides. `meanwhile` happens between the probes. others: random ids beside the first."""
     probes = dict.fromkeys((TOKEN, *others), 0)
     classes = read_classes(cluster.send, 1, probes)
     first = probe(cluster.send, 1, probes, classes)
@@ -70,10 +70,10 @@ def cluster() -> FakeCluster:
     return fake
 
 
-# --- which ids are asked for ------------------------------------------------------------------------------------------
+# --- probed ids -------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_is_asked_for_of_each_name_and_each_prefix_and_of_what_no_rule_names() -> None:
+def test_each_name_each_prefix_and_a_random_id_are_probed() -> None:
     rules = [rule("x"), rule("*"), rule("app-", prefixed=True, deny=True), rule("app-1", principal="User:other")]
     assert class_probes(rules, TOKEN) == {
         TOKEN: DESCRIBE_ALL_IDS,
@@ -83,26 +83,24 @@ def test_an_id_is_asked_for_of_each_name_and_each_prefix_and_of_what_no_rule_nam
     }
 
 
-def test_a_random_id_that_a_longer_prefix_would_cover_is_made_another() -> None:
+def test_a_random_id_covered_by_a_longer_prefix_is_replaced() -> None:
     assert set(class_probes([rule("0", prefixed=True)], TOKEN)) == {f"a{TOKEN}", f"0{TOKEN}"}
 
 
 @pytest.mark.parametrize("prefix", [TOKEN, TOKEN[:3], TOKEN[:1]])
-def test_a_random_id_is_made_another_whatever_part_of_it_a_prefix_covers(prefix: str) -> None:
+def test_a_random_id_partly_covered_by_a_prefix_is_replaced(prefix: str) -> None:
     ids = [name for name, p in class_probes([rule(prefix, prefixed=True)], TOKEN).items() if p == DESCRIBE_ALL_IDS]
     assert ids == [f"a{TOKEN}"]
 
 
-def test_a_rule_on_the_empty_name_is_about_no_id_that_could_be_asked_for() -> None:
+def test_a_rule_on_the_empty_name_needs_no_probe() -> None:
     assert class_probes([rule("")], TOKEN) == {TOKEN: DESCRIBE_ALL_IDS}
 
 
 EVERY_LETTER = [rule(chr(code), prefixed=True) for code in range(128)]
 
 
-def test_rules_that_leave_no_random_id_to_ask_for_prove_nothing(
-    cluster: FakeCluster, wording: SnapshotAssertion
-) -> None:
+def test_without_a_random_id_visibility_is_unproven(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     with pytest.raises(Unprobed):
         class_probes(EVERY_LETTER, TOKEN)
     cluster.rules[1] = EVERY_LETTER
@@ -110,7 +108,7 @@ def test_rules_that_leave_no_random_id_to_ask_for_prove_nothing(
 
 
 def authorised(name: str, rules: Iterable[AclRule], everyone: bool) -> bool:
-    """`StandardAuthorizerData.authorize` for Describe by WHO; `everyone` is allow.everyone.if.no.acl.found."""
+    """`StandardAuthorizerData.authorize` for Describe by WHO. `everyone` is allow.everyone.if.no.acl.found."""
     about = [r for r in rules if r.covers(name)]
     mine = [r for r in about if r.principal in (WHO, "User:*")]
     if any(r.denies_describe for r in mine):
@@ -136,14 +134,12 @@ RULES = st.lists(
 
 
 @given(RULES, st.booleans(), st.lists(NAMES, max_size=8))
-def test_where_an_id_of_each_class_may_be_described_every_id_may(
-    rules: list[AclRule], everyone: bool, names: list[str]
-) -> None:
+def test_if_each_class_is_visible_every_id_is_visible(rules: list[AclRule], everyone: bool, names: list[str]) -> None:
     if all(authorised(name, rules, everyone) for name in class_probes(rules, TOKEN)):
         assert all(authorised(name, rules, everyone) for name in names)
 
 
-# --- what the answers mean --------------------------------------------------------------------------------------------
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,15 +152,13 @@ def test_where_an_id_of_each_class_may_be_described_every_id_may(
         [rule("app-", prefixed=True, principal="Group:apps")],
     ],
 )
-def test_nothing_is_hidden_where_the_broker_describes_an_id_of_each_class_whatever_the_rules_say(
-    cluster: FakeCluster, rules: list[AclRule]
-) -> None:
+def test_no_id_is_hidden_if_each_class_is_described_under_any_rules(cluster: FakeCluster, rules: list[AclRule]) -> None:
     cluster.rules[1] = rules
     assert look(cluster) == ()
 
 
 @pytest.mark.parametrize("code", [0, 14, 15, 16, 105])
-def test_every_answer_of_a_coordinator_shows_that_the_principal_was_let_in(cluster: FakeCluster, code: int) -> None:
+def test_any_answer_of_a_coordinator_proves_authorization(cluster: FakeCluster, code: int) -> None:
     cluster.probe_codes[1, 0] = code
     assert look(cluster) == ()
 
@@ -172,7 +166,7 @@ def test_every_answer_of_a_coordinator_shows_that_the_principal_was_let_in(clust
 @pytest.mark.parametrize(
     ("code", "said"), [(-1, "UNKNOWN"), (9999, "UNKNOWN_ERROR_CODE_9999"), (42, "INVALID_REQUEST")]
 )
-def test_an_answer_that_may_come_before_authorisation_shows_nothing(
+def test_an_answer_possible_before_authorization_proves_no_visibility(
     cluster: FakeCluster, code: int, said: str, wording: SnapshotAssertion
 ) -> None:
     cluster.probe_codes[1, 0] = code
@@ -185,7 +179,7 @@ def test_several_unknown_classes_are_reported_in_order(cluster: FakeCluster, wor
     assert look(cluster) == wording
 
 
-def test_an_id_left_out_of_the_answer_may_be_hidden(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_an_id_omitted_from_the_answer_may_be_hidden(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.rules[1] = [rule("x")]
 
     def edit(broker_id: int, answer: Any) -> Any:
@@ -196,14 +190,14 @@ def test_an_id_left_out_of_the_answer_may_be_hidden(cluster: FakeCluster, wordin
     assert look(cluster) == wording
 
 
-def test_a_rule_that_is_refused_by_is_named(cluster: FakeCluster) -> None:
+def test_the_refusing_rule_is_named(cluster: FakeCluster) -> None:
     secret = rule("secret-", prefixed=True, deny=True)
     cluster.rules[1] = [rule("*"), secret]
     cluster.hides = lambda broker_id, name: name.startswith("secret-")
     assert look(cluster) == (denied(secret),)
 
 
-def test_what_became_hidden_between_the_probes_is_hidden(cluster: FakeCluster) -> None:
+def test_an_id_hidden_between_the_probes_is_hidden(cluster: FakeCluster) -> None:
     cluster.rules[1] = [rule("x")]
 
     def hide() -> None:
@@ -213,63 +207,61 @@ def test_what_became_hidden_between_the_probes_is_hidden(cluster: FakeCluster) -
 
 
 @pytest.mark.parametrize("refused", [{"other"}, set()], ids=["by the first probes", "by the second probes"])
-def test_a_random_id_that_is_refused_for_a_moment_though_its_class_is_not_tells_of_a_change(
-    cluster: FakeCluster, refused: set[str]
-) -> None:
+def test_a_random_id_refused_temporarily_indicates_a_change(cluster: FakeCluster, refused: set[str]) -> None:
     cluster.hides = lambda broker_id, name: name in refused
     assert look(cluster, lambda: refused.symmetric_difference_update({"other"}), "other") == (CHANGED,)
 
 
-def test_a_rule_on_new_names_that_came_after_the_probes_may_have_hidden_ids(cluster: FakeCluster) -> None:
+def test_a_rule_on_new_names_after_the_probes_may_hide_ids(cluster: FakeCluster) -> None:
     def deny() -> None:
         cluster.rules[1] = [rule("new", deny=True)]
 
     assert look(cluster, deny) == (CHANGED,)
 
 
-def test_a_rule_that_went_is_no_reason_when_its_class_was_seen_all_the_time(cluster: FakeCluster) -> None:
+def test_a_removed_rule_is_no_reason_if_its_class_was_always_visible(cluster: FakeCluster) -> None:
     cluster.rules[1] = [rule("old", deny=True, principal="User:other")]
     assert look(cluster, lambda: cluster.rules.clear()) == ()
 
 
-def test_rules_that_could_not_be_read_before_or_after_may_hide_ids(cluster: FakeCluster) -> None:
+def test_unreadable_rules_may_hide_ids(cluster: FakeCluster) -> None:
     said = f"broker 1 answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED: {lacks(DESCRIBE_CLUSTER, WHO)}"
     assert look(cluster, lambda: cluster.rules.update({1: None})) == (said,)
     assert look(cluster) == (said,)
     assert look(cluster, lambda: cluster.rules.clear()) == (said,)
 
 
-# --- what to do about it ----------------------------------------------------------------------------------------------
+# --- remedies ---------------------------------------------------------------------------------------------------------
 
 
 def classes(rules: list[AclRule], *hidden: str) -> dict[str, Permission]:
     return {name: permission for name, permission in class_probes(rules, TOKEN).items() if name in hidden}
 
 
-def test_one_grant_is_named_where_nothing_allows_all_ids() -> None:
+def test_one_grant_is_named_if_no_rule_allows_all_ids() -> None:
     rules = [rule("app-", prefixed=True, principal="User:app"), rule("x", principal="User:x")]
     assert worded(why_hidden(class_probes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
 
 
-def test_where_ids_without_rules_are_seen_a_grant_is_named_for_the_others_alone() -> None:
+def test_if_ids_without_rules_are_visible_only_the_others_need_a_grant() -> None:
     rules = [rule("x", principal="User:x")]
     assert worded(why_hidden(classes(rules, "x"), rules, WHO)) == (
         lacks(Permission("Describe", "TransactionalId", "x"), WHO),
     )
 
 
-def test_a_rule_for_somebody_else_is_not_to_be_removed() -> None:
+def test_a_rule_for_another_principal_is_not_to_be_removed() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
     assert worded(why_hidden(classes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
 
 
 @pytest.mark.parametrize("principal", [WHO, "User:*", "Group:apps"])
-def test_a_rule_that_may_be_for_the_principal_is_named(principal: str) -> None:
+def test_a_rule_that_may_apply_to_the_principal_is_named(principal: str) -> None:
     rules = [rule("*", deny=True, principal=principal)]
     assert worded(why_hidden(classes(rules, TOKEN), rules, WHO)) == (denied(rules[0]),)
 
 
-def test_where_nothing_tells_the_principal_any_rule_may_be_for_it() -> None:
+def test_for_an_unknown_principal_any_rule_may_apply() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
     assert worded(why_hidden(classes(rules, TOKEN), rules, UNKNOWN_PRINCIPAL)) == (denied(rules[0]),)
 
@@ -290,7 +282,7 @@ def test_where_nothing_tells_the_principal_any_rule_may_be_for_it() -> None:
         ),
     ],
 )
-def test_of_two_rules_that_deny_the_same_id_always_the_same_is_named(one: AclRule, two: AclRule, why: str) -> None:
+def test_two_denying_rules_are_named_in_a_fixed_order(one: AclRule, two: AclRule, why: str) -> None:
     hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_ALL_IDS}
     assert (
         worded(why_hidden(hidden, [one, two], WHO)) == worded(why_hidden(hidden, [two, one], WHO)) == (denied(one),)
@@ -298,7 +290,7 @@ def test_of_two_rules_that_deny_the_same_id_always_the_same_is_named(one: AclRul
 
 
 @pytest.mark.parametrize(("hidden", "more"), [("ba", 0), ("cba", 0), ("dcba", 1), ("gfedcba", 4)])
-def test_many_reasons_are_told_by_the_first_in_order_and_the_number_of_the_others(hidden: str, more: int) -> None:
+def test_the_first_reasons_are_named_and_the_rest_counted(hidden: str, more: int) -> None:
     rules = [rule(name, deny=True) for name in hidden]
     first = tuple(denied(rule(name, deny=True)) for name in sorted(hidden)[:3])
     last = (f"{more} more rules hide transactional ids",) if more else ()
@@ -312,7 +304,7 @@ def rules_of(**answer: Any) -> frozenset[AclRule]:
     return transactional_id_rules(lambda broker_id, request: DescribeAclsResponse(**({"error_code": 0} | answer)), 1)
 
 
-def test_all_rules_are_read_with_their_pattern_and_whom_they_are_for() -> None:
+def test_all_rules_are_read_with_pattern_and_principal() -> None:
     rules = {rule("a"), rule("b", prefixed=True, deny=True, principal="User:x", operation=2)}
     assert rules_of(resources=[acl_resource(each) for each in rules]) == rules
     assert rules_of(resources=[]) == rules_of(error_code=54) == frozenset()
@@ -336,6 +328,6 @@ def with_changes(**changes: Any) -> Any:
         {"resources": [with_changes(pattern_type=9)]},
     ],
 )
-def test_rules_that_could_not_be_read_are_a_failure_and_not_an_absence_of_rules(answer: dict[str, Any]) -> None:
+def test_unreadable_rules_are_a_failure_and_not_an_empty_list(answer: dict[str, Any]) -> None:
     with pytest.raises(RequestFailed):
         rules_of(**answer)

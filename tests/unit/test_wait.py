@@ -1,4 +1,4 @@
-"""`wait_until`, whose deadline counts ticks, and commands that are waited for."""
+"""`wait_until`, whose deadline counts ticks, and commands that run to their end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Time that passes in calls of the condition and in pauses alone. asleep_s: how much longer each pause takes."""
+    """Time that passes only in calls of the condition and in pauses. asleep_s: how much longer each pause takes."""
 
     def __init__(self, asleep_s: float = 0.0) -> None:
         self.now_s = 1_000.0
@@ -83,7 +83,7 @@ def test_the_condition_is_called_once_more_after_the_last_pause() -> None:
     assert clock.wait(clock.condition(true_at=2), timeout_s=1.0, every_s=1.0) == "answer"
 
 
-def test_a_machine_that_stands_still_in_every_pause_spends_two_intervals_for_each() -> None:
+def test_a_machine_asleep_in_every_pause_spends_two_intervals_for_each() -> None:
     clock = Clock(asleep_s=3_600.0)
     assert clock.wait(clock.condition(true_at=10), timeout_s=10.0, every_s=0.5) == "answer"
     assert clock.waited_s > 9 * 3_600
@@ -92,7 +92,7 @@ def test_a_machine_that_stands_still_in_every_pause_spends_two_intervals_for_eac
     assert clock.calls == 11
 
 
-def test_a_machine_that_stands_still_in_a_call_spends_five_seconds_for_it() -> None:
+def test_a_machine_asleep_in_a_call_spends_five_seconds_for_it() -> None:
     clock = Clock()
     assert clock.wait(clock.condition(takes_s=3_600.0, true_at=12)) == "answer"
     clock.calls = 0
@@ -120,7 +120,7 @@ def test_a_failed_request_counts_as_not_yet() -> None:
     assert clock.wait(condition) == "answer"
 
 
-def test_the_error_names_what_was_awaited_and_the_last_failure(wording: SnapshotAssertion) -> None:
+def test_the_error_names_the_awaited_event_and_the_last_failure(wording: SnapshotAssertion) -> None:
     def fails() -> str | None:
         raise RequestFailed("broker 2 is down")
 
@@ -136,11 +136,11 @@ def test_other_errors_end_the_wait() -> None:
         Clock().wait(fails)
 
 
-def test_a_command_runs_to_its_end_and_its_output_is_returned() -> None:
+def test_a_command_runs_to_its_end_and_returns_its_output() -> None:
     ran = run_to_end([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
     assert (ran.returncode, ran.stdout, ran.stderr) == (3, "out\n", "err\n")
 
 
-def test_a_command_that_does_not_end_is_killed() -> None:
+def test_an_endless_command_is_killed() -> None:
     with pytest.raises(DemoError):
         run_to_end([sys.executable, "-c", "import time; time.sleep(600)"], timeout_s=0.5)

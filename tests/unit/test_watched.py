@@ -1,4 +1,4 @@
-"""For how long a transaction was watched, whatever clocks did."""
+"""The time that a transaction was watched, for any clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUTE_MS = 60_000
 
 
 def at(wall_min: float, boot_min: float | None = None, boot_id: str = "one") -> SweepTime:
-    """A sweep of one minute, which read the partition in the middle; minutes when it began."""
+    """A sweep of one minute that read the partition in the middle. minutes: its begin."""
     began_ms = round(wall_min * MINUTE_MS)
     boot = BootTime(boot_id, round((boot_min + 1) * MINUTE_MS)) if boot_min is not None else None
     return SweepTime(began_ms + MINUTE_MS // 2, began_ms, began_ms + MINUTE_MS, boot)
@@ -46,7 +46,7 @@ CASES = (
 )
 
 
-def test_each_case_is_watched_as_specified() -> None:
+def test_each_case_is_watched_for_the_specified_time() -> None:
     with Cases() as cases:
         for case in CASES:
             with cases.case(case.why):
@@ -54,13 +54,13 @@ def test_each_case_is_watched_as_specified() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(-300, 300)), min_size=1, max_size=5))
-def test_on_one_machine_no_setting_of_its_clock_makes_a_transaction_older(made: list[tuple[int, int]]) -> None:
+def test_no_clock_of_a_single_machine_makes_a_transaction_older(made: list[tuple[int, int]]) -> None:
     sweeps = [at(minute + jump, minute) for minute, jump in sorted(made)]
     true_ms = max(minute for minute, _ in made) - min(minute for minute, _ in made)
     assert watched_ms(sweeps[-1], sweeps) <= true_ms * MINUTE_MS
 
 
-def test_this_machine_tells_the_time_since_boot_or_nothing() -> None:
+def test_the_time_since_boot_is_consistent_or_missing() -> None:
     before, after = boot_time(), boot_time()
     if before is None or after is None:
         assert before is after

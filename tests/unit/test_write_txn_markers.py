@@ -1,4 +1,4 @@
-"""The one request that changes data: exactly what it holds, and that only an answer about it is taken for one."""
+"""The only request that changes data: its exact content, and the matching of its answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def decoded(request: Any, version: int) -> Any:
         ({"producer_id": 0, "producer_epoch": 0, "partition": 0}, 12, False),
     ],
 )
-def test_a_request_is_one_marker_for_one_partition_with_the_epochs_as_given(
+def test_a_request_is_one_marker_for_one_partition_with_the_given_epochs(
     version: int, changes: dict[str, Any], coordinator_epoch: int, commit: bool
 ) -> None:
     marker = replace(MARKER, **changes)
@@ -46,7 +46,7 @@ def test_a_request_is_one_marker_for_one_partition_with_the_epochs_as_given(
 
 @pytest.mark.parametrize("coordinator_epoch", [-1, 0, 12])
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_people_read_is_what_is_sent(coordinator_epoch: int, commit: bool) -> None:
+def test_the_displayed_fields_equal_the_sent_request(coordinator_epoch: int, commit: bool) -> None:
     marker = replace(MARKER, coordinator_epoch=coordinator_epoch, commit=commit)
     (sent,) = decoded(marker.request(), 2).markers
     assert marker.fields() == {
@@ -78,7 +78,7 @@ def answer(*rows: tuple[int, str, int, int]) -> Any:
 
 
 @pytest.mark.parametrize("code", [0, 6, 31, 47, 52, -1, 999])
-def test_the_answer_is_the_code_of_this_marker_whatever_else_stands_beside_it(code: int) -> None:
+def test_the_answer_is_the_code_of_this_marker_regardless_of_others(code: int) -> None:
     mine, others = (7, "p", 4, code), ((8, "p", 4, 31), (7, "q", 4, 31), (7, "p", 5, 31))
     assert MARKER.answered(answer(mine)) == code
     assert MARKER.answered(answer(*others, mine)) == MARKER.answered(answer(mine, *others)) == code
@@ -99,7 +99,7 @@ def test_the_answer_is_the_code_of_this_marker_whatever_else_stands_beside_it(co
     ],
     ids=["none", "another producer", "another topic", "another partition", "twice", "null", "null topics"],
 )
-def test_an_answer_that_is_not_about_exactly_this_marker_is_no_answer_to_what_was_sent(response: Any) -> None:
+def test_an_answer_about_another_marker_is_no_answer(response: Any) -> None:
     with pytest.raises(RequestFailed) as failed:
         MARKER.answered(response)
     assert failed.value.sent, "the marker may stand all the same"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -21,13 +22,15 @@ from txnscan.config import (
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, major_version
+from txnscan.impact.known_causes import SETTINGS, TRANSACTION_VERSION, Exposure, exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
-from txnscan.kafka.protocol.api_versions import API_KEYS, api_versions
+from txnscan.kafka.protocol.api_versions import API_KEYS, Features, api_versions, features
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
+from txnscan.kafka.protocol.describe_configs import broker_settings
 from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import needing
@@ -63,7 +66,7 @@ class Level(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check, in one sentence with a remedy. area: connection, metadata, security, apis, acls,
-    coordinators, partitions, clock, java or tables.
+    coordinators, partitions, clock, causes, java or tables.
     """
 
     area: str
@@ -159,6 +162,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
     yield from _coordinators(cluster)
     yield from _partitions(view)
     yield from _clock(cluster, view, reached, now_ms)
+    yield from _causes(cluster, reached)
 
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
@@ -212,6 +216,29 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
             refused = Failure("apply --execute would be refused", _CLUSTER_REFUSED, needs=_ALTER)
             missing.append(Finding("acls", Level.NOTE, cluster.format_failure(refused)))
     yield from missing or [Finding("acls", Level.OK, "every topic is visible, and one partition of each could be read")]
+
+
+def _causes(cluster: Cluster, brokers: Sequence[int]) -> Iterator[Finding]:
+    """The known causes of hanging transactions to which the cluster is exposed (`impact/known_causes.py`)."""
+    answers: dict[int, Features] = {}
+    settings: dict[int, dict[str, str]] = {}
+
+    def ask(broker_id: int) -> None:
+        # What is not known is reported by other checks.
+        with suppress(RequestFailed):
+            answers[broker_id] = features(cluster.send, broker_id)
+            settings[broker_id] = broker_settings(cluster.send, broker_id, SETTINGS)
+
+    cluster.in_parallel(ask, brokers)
+    exposure = Exposure(
+        {broker_id: one.metadata_level for broker_id, one in answers.items()},
+        next((one.finalized.get(TRANSACTION_VERSION) for one in answers.values()), None),
+        settings,
+    )
+    found = [Finding("causes", Level.NOTE, sentence(cause, exposure)) for cause in exposed(exposure)]
+    yield from found or [
+        Finding("causes", Level.OK, "the brokers show none of the known causes of hanging transactions")
+    ]
 
 
 def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsRequest
@@ -42,6 +43,28 @@ def image_offset(send: Send, broker_id: int) -> int | None:
     response = _ask(send, broker_id)
     features = {feature.name for feature in response.finalized_features or ()}
     return response.finalized_features_epoch if _KRAFT_FEATURE in features else None
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of a broker: the highest supported and the finalized version of each, by name."""
+
+    supported: Mapping[str, int]
+    finalized: Mapping[str, int]
+
+    @property
+    def metadata_level(self) -> int | None:
+        """The highest `metadata.version` that the broker supports; None if it is not in KRaft mode."""
+        return self.supported.get(_KRAFT_FEATURE)
+
+
+def features(send: Send, broker_id: int) -> Features:
+    """The features of a broker. Brokers older than Kafka 2.7 name none. Raises RequestFailed."""
+    response = _ask(send, broker_id)
+    return Features(
+        {one.name: one.max_version for one in response.supported_features or ()},
+        {one.name: one.max_version_level for one in response.finalized_features or ()},
+    )
 
 
 def _ask(send: Send, broker_id: int) -> Any:

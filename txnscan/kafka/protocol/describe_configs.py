@@ -22,18 +22,25 @@ _CLEANUP_POLICY, _RETENTION, _TIERED = "cleanup.policy", "retention.ms", "remote
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 
-def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
-    """`transaction.max.timeout.ms` of a broker. Raises RequestFailed."""
+def broker_settings(send: Send, broker_id: int, names: Iterable[str]) -> dict[str, str]:
+    """These settings of a broker. A setting that the broker does not know is left out. Raises RequestFailed."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=[_MAX_TIMEOUT]
+        resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=list(names)
     )
+    found: dict[str, str] = {}
     for result in present(send(broker_id, DescribeConfigsRequest(resources=[resource])).results):
         if result.error_code != ErrorCode.NONE:
             raise RequestFailed.answered(f"broker {broker_id}", "DescribeConfigs", result.error_code)
-        for config in present(result.configs):
-            if config.name == _MAX_TIMEOUT and config.value is not None:
-                return _whole(broker_id, config.name, config.value)
-    raise RequestFailed(f"broker {broker_id} did not name {_MAX_TIMEOUT} in its answer to DescribeConfigs")
+        found |= {config.name: config.value for config in present(result.configs) if config.value is not None}
+    return found
+
+
+def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
+    """`transaction.max.timeout.ms` of a broker. Raises RequestFailed."""
+    value = broker_settings(send, broker_id, [_MAX_TIMEOUT]).get(_MAX_TIMEOUT)
+    if value is None:
+        raise RequestFailed(f"broker {broker_id} did not name {_MAX_TIMEOUT} in its answer to DescribeConfigs")
+    return _whole(broker_id, _MAX_TIMEOUT, value)
 
 
 @dataclass(frozen=True, slots=True)
