@@ -96,7 +96,7 @@ def test_an_outage_of_50_partitions_is_one_message_in_every_shape() -> None:
     outage = event(*partitions(10, "a", "b", "c", "d", "e"))
     assert {name: len(shaped(name, outage)) for name in SHAPES} == dict.fromkeys(SHAPES, 1)
     (message,) = shaped("slack", outage)
-    assert len(message["text"].splitlines()) == 1 and "50 transactions" in message["text"]
+    assert len(message["text"].splitlines()) == 1 and "50 late transactions" in message["text"]
 
 
 def test_slack_gets_one_message_for_a_batch() -> None:

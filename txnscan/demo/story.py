@@ -166,7 +166,7 @@ def _sweep_and_show(
     )
     console.print()
     console.print(*headline(shown["sweep"]), sep="\n", end="\n\n")
-    console.print(Text(f"The tables are in {Path(str(config.tables)).absolute()}. PartitionState at them again:"))
+    console.print(Text(f"The tables are in {Path(str(config.tables)).absolute()}. Look at them again:"))
     console.print(Text(f"  {sys.argv[0]} show --tables {config.tables}"), soft_wrap=True)
     console.print()
 

@@ -127,16 +127,17 @@ def event_sentence(event: EventNews) -> str:
     if event.opened:
         topics = len({one.where.topic for one in event.opened})
         on = f"topic '{_text(event.opened[0].where.topic)}'" if topics == 1 else f"{topics} topics"
-        parts.append(
-            f"{plural(len(event.opened), 'transaction')} on {on} hang and are late{_all_blocked(event.opened)}"
-        )
+        count = plural(len(event.opened), "late transaction")
+        verb = "hangs" if len(event.opened) == 1 else "hang"
+        parts.append(f"{count} {verb} on {on}{_all_blocked(event.opened)}")
     if event.closed:
         verb = "is" if len(event.closed) == 1 else "are"
         parts.append(f"{plural(len(event.closed), 'transaction')} {verb} over")
     if event.open_incidents != len(event.opened):
-        parts.append(f"{plural(event.open_incidents, 'transaction')} in all")
-    elif not event.open_incidents:
-        parts.append("no transaction is open")
+        still = "still " if event.closed else ""
+        parts.append(
+            f"{plural(event.open_incidents, 'incident')} {still}open" if event.open_incidents else "all are over"
+        )
     causes = sorted({d.cause for one in event.opened if (d := one.details) is not None and d.cause is not None})
     if causes:
         parts.append(f"cause: {' and '.join(causes)}")
@@ -146,7 +147,7 @@ def event_sentence(event: EventNews) -> str:
 
 def _all_blocked(opened: Sequence[News]) -> str:
     records = sum((one.details.blocked_records or 0) for one in opened if one.details is not None)
-    return f" and block {plural(records, 'record')}" if records else ""
+    return f", {plural(records, 'record')} blocked" if records else ""
 
 
 def event_fields(event: EventNews) -> dict[str, Any]:
