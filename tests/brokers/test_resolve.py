@@ -264,7 +264,7 @@ def test_a_second_concurrent_apply_is_refused_at_once(world: World) -> None:
     holder = threading.Thread(target=first)
     holder.start()
     assert inside.wait(600)
-    with pytest.raises(ApplyRunning, match="another apply is under way"):
+    with pytest.raises(ApplyRunning, match="another apply is running"):
         applied(world, world.planned("raced"), execute=True, options=EVERY_OPTION)
     leave.set()
     holder.join()

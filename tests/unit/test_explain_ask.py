@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -104,3 +105,19 @@ def test_alternating_transactions_leave_withheld_offsets_unexplained(monkeypatch
     found, failure = withheld(brokers, monkeypatch)
     assert found == () and failure is not None and failure.code == "ENDED_MEANWHILE"
     assert brokers.asked == 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        (OPEN, OPEN, "ENDED_MEANWHILE"),
+        (OPEN, CLOSED, None),
+        (replace(CLOSED, high_watermark=100, last_stable_offset=100), OPEN, None),
+    ],
+    ids=["open before and after", "ended during the sweep", "began during the sweep"],
+)
+def test_only_a_transaction_open_throughout_the_sweep_must_be_seen(
+    before: OffsetsRow, after: OffsetsRow, code: str | None
+) -> None:
+    found = under_test._partition_facts(LOG, under_test._Swept((scan(),)), before, after)
+    assert (found.failure.code if found.failure is not None else None) == code

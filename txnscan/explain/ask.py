@@ -337,8 +337,10 @@ def _partition_facts(key: Key, swept: _Swept, before: OffsetsRow | None, after: 
         last_stable_offset=after.last_stable_offset,
         lso_before=before.last_stable_offset,
     )
-    held = found.blocked_records and found.holder is None and found.lso_before == found.last_stable_offset
-    if not held:
+    # If no record was blocked before the sweep, the transaction began during it.
+    blocked_before = before.high_watermark > before.last_stable_offset
+    same = blocked_before and found.lso_before == found.last_stable_offset
+    if not (found.blocked_records and found.holder is None and same):
         return found
     unseen = Failure("the transaction that holds its last stable offset was not seen", FailureCode.ENDED_MEANWHILE)
     return replace(found, failure=swept.failure(key) or next(iter(swept.failures), unseen))
