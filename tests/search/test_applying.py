@@ -321,7 +321,7 @@ CASES = (
         "no owner is in the middle of a transaction",
         LATE,
         _STALE_AND_BUSY,
-        "'a' was in a transaction",
+        "'a' was in the middle of a transaction",
         nothing,
         way=Apply("hasty", "owners are at rest", brokers_class=Hasty),
     ),
