@@ -42,6 +42,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_notebook.py": "notebooks in a kernel and a Spark session of their own",
         "tests/brokers/test_offline_real.py": "copies of the disks of brokers that were stopped",
         "tests/brokers/test_old_brokers.py": "brokers of Kafka 3.5.2",
+        "tests/brokers/test_outage.py": "a broker that stops while transactions end",
         "tests/brokers/test_prove_watching.py": "a watch with faults under load",
         "tests/brokers/test_stale_metadata.py": "a broker that is cut off from the controller",
         "tests/brokers/test_connections.py::test_executors": "a sweep through Spark, with tables",
