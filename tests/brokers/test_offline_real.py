@@ -449,7 +449,10 @@ def test_a_broker_that_ran_after_its_copy_causes_no_hanging_verdict(left: Left, 
     data = stopped.read_bytes()
     stopped.write_bytes(data[: _end_of_half(data)])
     some = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
-    assert some.running_error is not None and some.running_error.startswith("broker 2 ")
+    # On a busy machine the brokers stop so far apart that this is reported first.
+    assert some.running_error is not None and some.running_error.startswith(
+        ("broker 2 ", "the files of the brokers end")
+    )
     assert "hanging" not in {one.judged.judgement.verdict.value for one in some.transactions}
 
 
