@@ -15,14 +15,14 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
-	@echo "make test         the tests, in five minutes (ARGS=... passes options on)"
+	@echo "make test         the tests, in about ten minutes (ARGS=... passes options on)"
 	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; twenty minutes"
 	@echo "make test-unit    the tests that need neither brokers nor Spark, in a minute"
 	@echo "make coverage     the tests of make test, and which lines of txnscan they run"
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make check        test, lint and types"
-	@echo "make pictures     renew the pictures of commands in docs/, from real brokers"
+	@echo "make pictures     renew the pictures in docs/, those of commands from real brokers"
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make simulate     a history of a simulated cluster, step by step (ARGS=... passes options on, such as --list)"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -83,6 +83,7 @@ check: test lint types
 # All of them run, whatever one of them finds; the figures stand last.
 pictures: setup
 	@$(BIN)/python -m tests.screens
+	@$(BIN)/python -m tests.picture
 
 prove: setup
 	@status=0; \

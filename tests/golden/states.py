@@ -143,7 +143,7 @@ def _is_of(batch: Batch, ids: Sequence[str]) -> bool:
 
 def _of_broker(send: Send, broker_id: int, scope: Scope) -> Iterator[tuple[str, Any]]:
     """Requests whose answers are the same in most states."""
-    yield "ApiVersions", api_versions(send, broker_id)
+    yield "ApiVersions", api_versions(send, broker_id).apis
     yield "DescribeAcls", sorted(map(str, transactional_id_rules(send, broker_id)))
     yield "DescribeCluster", sorted(cluster_operations(send, broker_id))
     yield "DescribeConfigs of the broker", transaction_max_timeout_ms(send, broker_id)

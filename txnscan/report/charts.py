@@ -57,12 +57,12 @@ def events_chart(incidents: Sequence[Mapping[str, Any]], now: datetime) -> str:
         events[row["event_id"] or row["incident_id"]].append(row)
     values = [
         {
-            "where": _label(rows),
+            "where": _label(event_id, rows),
             "from": min(row["first_seen_at"] for row in rows).isoformat(),
             "to": max(row["resolved_at"] or now for row in rows).isoformat(),
             "what": "open" if any(row["resolved_at"] is None for row in rows) else "over",
         }
-        for rows in list(events.values())[:BARS_MAX]
+        for event_id, rows in list(events.items())[:BARS_MAX]
     ]
     first = min((row["first_seen_at"] for row in incidents), default=now)
     chart = (
@@ -88,12 +88,12 @@ def events_chart(incidents: Sequence[Mapping[str, Any]], now: datetime) -> str:
     return _responsive(vegalite_to_svg(chart.to_dict()))
 
 
-def _label(rows: Sequence[Mapping[str, Any]]) -> str:
+def _label(event_id: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """The first partition of an event, its event's id, and how many more partitions there are."""
     first = min(rows, key=lambda row: (row["first_seen_at"], row["topic"], row["partition"]))
     name = printable(f"{first['topic']}-{first['partition']}")
     more = f" +{len(rows) - 1}" if len(rows) > 1 else ""
-    return f"{name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + '…'}{more} ({first['incident_id'][:4]})"
+    return f"{name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + '…'}{more} ({event_id[:4]})"
 
 
 def _time_format(first: datetime, last: datetime) -> str:

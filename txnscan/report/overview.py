@@ -5,8 +5,8 @@ Above a table stand the sentences that all its transactions share. `report/parag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +15,8 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, owner_sentence
-from txnscan.report.paragraphs import STYLES, marker_sentence, outcome_sentence, print_text, urgency
+from txnscan.report.paragraphs import STYLES, alike, marker_sentence, outcome_sentence, print_text, urgency
+from txnscan.report.rows import Column, headers, table_line
 
 Row = Mapping[str, Any]
 
@@ -24,23 +25,15 @@ _NAMES_MAX = 3
 _EVENT_ID_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of a table, which is left out where no row has a value. The last one is for names of any length."""
-
-    header: str
-    value: Callable[[Row], Any]
-    right: bool = False
-
-
+# A column without any value is left out, and the widths are those of the values.
 _COLUMNS = (
-    _Column("OPEN FOR", lambda t: duration(t["age_ms"])),
-    _Column("LATE", lambda t: ("yes" if t["late"] else "no") if t["verdict"] == "hanging" else None),
-    _Column("OUTCOME", lambda t: t["outcome"]),
-    _Column("RECORDS", lambda t: t["blocked_records"], right=True),
-    _Column("GROUPS", lambda t: t.get("groups_blocked"), right=True),
-    _Column("PRODUCER ID", lambda t: t["producer_id"], right=True),
-    _Column("PARTITION", lambda t: printable(f"{t['topic']}-{t['partition']}")),
+    Column("OPEN FOR", 0, lambda t: duration(t["age_ms"])),
+    Column("LATE", 0, lambda t: ("yes" if t["late"] else "no") if t["verdict"] == "hanging" else None),
+    Column("OUTCOME", 0, lambda t: t["outcome"]),
+    Column("RECORDS", 0, lambda t: t["blocked_records"], right=True),
+    Column("GROUPS", 0, lambda t: t.get("groups_blocked"), right=True),
+    Column("PRODUCER ID", 0, lambda t: t["producer_id"], right=True),
+    Column("PARTITION", 0, lambda t: printable(f"{t['topic']}-{t['partition']}")),
 )
 
 
@@ -62,12 +55,12 @@ def print_overview(console: Console, transactions: Iterable[Row]) -> None:
 
 def grouped(transactions: Iterable[Row]) -> list[list[Row]]:
     """Transactions by event; others by verdict, reason and explanation. Keeps the given order."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for t in transactions:
-        event = t.get("event_id")
-        which = (t["verdict"], event) if event is not None else (t["verdict"], t["reason"], t["explanation"])
-        groups.setdefault(which, []).append(t)
-    return list(groups.values())
+    return alike(transactions, _table_of)
+
+
+def _table_of(t: Row) -> Hashable:
+    event = t.get("event_id")
+    return (t["verdict"], event) if event is not None else (t["verdict"], t["reason"], t["explanation"])
 
 
 def heading(group: Sequence[Row]) -> tuple[str, str]:
@@ -103,14 +96,11 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:
-    cells = {column: ["-" if (v := column.value(row)) is None else str(v) for row in rows] for column in _COLUMNS}
-    shown = [column for column in _COLUMNS if set(cells[column]) != {"-"}]
-    widths = {column: max(len(column.header), *map(len, cells[column])) for column in shown}
+    fitted = tuple(_fitted(column, rows) for column in _COLUMNS if any(column.show(row) is not None for row in rows))
+    yield headers(fitted)
+    yield from (table_line(fitted, row) for row in rows)
 
-    def line(text: Callable[[_Column], str]) -> str:
-        aligned = (text(c).rjust(widths[c]) if c.right else text(c).ljust(widths[c]) for c in shown)
-        return "  ".join(aligned).rstrip()
 
-    yield line(lambda column: column.header)
-    for at in range(len(rows)):
-        yield line(lambda column, at=at: cells[column][at])  # type: ignore[misc]
+def _fitted(column: Column, rows: Sequence[Row]) -> Column:
+    """The column, as wide as its widest value."""
+    return replace(column, width=max(len(column.header), *(len(str(column.show(row))) for row in rows)))

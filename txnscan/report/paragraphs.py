@@ -5,7 +5,7 @@ Takes the JSON object (`report.json`), so that a sweep looks the same fresh and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
 
+Row = Mapping[str, Any]
 STYLES = {
     "hanging": "bold red",
     "indeterminate": "yellow",
@@ -40,7 +41,7 @@ _PARTITIONS_SHOWN = 8
 
 def print_one(console: Console, found: Mapping[str, Any]) -> None:
     """The transactions of a sweep alone."""
-    for group in _grouped(found["transactions"]):
+    for group in alike(found["transactions"], _paragraph_of):
         _print_transaction(console, group, found["sweep"]["started_at"])
 
 
@@ -56,7 +57,7 @@ def print_transactions(
     sentences to print below a transaction; where one of a group has any, each of the group is printed by itself.
     """
     shown = sorted((t for t in transactions if every or t["verdict"] in SHOWN), key=urgency)
-    for group in _grouped(shown):
+    for group in alike(shown, _paragraph_of):
         said = [(one, more(one)) for one in group]
         for together in [[one] for one in said] if any(lines for _, lines in said) else [said]:
             print_text(console, Text())
@@ -86,15 +87,19 @@ def urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _grouped(transactions: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Groups that are printed as one, such as a producer's transaction on many partitions; each where its first is."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for t in transactions:
-        of_verdict = ("verdict", "reason", "producer_id", "producer_epoch", "explanation", "outcome_reason")
-        of_impact = ("cause_reason", "owner_id", "advice")
-        which = (*(t[name] for name in of_verdict), *(t.get(name) for name in of_impact))
-        groups.setdefault(which, []).append(t)
+def alike(rows: Iterable[Row], what: Callable[[Row], Hashable]) -> list[list[Row]]:
+    """The rows in groups that have the same `what`, in the order of their first rows."""
+    groups: dict[Hashable, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(what(row), []).append(row)
     return list(groups.values())
+
+
+def _paragraph_of(t: Row) -> Hashable:
+    """The same for transactions in one paragraph, such as a producer's transaction on many partitions."""
+    of_verdict = ("verdict", "reason", "producer_id", "producer_epoch", "explanation", "outcome_reason")
+    of_impact = ("cause_reason", "owner_id", "advice")
+    return (*(t[name] for name in of_verdict), *(t.get(name) for name in of_impact))
 
 
 def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], started_at: Any) -> None:

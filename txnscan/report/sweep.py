@@ -14,7 +14,7 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.overview import print_overview
-from txnscan.report.paragraphs import SHOWN, print_text, print_transactions, time_of
+from txnscan.report.paragraphs import SHOWN, alike, print_text, print_transactions, time_of
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms
 
@@ -90,10 +90,8 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
 def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
     """The same error on many partitions is one line."""
     print_text(console, Text("Not observed:", style="yellow"))
-    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for error in errors:
-        alike.setdefault((error["stage"], error["broker"], error["error"]), []).append(error)
-    most_first = sorted(alike.values(), key=len, reverse=True)
+    groups = alike(errors, lambda error: (error["stage"], error["broker"], error["error"]))
+    most_first = sorted(groups, key=len, reverse=True)
     for group in most_first[:_ERRORS_SHOWN]:
         first = group[0]
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""

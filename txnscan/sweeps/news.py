@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -98,29 +99,46 @@ def events_of(
     sweep and with it.
     """
     known = {**before, **after}
+    had, has = _by_event(before), _by_event(after)
+    opened, closed = _of_events(news, Kind.OPENED, after), _of_events(news, Kind.CLOSED, before)
     found = []
     earliest_first = sorted((*before.values(), *after.values()), key=lambda one: one.first_seen_ms)
     for event_id in dict.fromkeys(one.event_id for one in earliest_first):
-        had = {which for which, one in before.items() if one.event_id == event_id}
-        has = {which for which, one in after.items() if one.event_id == event_id}
-        opened = tuple(one for one in news if one.kind is Kind.OPENED and one.incident_id in has)
-        if had == has and not opened:
+        old, now = had[event_id], has[event_id]
+        if old == now and not opened[event_id]:
             continue
         # A new process repeats all notifications once.
-        goes_on = had - {one.incident_id for one in opened}
-        elsewhere = sorted({after[which].event_id for which in had - has if which in after})
+        goes_on = old - {one.incident_id for one in opened[event_id]}
+        elsewhere = sorted({after[which].event_id for which in old - now if which in after})
         found.append(
             EventNews(
-                kind=Kind.CLOSED if not has else Kind.UPDATED if goes_on else Kind.OPENED,
+                kind=Kind.CLOSED if not now else Kind.UPDATED if goes_on else Kind.OPENED,
                 cluster=cluster,
                 cluster_id=cluster_id,
                 event_id=event_id,
-                first_seen_ms=min(known[which].first_seen_ms for which in had | has),
+                first_seen_ms=min(known[which].first_seen_ms for which in old | now),
                 at_ms=at_ms,
-                open_incidents=len(has),
-                opened=opened,
-                closed=tuple(one for one in news if one.kind is Kind.CLOSED and one.incident_id in had),
-                merged_into=elsewhere[0] if elsewhere and not has else None,
+                open_incidents=len(now),
+                opened=tuple(opened[event_id]),
+                closed=tuple(closed[event_id]),
+                merged_into=elsewhere[0] if elsewhere and not now else None,
             )
         )
     return tuple(found)
+
+
+def _by_event(announced: Mapping[str, Announced]) -> Mapping[str, set[str]]:
+    """The incidents of each event."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for which, one in announced.items():
+        found[one.event_id].add(which)
+    return found
+
+
+def _of_events(news: Sequence[News], kind: Kind, announced: Mapping[str, Announced]) -> Mapping[str, list[News]]:
+    """The news of this kind about the announced incidents of each event."""
+    found: dict[str, list[News]] = defaultdict(list)
+    for one in news:
+        if one.kind is kind and one.incident_id in announced:
+            found[announced[one.incident_id].event_id].append(one)
+    return found

@@ -384,31 +384,30 @@ def _impacts(
         which = one.observation.transaction_key
         incident = everything.incidents.get(which)
         known = incident.impact if incident is not None else None
-        impact = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
-        found[which] = replace(impact, event_id=known.event_id if known is not None else None)
+        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
     run.progress("ask who waits", 1, 1)
-    return with_events(view.cluster_id, hanging, found), blockage.warnings(cluster.format_failure)
+    return with_events(view.cluster_id, hanging, found, everything.incidents), blockage.warnings(cluster.format_failure)
 
 
 def with_events(
-    cluster_id: str, hanging: Iterable[Judged], impacts: Mapping[TransactionKey, Impact]
+    cluster_id: str, hanging: Iterable[Judged], impacts: Mapping[TransactionKey, Impact], incidents: Incidents
 ) -> dict[TransactionKey, Impact]:
-    """The impacts, each with its event. Before, each has the event that an earlier sweep stored, or None."""
-    which = {one.observation.transaction_key: one.observation for one in hanging}
-    members = {
-        key: Member(
-            incident_id=key.incident_id(cluster_id),
+    """The impacts, each with its event. incidents: with the events that earlier sweeps stored."""
+    members = {}
+    for one in hanging:
+        o, which = one.observation, one.observation.transaction_key
+        incident = incidents.get(which)
+        members[which] = Member(
+            incident_id=which.incident_id(cluster_id),
             first_seen_ms=o.first_seen_ms,
             last_timestamp_ms=o.last_timestamp_ms,
             producer_id=o.producer_id,
-            owner_id=impacts[key].owner.transactional_id,
-            cause=impacts[key].cause,
-            event_id=impacts[key].event_id,
+            owner_id=impacts[which].owner.transactional_id,
+            cause=impacts[which].cause,
+            event_id=incident.impact.event_id if incident is not None and incident.impact is not None else None,
         )
-        for key, o in which.items()
-    }
     events = event_ids(members.values())
-    return {key: replace(impacts[key], event_id=events[member.incident_id]) for key, member in members.items()}
+    return {which: replace(impacts[which], event_id=events[member.incident_id]) for which, member in members.items()}
 
 
 def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:

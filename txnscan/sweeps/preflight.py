@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,7 +28,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
-from txnscan.kafka.protocol.api_versions import API_KEYS, Features, api_versions, features
+from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions, api_versions
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
 from txnscan.kafka.protocol.describe_configs import broker_settings
 from txnscan.kafka.protocol.describe_producers import describe_producers
@@ -139,7 +139,7 @@ def _security(settings: ConnectionSettings) -> str:
 def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -> Iterator[Finding]:
     """Checks the brokers' answers, and this principal's permissions."""
     view = latest.view
-    versions: dict[int, dict[int, tuple[int, int]]] = {}
+    versions: dict[int, ApiVersions] = {}
     failed = []
 
     def ask(broker_id: int) -> None:
@@ -162,7 +162,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
     yield from _coordinators(cluster)
     yield from _partitions(view)
     yield from _clock(cluster, view, reached, now_ms)
-    yield from _causes(cluster, reached)
+    yield from _causes(cluster, versions)
 
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
@@ -181,10 +181,10 @@ def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
         yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}{behind})")
 
 
-def _apis(versions: dict[int, dict[int, tuple[int, int]]]) -> Iterator[Finding]:
+def _apis(versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:
     fine = True
     for api, key in API_KEYS.items():
-        lacking = sorted(broker_id for broker_id, known in versions.items() if key not in known)
+        lacking = sorted(broker_id for broker_id, known in versions.items() if key not in known.apis)
         if lacking:
             fine = False
             since = f", which is of Kafka {API_SINCE[api]} and newer: upgrade" if api in API_SINCE else ""
@@ -218,21 +218,19 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
     yield from missing or [Finding("acls", Level.OK, "every topic is visible, and one partition of each could be read")]
 
 
-def _causes(cluster: Cluster, brokers: Sequence[int]) -> Iterator[Finding]:
+def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:
     """The known causes of hanging transactions to which the cluster is exposed (`impact/known_causes.py`)."""
-    answers: dict[int, Features] = {}
     settings: dict[int, dict[str, str]] = {}
 
     def ask(broker_id: int) -> None:
-        # What is not known is reported by other checks.
+        # Other checks report settings that this principal may not read.
         with suppress(RequestFailed):
-            answers[broker_id] = features(cluster.send, broker_id)
             settings[broker_id] = broker_settings(cluster.send, broker_id, SETTINGS)
 
-    cluster.in_parallel(ask, brokers)
+    cluster.in_parallel(ask, sorted(versions))
     exposure = Exposure(
-        {broker_id: one.metadata_level for broker_id, one in answers.items()},
-        next((one.finalized.get(TRANSACTION_VERSION) for one in answers.values()), None),
+        {broker_id: one.metadata_level for broker_id, one in versions.items()},
+        next((one.finalized.get(TRANSACTION_VERSION) for one in versions.values()), None),
         settings,
     )
     found = [Finding("causes", Level.NOTE, sentence(cause, exposure)) for cause in exposed(exposure)]

@@ -39,7 +39,7 @@ from txnscan.txnlog.facts import LoggedTransaction
 _TRANSACTIONS_V2 = 2
 # From this epoch on a producer id is used up (`TransactionMetadata.isEpochExhausted`).
 _LAST_EPOCH = 32_766
-_ENDS = (*PREPARED, *COMPLETE)
+ENDS = (*PREPARED, *COMPLETE)
 _COMPLETED_AS = dict(zip(PREPARED, COMPLETE, strict=True))
 
 
@@ -166,7 +166,7 @@ def follows(a: LoggedTransaction, b: LoggedTransaction) -> bool:
         return raised in _raised_by(b) and same
     if a.state is State.ONGOING:
         return b.state is State.ONGOING and raised == 0 and a.partitions <= b.partitions
-    written_twice = a.state in _ENDS and a.state is b.state and a.partitions == b.partitions
+    written_twice = a.state in ENDS and a.state is b.state and a.partitions == b.partitions
     return raised == 0 and (written_twice or b.state is _COMPLETED_AS.get(a.state))
 
 

@@ -55,15 +55,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from txnscan.kafka.answers import COMPLETE, PREPARED, State
+from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
-from txnscan.txnlog.transitions import chain_of, first_doubt, follows, is_over, is_v2, whole
+from txnscan.txnlog.transitions import ENDS, chain_of, first_doubt, follows, is_over, is_v2, whole
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
 
 _NO_MARKER_YET = -1
-_ENDS = (*PREPARED, *COMPLETE)
 # Clocks that are synchronised by NTP differ by less.
 CLOCK_SLACK_MS = 5_000
 # If the open data may have more epochs than this, they are not examined one by one.
@@ -361,7 +360,7 @@ def _not_added(
     """
     commit = next((one.record for one in ends if one.committed and is_v2(one.record)), None)
     at_epoch = (one for one in logged if (one.producer_id, one.producer_epoch) == (o.producer_id, o.producer_epoch))
-    v1 = any(one.state in (State.ONGOING, *_ENDS) and not is_v2(one) for one in at_epoch)
+    v1 = any(one.state in (State.ONGOING, *ENDS) and not is_v2(one) for one in at_epoch)
     if commit is None or (doubt is None and not v1):
         return None
     why = f"'{commit.transactional_id}' committed at epoch {o.producer_epoch}, perhaps with this partition"

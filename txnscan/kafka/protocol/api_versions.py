@@ -30,25 +30,15 @@ API_KEYS: Mapping[str, int] = {
 _KRAFT_FEATURE = "metadata.version"
 
 
-def api_versions(send: Send, broker_id: int) -> dict[int, tuple[int, int]]:
-    """The lowest and the highest version of each API, by api key. Raises RequestFailed."""
-    response = _ask(send, broker_id)
-    return {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)}
-
-
-def image_offset(send: Send, broker_id: int) -> int | None:
-    """The offset in the metadata log up to which this broker's metadata image reaches; None if the broker is not in
-    KRaft mode. The same image answers Metadata (`KRaftMetadataCache.features`). Raises RequestFailed.
-    """
-    response = _ask(send, broker_id)
-    features = {feature.name for feature in response.finalized_features or ()}
-    return response.finalized_features_epoch if _KRAFT_FEATURE in features else None
-
-
 @dataclass(frozen=True, slots=True)
-class Features:
-    """The features of a broker: the highest supported and the finalized version of each, by name."""
+class ApiVersions:
+    """The answer of a broker.
 
+    apis: the lowest and the highest version of each API, by api key. supported, finalized: the highest version of each
+    feature, by name. Brokers older than Kafka 2.7 name no features.
+    """
+
+    apis: Mapping[int, tuple[int, int]]
     supported: Mapping[str, int]
     finalized: Mapping[str, int]
 
@@ -58,13 +48,23 @@ class Features:
         return self.supported.get(_KRAFT_FEATURE)
 
 
-def features(send: Send, broker_id: int) -> Features:
-    """The features of a broker. Brokers older than Kafka 2.7 name none. Raises RequestFailed."""
+def api_versions(send: Send, broker_id: int) -> ApiVersions:
+    """The APIs and the features of a broker. Raises RequestFailed."""
     response = _ask(send, broker_id)
-    return Features(
+    return ApiVersions(
+        {one.api_key: (one.min_version, one.max_version) for one in present(response.api_keys)},
         {one.name: one.max_version for one in response.supported_features or ()},
         {one.name: one.max_version_level for one in response.finalized_features or ()},
     )
+
+
+def image_offset(send: Send, broker_id: int) -> int | None:
+    """The offset in the metadata log up to which this broker's metadata image reaches; None if the broker is not in
+    KRaft mode. The same image answers Metadata (`KRaftMetadataCache.features`). Raises RequestFailed.
+    """
+    response = _ask(send, broker_id)
+    features = {feature.name for feature in response.finalized_features or ()}
+    return response.finalized_features_epoch if _KRAFT_FEATURE in features else None
 
 
 def _ask(send: Send, broker_id: int) -> Any:
