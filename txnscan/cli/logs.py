@@ -21,7 +21,7 @@ FORMAT_VARIABLE = "TXNSCAN_LOG_FORMAT"
 # The level of a command's own line, by its beginning. Without one it is information.
 _LEVELS: Mapping[str, str] = MappingProxyType({"txnscan: ": "error", "warning: ": "warning", "note: ": "info"})
 # Below this level these libraries log what they send.
-_AT_LEAST_INFO = ("kafka", "py4j")
+_AT_LEAST_INFO = ("kafka", "mcp", "py4j")
 
 
 class LogLevel(StrEnum):
