@@ -263,6 +263,7 @@ def test_optional_libraries_are_imported_only_by_their_modules() -> None:
     drawing = ("report/charts.py", "report/html.py")
     charts = ("altair", "vl_convert", "txnscan.report.charts", "txnscan.report.html")
     assert offenders(*charts, allowed=drawing, unless=("call", "typing")) == []
+    assert offenders("apprise", allowed=("watch/through_apprise.py",), unless=("typing",)) == []
     protocol = ("mcp", "mcp_types", "jsonschema", "txnscan.mcp")
     assert offenders(*protocol, allowed=("mcp/",), unless=("call", "typing")) == []
     assert offenders("anyio", "jsonschema", "mcp", "mcp_types", allowed=("mcp/server.py", "cli/mcp.py")) == []
