@@ -4,6 +4,7 @@ tables.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -19,7 +20,7 @@ from txnscan.config import (
     parse_location,
     printable,
 )
-from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.cluster import Cluster, opened_cluster
 from txnscan.engine import Engine
 from txnscan.engine.choice import REQUESTED_THREADS, AutoEngine, EngineChoice, EngineName, EngineReason
 from txnscan.engine.clock import Stopwatch, boot_time
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from txnscan.explain.cause import Cause
+    from txnscan.explain.symptom import Symptom
+    from txnscan.sweeps.preflight import Checked
     from txnscan.tables.tables import Tables
 
 # At most this many sweeps run at a time: each has its own connections and threads.
@@ -298,6 +302,31 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     earlier sweeps. Raises the same errors as `sweep`.
     """
     return _scan(config, config.connection(), _THREADS, history or NoHistory(), progress)
+
+
+def explain_symptom(config: ScanConfig, symptom: Symptom, *, progress: Progress = quiet) -> Cause:
+    """The cause of a symptom. Only reads. Raises the same errors as `sweep`."""
+    from txnscan.explain.ask import Asking, ask
+    from txnscan.explain.causes import cause_of
+
+    with opened_cluster(config) as cluster:
+        asking = Asking(cluster, config, wall_clock_ms, time.sleep, lambda: new_sweep_id(wall_clock_ms), progress)
+        return cause_of(ask(asking, symptom))
+
+
+def check_sweep(config: ScanConfig, spark: Callable[[], SparkSession]) -> Checked:
+    """Whether a sweep with these settings could observe everything. Only reads. spark: starts a session, for tables
+    that need it. Raises ConfigError.
+    """
+    from txnscan.sweeps.preflight import check
+    from txnscan.tables.preflight import check_tables
+
+    return check(
+        config,
+        now_ms=wall_clock_ms,
+        sweep_id=new_sweep_id(wall_clock_ms),
+        check_tables=lambda location: check_tables(location, spark),
+    )
 
 
 def sweep_once(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> Scan:
