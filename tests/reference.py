@@ -18,12 +18,12 @@ from txnscan.tables.schema import TABLES, Column
 DOCS = Path(__file__).parents[1] / "docs"
 COMMANDS_HEAD = """# Commands
 
-The output of `txnscan COMMAND --help`. Made by `python -m tests.reference`.
+Look up a command and its options, as `txnscan COMMAND --help` prints them. Made by `python -m tests.reference`.
 """
 TABLES_HEAD = """# Tables
 
-`--tables` names a path, an object store or catalog.schema. Names and types are a contract. Each column has its comment
-in the table. Times are UTC.
+Look up a table, a column, or the code of a failure. `--tables` names a path, an object store or catalog.schema. Names
+and types are a contract. Each column has its comment in the table. Times are UTC.
 
 A sweep is visible whole or not at all: its row in `sweeps` is written last. txnscan refuses tables of another schema
 version, and a location where a table is missing or damaged while others have rows. `txnscan maintain` deletes old
@@ -68,9 +68,9 @@ CODES_HEAD = """## Codes of failures
 """
 CAUSES_HEAD = """# Known causes
 
-Bugs and settings that make transactions hang or get stuck. `txnscan check` reports those to which your cluster is
-exposed, as far as its brokers show their release and their settings. *checked* means verified on released jars or real
-brokers, *reported* means known from an issue or a pull request.
+Look up the bugs and settings that make transactions hang or get stuck, with their remedies. `txnscan check` reports
+those to which your cluster is exposed, as far as its brokers show their release and their settings. *checked* means
+verified on released jars or real brokers, *reported* means known from an issue or a pull request.
 
 | cause | affects | symptom | remedy | source |
 |---|---|---|---|---|
