@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Where `make wheel` puts the wheel.
+DIST ?= dist
 # How many processes run tests. On two cores more of them get in each other's way.
 WORKERS ?= 2
 
@@ -112,8 +114,8 @@ wheel:
 	@build=$$(mktemp -d) && trap 'rm -rf "$$build"' EXIT \
 	&& $(PYTHON) -m venv "$$build" \
 	&& "$$build"/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-build.txt \
-	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist . \
-	&& ls dist/*.whl
+	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir $(DIST) . \
+	&& ls $(DIST)/*.whl
 
 # Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
