@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Where `make wheel` puts the wheel.
+DIST ?= dist
 # How many processes run tests. On two cores more of them get in each other's way.
 WORKERS ?= 2
 
@@ -10,7 +12,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check pictures prove simulate mutants bench wheel lock pins clean
+.PHONY: help setup demo test test-all test-unit coverage wording record lint types check pictures site prove simulate mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -23,6 +25,7 @@ help:
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make check        test, lint and types"
 	@echo "make pictures     renew the pictures in docs/, those of commands from real brokers"
+	@echo "make site         the docs as a site in build/site, with every link checked; needs no network"
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make simulate     a history of a simulated cluster, step by step (ARGS=... passes options on, such as --list)"
 	@echo "make mutants      change the rules and the coverage logic in every small way: a test must notice"
@@ -85,6 +88,11 @@ pictures: setup
 	@$(BIN)/python -m tests.screens
 	@$(BIN)/python -m tests.picture
 
+# Search needs a server, as browsers start no worker from a file.
+site: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file conf/mkdocs.yml
+	@echo "build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+
 prove: setup
 	@status=0; \
 	for part in histories conformance faults watching; do \
@@ -106,8 +114,8 @@ wheel:
 	@build=$$(mktemp -d) && trap 'rm -rf "$$build"' EXIT \
 	&& $(PYTHON) -m venv "$$build" \
 	&& "$$build"/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-build.txt \
-	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist . \
-	&& ls dist/*.whl
+	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir $(DIST) . \
+	&& ls $(DIST)/*.whl
 
 # Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links

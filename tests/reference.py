@@ -1,14 +1,17 @@
 """`python -m tests.reference` writes docs/commands.md from the help of the commands, docs/tables.md from the schema,
-and docs/known-causes.md from the known causes.
+docs/known-causes.md from the known causes, and conf/share: the manual page and the completions of shells.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.manual import manual_page
 from txnscan.cli.app import app
 from txnscan.engine.rows import spark_type
 from txnscan.impact.known_causes import KNOWN_CAUSES
@@ -16,14 +19,16 @@ from txnscan.kafka.failure import FailureCode
 from txnscan.tables.schema import TABLES, Column
 
 DOCS = Path(__file__).parents[1] / "docs"
+# Files of the wheel, at their places below the `share` of an environment.
+SHARE = Path(__file__).parents[1] / "conf" / "share"
 COMMANDS_HEAD = """# Commands
 
-The output of `txnscan COMMAND --help`. Made by `python -m tests.reference`.
+Look up a command and its options, as `txnscan COMMAND --help` prints them. Made by `python -m tests.reference`.
 """
 TABLES_HEAD = """# Tables
 
-`--tables` names a path, an object store or catalog.schema. Names and types are a contract. Each column has its comment
-in the table. Times are UTC.
+Look up a table, a column, or the code of a failure. `--tables` names a path, an object store or catalog.schema. Names
+and types are a contract. Each column has its comment in the table. Times are UTC.
 
 A sweep is visible whole or not at all: its row in `sweeps` is written last. txnscan refuses tables of another schema
 version, and a location where a table is missing or damaged while others have rows. `txnscan maintain` deletes old
@@ -68,9 +73,9 @@ CODES_HEAD = """## Codes of failures
 """
 CAUSES_HEAD = """# Known causes
 
-Bugs and settings that make transactions hang or get stuck. `txnscan check` reports those to which your cluster is
-exposed, as far as its brokers show their release and their settings. *checked* means verified on released jars or real
-brokers, *reported* means known from an issue or a pull request.
+Look up the bugs and settings that make transactions hang or get stuck, with their remedies. `txnscan check` reports
+those to which your cluster is exposed, as far as its brokers show their release and their settings. *checked* means
+verified on released jars or real brokers, *reported* means known from an issue or a pull request.
 
 | cause | affects | symptom | remedy | source |
 |---|---|---|---|---|
@@ -117,8 +122,33 @@ def known_causes() -> str:
     return f"{CAUSES_HEAD}{rows}\n"
 
 
+def completion(shell: str) -> str:
+    """The script that lets this shell complete the command line of txnscan. It asks `txnscan` itself."""
+    script = get_completion_script(prog_name="txnscan", complete_var="_TXNSCAN_COMPLETE", shell=shell)
+    if shell == "zsh":
+        # zsh reads the file at the first completion, which shall have a result too.
+        definition, declaration = script.rsplit("\n\n", 1)
+        script = f"""{definition}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _txnscan_completion "$@"
+else
+  {declaration}
+fi"""
+    return f"{script}\n"
+
+
+SHARED: dict[str, Callable[[], str]] = {
+    "bash-completion/completions/txnscan": lambda: completion("bash"),
+    "fish/vendor_completions.d/txnscan.fish": lambda: completion("fish"),
+    "man/man1/txnscan.1": manual_page,
+    "zsh/site-functions/_txnscan": lambda: completion("zsh"),
+}
 PAGES = {"commands.md": commands, "tables.md": tables, "known-causes.md": known_causes}
 
 if __name__ == "__main__":
     for name, made in PAGES.items():
         (DOCS / name).write_text(made(), "utf-8")
+    for name, made in SHARED.items():
+        (SHARE / name).parent.mkdir(parents=True, exist_ok=True)
+        (SHARE / name).write_text(made(), "utf-8")

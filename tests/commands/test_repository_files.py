@@ -111,6 +111,11 @@ def test_every_file_has_the_same_version() -> None:
     deployment = ROOT / "docs" / "deployment"
     patterns = {
         ROOT / "CHANGELOG.md": rf"\A.*?^## {version} ",
+        ROOT / "README.md": rf"^    pip install \./txnscan-{version}-py3-none-any\.whl$",
+        ROOT
+        / "docs"
+        / "monitoring"
+        / "README.md": rf"^    pip install '\./txnscan-{version}-py3-none-any\.whl\[watch\]'$",
         deployment / "README.md": rf"/txnscan:{version} ",
         deployment / "kubernetes" / "kustomization.yaml": rf"newTag: {version}$",
         deployment / "databricks" / "databricks.yml": rf"txnscan-{version}-py3-none-any\.whl$",

@@ -269,4 +269,4 @@ def test_a_missing_library_is_reported_with_its_installation(monkeypatch: pytest
     monkeypatch.setattr(base, "find_spec", lambda name: None)
     arguments = ["find-hanging", "--bootstrap-server", "127.0.0.1:1", "--metrics-file", str(tmp_path / "x.prom")]
     ran = CliRunner().invoke(app, arguments)
-    assert ran.exit_code == 2 and "pip install '.[watch]'" in ran.stderr
+    assert ran.exit_code == 2 and "install txnscan[watch]" in ran.stderr

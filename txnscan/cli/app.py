@@ -281,13 +281,13 @@ def check_metrics_file(path: Path | None) -> None:
 def need_watch(option: str) -> None:
     """Checks that the packages of the extra `watch` are installed. Raises ConfigError."""
     if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
-        raise ConfigError(option, "needs prometheus-client and jinja2; pip install '.[watch]' brings them")
+        raise ConfigError(option, "needs prometheus-client and jinja2; install txnscan[watch]")
 
 
 def need_report() -> None:
     """Checks that the packages of the extra `report` are installed. Raises ConfigError."""
     if any(find_spec(name) is None for name in ("altair", "jinja2", "vl_convert")):
-        raise ConfigError("report", "needs jinja2, altair and vl-convert; pip install '.[report]' brings them")
+        raise ConfigError("report", "needs jinja2, altair and vl-convert; install txnscan[report]")
 
 
 def write_metrics(path: Path | None, found: Mapping[str, Scan | None]) -> None:

@@ -109,7 +109,7 @@ def tell_and_resolve(
     prints a line.
     """
     if find_spec("prometheus_client") is None or find_spec("jinja2") is None:
-        console.print(Text("Metrics and notifications are left out: pip install '.[watch]' brings what they need."))
+        console.print(Text("Metrics and notifications are left out; install txnscan[watch]."))
         return
     with listening() as hook, watching(config, hook) as (arguments, url):
         console.print()

@@ -1,0 +1,1 @@
+complete --command txnscan --no-files --arguments "(env _TXNSCAN_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) txnscan)" --condition "env _TXNSCAN_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) txnscan"
