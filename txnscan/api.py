@@ -4,6 +4,7 @@ tables.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -19,8 +20,9 @@ from txnscan.config import (
     parse_location,
     printable,
 )
-from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.cluster import Cluster, opened_cluster
 from txnscan.engine import Engine
+from txnscan.engine.choice import REQUESTED_THREADS, AutoEngine, EngineChoice, EngineName, EngineReason
 from txnscan.engine.clock import Stopwatch, boot_time
 from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from txnscan.explain.cause import Cause
+    from txnscan.explain.symptom import Symptom
+    from txnscan.sweeps.preflight import Checked
     from txnscan.tables.tables import Tables
 
 # At most this many sweeps run at a time: each has its own connections and threads.
@@ -124,7 +129,7 @@ def sweep(
     """
     settings = config.connection()
     with described(spark, config.bootstrap_servers, progress) as named:
-        engine = _engine(spark, config.engine)
+        engine = _engine(spark, config)
         tables = _created(spark, config.tables, named, say) if config.tables is not None else None
         return _swept(spark, config, settings, engine, tables, named)
 
@@ -142,7 +147,7 @@ def sweep_clusters(
     Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
     with described(spark, "sweep_clusters", progress) as named:
-        engines = {name: _engine(spark, name) for name in {config.engine for config in configs.values()}}
+        engines = {name: _engine(spark, config) for name, config in configs.items()}
         # Create the tables once: two sweeps would both try to create them.
         for location in {config.tables: None for config in configs.values() if config.tables is not None}:
             _created(spark, location, named, say)
@@ -152,7 +157,7 @@ def sweep_clusters(
             # Each sweep opens its own tables: they keep the state from the start of the sweep until it is written.
             tables = open_tables(config.tables, spark) if config.tables is not None else None
             with described(spark, name, quiet) as named:
-                result = _swept(spark, config, config.connection(), engines[config.engine], tables, named)
+                result = _swept(spark, config, config.connection(), engines[name], tables, named)
         except NotStored as error:
             return ClusterSweep(name, error.result, error)
         except Exception as error:
@@ -173,12 +178,37 @@ def sweep_clusters(
     return tuple(done[name] for name in configs)
 
 
-def _engine(spark: SparkSession | None, name: str) -> Engine:
-    if name != "spark":
-        return ThreadsEngine()
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """An engine, and why it was chosen. choice: waits until that is known."""
+
+    engine: Engine
+    choice: Callable[[], EngineChoice]
+
+
+_THREADS = _Chosen(ThreadsEngine(), lambda: REQUESTED_THREADS)
+_NO_SESSION = _Chosen(ThreadsEngine(), lambda: EngineChoice(EngineName.THREADS, EngineReason.NO_SESSION))
+
+
+def _engine(spark: SparkSession | None, config: ScanConfig) -> _Chosen:
+    if config.engine == EngineName.THREADS:
+        return _THREADS
+    if spark is None and config.engine == EngineName.AUTO:
+        return _NO_SESSION
     if spark is None:
         raise ConfigError("--engine", "spark needs a session; give one, or use threads")
-    return _spark_engine(spark)
+    from txnscan.engine.spark.executors import SparkEngine
+    from txnscan.engine.spark.guest import own_session
+    from txnscan.engine.spark.nodes import send_packages
+
+    own = own_session(spark)
+    send_packages(own)
+    executors = SparkEngine(own)
+    if config.engine == EngineName.SPARK:
+        executors.start_workers()
+        return _Chosen(executors, lambda: EngineChoice(EngineName.SPARK, EngineReason.REQUESTED))
+    auto = AutoEngine(executors, executors.start_workers(parse_bootstrap_servers(config.bootstrap_servers)))
+    return _Chosen(auto, lambda: auto.choice)
 
 
 def _created(spark: SparkSession | None, location: str, progress: Progress, say: Callable[[str], None]) -> Tables:
@@ -192,7 +222,7 @@ def _swept(
     spark: SparkSession | None,
     config: ScanConfig,
     settings: ConnectionSettings,
-    engine: Engine,
+    engine: _Chosen,
     tables: Tables | None,
     progress: Progress,
 ) -> SweepResult:
@@ -238,18 +268,6 @@ def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFram
     return frame(spark, found, table, items)
 
 
-def _spark_engine(spark: SparkSession) -> Engine:
-    from txnscan.engine.spark.executors import SparkEngine
-    from txnscan.engine.spark.guest import own_session
-    from txnscan.engine.spark.nodes import send_packages
-
-    own = own_session(spark)
-    send_packages(own)
-    engine = SparkEngine(own)
-    engine.start_workers()
-    return engine
-
-
 def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
     """A stored table, such as "incidents", as a DataFrame. tables: the location of the tables.
 
@@ -283,18 +301,43 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     """A sweep with the same proof, read by threads of this process, without Spark and tables. history: the results of
     earlier sweeps. Raises the same errors as `sweep`.
     """
-    return _scan(config, config.connection(), ThreadsEngine(), history or NoHistory(), progress)
+    return _scan(config, config.connection(), _THREADS, history or NoHistory(), progress)
+
+
+def explain_symptom(config: ScanConfig, symptom: Symptom, *, progress: Progress = quiet) -> Cause:
+    """The cause of a symptom. Only reads. Raises the same errors as `sweep`."""
+    from txnscan.explain.ask import Asking, ask
+    from txnscan.explain.causes import cause_of
+
+    with opened_cluster(config) as cluster:
+        asking = Asking(cluster, config, wall_clock_ms, time.sleep, lambda: new_sweep_id(wall_clock_ms), progress)
+        return cause_of(ask(asking, symptom))
+
+
+def check_sweep(config: ScanConfig, spark: Callable[[], SparkSession]) -> Checked:
+    """Whether a sweep with these settings could observe everything. Only reads. spark: starts a session, for tables
+    that need it. Raises ConfigError.
+    """
+    from txnscan.sweeps.preflight import check
+    from txnscan.tables.preflight import check_tables
+
+    return check(
+        config,
+        now_ms=wall_clock_ms,
+        sweep_id=new_sweep_id(wall_clock_ms),
+        check_tables=lambda location: check_tables(location, spark),
+    )
 
 
 def sweep_once(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> Scan:
     """A sweep with this id in threads, with settings that were read elsewhere. Raises the same errors as `sweep`."""
-    return _scan(config, settings, ThreadsEngine(), NoHistory(), quiet, sweep_id)
+    return _scan(config, settings, _THREADS, NoHistory(), quiet, sweep_id)
 
 
 def _scan(
     config: ScanConfig,
     settings: ConnectionSettings,
-    engine: Engine,
+    chosen: _Chosen,
     history: History,
     progress: Progress,
     sweep_id: str | None = None,
@@ -308,14 +351,16 @@ def _scan(
         found = scan(
             config,
             cluster,
-            engine,
+            chosen.engine,
             sweep_id=sweep_id,
             now_ms=wall_clock_ms,
             history=history,
             progress=stages,
             reads_impact=True,
         )
-    return replace(found, boot=boot_time(), stages=stages.times())
+    choice = chosen.choice()
+    warnings = found.warnings if choice.warning is None else (*found.warnings, choice.warning)
+    return replace(found, boot=boot_time(), stages=stages.times(), engine=choice, warnings=warnings)
 
 
 def new_sweep_id(now_ms: Callable[[], int]) -> str:

@@ -13,7 +13,7 @@ from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.topology import Broker
 
-ENGINES = ("spark", "threads")
+ENGINES = ("auto", "spark", "threads")
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -42,12 +42,13 @@ class ScanConfig:
     tables: the location of the Delta tables: a path (with a slash) or catalog.schema; with None the sweep is not
     stored. topic: regular expressions; a topic is in scope if any of them matches its whole name; empty means every
     topic. late_after: the age from which a transaction is late, such as "20m"; None means the brokers' longest
-    `transaction.max.timeout.ms` plus five minutes. engine: "spark" reads on executors, "threads" in this process.
-    batch_size: partitions in one request. in_flight_max: requests in flight to one broker. broker_ids, topic_names,
-    partitions: limit the scope further, like the options of Kafka's own tool. store_all: whether healthy transactions
-    get rows in the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id that REGEX
-    matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the sweep
-    may send requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
+    `transaction.max.timeout.ms` plus five minutes. engine: "spark" reads on executors, "threads" in this process, and
+    "auto" on the executors of a given session if they can connect to the brokers, else in this process. batch_size:
+    partitions in one request. in_flight_max: requests in flight to one broker. broker_ids, topic_names, partitions:
+    limit the scope further, like the options of Kafka's own tool. store_all: whether healthy transactions get rows in
+    the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id that REGEX matches as a
+    whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the sweep may send
+    requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
 
     Raises ConfigError.
     """
@@ -57,7 +58,7 @@ class ScanConfig:
     tables: str | None = None
     topic: tuple[str, ...] = ()
     late_after: str | None = None
-    engine: str = "spark"
+    engine: str = "auto"
     batch_size: int = 500
     in_flight_max: int = 2
     broker_ids: tuple[int, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,6 +139,34 @@ def session(master: str) -> Iterator[SparkSession]:
             "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
         }
         spark = spark_session(master, app_name="txnscan-bench", settings=settings)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def ordinary_session(master: str) -> Iterator[SparkSession]:
+    """A session as users make it: Delta's extension and catalog, and Spark's own default for everything else."""
+    from pyspark.sql import SparkSession
+
+    from txnscan.engine.spark.java import DELTA, jar_directory
+
+    # PySpark starts its workers with `python3` of the path otherwise.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with tempfile.TemporaryDirectory(prefix="txnscan-bench-spark-") as directory:
+        settings = {
+            "spark.jars": ",".join(map(str, sorted(jar_directory(DELTA).glob("*.jar")))),
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.warehouse.dir": f"{directory}/warehouse",
+            "spark.local.dir": f"{directory}/local",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        builder = SparkSession.builder.master(master).appName("txnscan-bench")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
         try:
             yield spark
         finally:

@@ -144,6 +144,7 @@ def assert_sound(shared: Shared, ways: Sequence[tuple[SparkSession | None, ScanC
 def test_both_engines_give_the_same_rows(spark: SparkSession, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     # Executors read as much as they may.
     monkeypatch.setattr("txnscan.sweeps.reader.DRIVER_READS_MAX", 0)
+    monkeypatch.setattr("txnscan.sweeps.pipeline.DRIVER_JUDGES_MAX", 0)
     by_spark: Any
     by_threads: Any
     by_spark, by_threads = (

@@ -36,6 +36,7 @@ from txnscan.cli.errors import errors_in_one_line
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
+from txnscan.engine.choice import EngineChoice, EngineName, EngineReason
 from txnscan.engine.spark.jvm import _listen
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.progress import _STAGES, TerminalProgress
@@ -77,6 +78,7 @@ def listener() -> Iterator[Listener]:
 AT = ("--bootstrap-server", "{at}")
 FIND = ("find-hanging", *AT)
 SWEEP = ("sweep", *AT)
+ON_SPARK = ("sweep", "--bootstrap-server", "localhost:9092", "--engine", "spark")
 CAPACITY = ("capacity", "--brokers", "3", "--partitions", "10")
 ABORT = ("abort", *AT, "--topic", "t", "--partition", "0")
 
@@ -396,7 +398,7 @@ def test_an_unwritable_table_location_is_one_line_before_any_request(listener: L
 
 def test_without_java_a_sweep_fails_in_one_line(tmp_path: Path, wording: SnapshotAssertion) -> None:
     environment = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
-    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
+    ran = run(*ON_SPARK, environment=environment)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.replace(str(tmp_path), "<tmp>") == wording
 
@@ -406,12 +408,12 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
     java.chmod(0o755)
-    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment={"JAVA_HOME": str(tmp_path)})
+    ran = run(*ON_SPARK, environment={"JAVA_HOME": str(tmp_path)})
     assert ran.returncode == 1
     assert f"{java} is Java 8" in ran.stderr and ran.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [("sweep", "--bootstrap-server", "localhost:9092"), ("demo",)])
+@pytest.mark.parametrize("command", [ON_SPARK, ("demo",)])
 def test_without_spark_a_command_names_the_extra_to_install(
     tmp_path: Path, command: tuple[str, ...], wording: SnapshotAssertion
 ) -> None:
@@ -429,7 +431,7 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: Snap
         f'<artifact pattern="{tmp_path}/nowhere/[artifact].[ext]"/></filesystem></resolvers></ivysettings>'
     )
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TXNSCAN_IVY_SETTINGS": str(settings)}
-    ran = run("sweep", "--bootstrap-server", "localhost:9092", environment=environment)
+    ran = run(*ON_SPARK, environment=environment)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
     assert last.replace(str(tmp_path), "<tmp>") == wording
@@ -469,7 +471,7 @@ def test_the_faster_engine_is_named_only_on_a_terminal(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wording: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(base, "_stderr", lambda: Console(stderr=True, force_terminal=terminal))
-    base.advise("spark", scan())
+    base.advise(scan(engine=EngineChoice(EngineName.SPARK, EngineReason.REQUESTED)))
     said = capsys.readouterr().err
     assert bool(said) == terminal and said.startswith("note: " if terminal else "")
     assert said == wording
@@ -533,7 +535,7 @@ def test_an_unreachable_master_is_reported_at_once(tmp_path: Path, wording: Snap
 
 
 @pytest.mark.parametrize("variable", ["MASTER", "--master"])
-@pytest.mark.parametrize("master", ["foo", "local[x]", "sc://x:15002", "spark://x"])
+@pytest.mark.parametrize("master", ["foo", "local[x]", "sc://", "sc:///;token=secret", "spark://x"])
 def test_an_unknown_master_is_an_error_of_its_option(
     variable: str, master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
@@ -543,8 +545,31 @@ def test_an_unknown_master_is_an_error_of_its_option(
         monkeypatch.setenv("MASTER", master)
     with pytest.raises(ConfigError) as error:
         _master(None if variable == "MASTER" else master)
-    assert str(error.value).startswith(f"{variable}: '{master}' ")
+    assert str(error.value).startswith(f"{variable}: '{master.partition('/;')[0].rstrip('/')}")
+    assert "secret" not in str(error.value)
     assert str(error.value) == wording
+
+
+@pytest.mark.parametrize(
+    ("environment", "master", "named"),
+    [
+        ({}, None, False),
+        ({}, "local[2]", True),
+        ({"MASTER": "local[2]"}, None, True),
+        ({"MASTER": ""}, None, False),
+        ({"SPARK_REMOTE": "sc://localhost"}, None, True),
+        ({"PYSPARK_GATEWAY_PORT": "1"}, None, True),
+        ({"DATABRICKS_RUNTIME_VERSION": "17.3"}, None, True),
+    ],
+)
+def test_a_sweep_without_an_engine_uses_spark_only_if_a_session_is_named(
+    environment: dict[str, str], master: str | None, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MASTER", "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION"):
+        monkeypatch.setenv(name, environment.get(name, ""))
+    # Other tests of this process may have a session.
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    assert base.names_session(master) == named
 
 
 def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:

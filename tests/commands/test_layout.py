@@ -51,7 +51,7 @@ IMPURE_HOMES = (
 )
 # Modules that listen, for Prometheus.
 WATCHED = "watch/endpoint.py"
-JOURNAL = ("resolve/journal.py", "resolve/lock.py")
+JOURNAL = ("resolve/journal.py", "resolve/lock.py", "resolve/stored.py")
 SPARK_HOMES = (
     *(
         "engine/spark/executors.py",
@@ -241,7 +241,7 @@ def test_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> Non
     # numpy is not in the base installation.
     assert offenders("numpy", allowed=("offline/columns.py", *COLUMNS)) == []
     assert offenders("txnscan.offline.columns", allowed=(), unless=("call",)) == []
-    journal = ("txnscan.resolve.journal", "txnscan.resolve.lock")
+    journal = ("txnscan.resolve.journal", "txnscan.resolve.lock", "txnscan.resolve.stored")
     assert offenders(*journal, allowed=JOURNAL, unless=("call", "typing")) == []
 
 
@@ -263,6 +263,10 @@ def test_optional_libraries_are_imported_only_by_their_modules() -> None:
     drawing = ("report/charts.py", "report/html.py")
     charts = ("altair", "vl_convert", "txnscan.report.charts", "txnscan.report.html")
     assert offenders(*charts, allowed=drawing, unless=("call", "typing")) == []
+    assert offenders("apprise", allowed=("watch/through_apprise.py",), unless=("typing",)) == []
+    protocol = ("mcp", "mcp_types", "jsonschema", "txnscan.mcp")
+    assert offenders(*protocol, allowed=("mcp/",), unless=("call", "typing")) == []
+    assert offenders("anyio", "jsonschema", "mcp", "mcp_types", allowed=("mcp/server.py", "cli/mcp.py")) == []
 
 
 def test_only_its_command_imports_the_demo() -> None:

@@ -82,13 +82,13 @@ def test_the_example_file_of_the_page_is_valid(tmp_path: Path) -> None:
     (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
     (tmp_path / "orders.properties").write_text("request.timeout.ms=5000\n", "utf-8")
     (tmp_path / "chat.json.j2").write_text('{"text": {{ events[0].summary | tojson }}}', "utf-8")
-    for secret in ("slack", "pagerduty"):
-        (tmp_path / secret).write_text("https://hooks.example/x", "utf-8")
+    for secret, url in (("slack", "https"), ("pagerduty", "https"), ("apprise", "jsons")):
+        (tmp_path / secret).write_text(f"{url}://hooks.example/x", "utf-8")
         shown = shown.replace(f"/run/secrets/{secret}", secret)
     path = tmp_path / "clusters.toml"
     path.write_text(shown, "utf-8")
     found = read_clusters(path, {})
-    assert list(found.clusters) == ["orders", "logs"] and len(found.targets) == 3
+    assert list(found.clusters) == ["orders", "logs"] and len(found.targets) == 4
 
 
 # --- names

@@ -854,6 +854,7 @@ class ApartEngine(ThreadsEngine):
     def __init__(self) -> None:
         super().__init__()
         self.read_apart: list[type] = []
+        self.judged_apart = False
 
     @property
     def driver(self) -> Engine:
@@ -863,20 +864,26 @@ class ApartEngine(ThreadsEngine):
         self.read_apart.append(row_type)
         return super().read(read, batches, row_type, on_progress)
 
+    def judge(self, observations: Any, views: Any, context: Any) -> Any:
+        self.judged_apart = True
+        return super().judge(observations, views, context)
+
 
 @pytest.mark.parametrize(
-    ("few", "read_apart"),
-    [(1_000, [WideRow, LogRow]), (0, [WideRow, FencedRow, FencedRow, LogRow])],
+    ("few", "read_apart", "judged_apart"),
+    [(1_000, [WideRow, LogRow], False), (0, [WideRow, FencedRow, FencedRow, LogRow], True)],
 )
-def test_executors_read_only_many_unclaimed_partitions(
-    monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type]
+def test_executors_read_and_judge_only_many_unclaimed_partitions(
+    monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type], judged_apart: bool
 ) -> None:
     monkeypatch.setattr("txnscan.sweeps.reader.DRIVER_READS_MAX", few)
+    monkeypatch.setattr("txnscan.sweeps.pipeline.DRIVER_JUDGES_MAX", few)
     engine = ApartEngine()
     with WireCluster(SHAPE) as cluster:
         found, _ = with_history(cluster, (), engine)
     assert found.complete and found.counts[Verdict.HANGING] == SHAPE.hanging
     assert engine.read_apart == read_apart
+    assert engine.judged_apart == judged_apart
 
 
 def test_the_history_is_read_once_and_only_as_far_as_needed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS
+from tests.cases import Cases
+from tests.process import ROOT, run_python
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.notifications import SHAPES, Shape, bodies, event_fields, event_sentence, fields, sentence, template
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
 from txnscan.watch import notifier as module
-from txnscan.watch.clusters import make_target
+from txnscan.watch.clusters import ClustersError, make_target, read_clusters
 from txnscan.watch.notifier import Notifier, NotSent, Target, parse_url, post_json
+from txnscan.watch.through_apprise import send_through_apprise
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -450,3 +454,164 @@ def test_a_target_is_read_from_a_file(tmp_path: Path) -> None:
 def test_pagerduty_without_a_key_is_refused() -> None:
     with pytest.raises(ConfigError, match="TXNSCAN_PAGERDUTY_ROUTING_KEY"):
         make_target("https://events.example/v2/enqueue", "pagerduty", None, None)
+
+
+# --- through Apprise --------------------------------------------------------------------------------------------------
+
+
+def through_apprise(hook: Hook, tmp_path: Path) -> Target:
+    """A target whose URL, with its secrets, is in a file."""
+    file = tmp_path / "apprise"
+    file.write_text(f"json://me:{SECRET}@{hook.url.removeprefix('http://')}/{SECRET}\n", "utf-8")
+    return make_target(f"@{file}", "apprise", None, None)
+
+
+def test_apprise_delivers_one_message_for_a_batch(hook: Hook, tmp_path: Path) -> None:
+    notifier, said = sending(through_apprise(hook, tmp_path))
+    notifier.tell([event(CLOSED), event(OPENED)])
+    notifier.tell([event(CLOSED)])
+    wait_until(lambda: notifier.notified()[0].ended["sent"] == 2, "both were sent")
+    notifier.close(5)
+    (path, credentials, both), (_, _, closed) = hook.received
+    assert path.rstrip("/") == f"/{SECRET}"
+    assert credentials is not None and b64decode(credentials.removeprefix("Basic ")).decode() == f"me:{SECRET}"
+    assert (both["type"], closed["type"], both["title"]) == ("failure", "success", closed["title"])
+    assert both["message"].splitlines() == [sentence(CLOSED), sentence(OPENED)]
+    assert closed["message"] == sentence(CLOSED) and said == []
+
+
+def test_the_type_of_a_message_is_that_of_its_worst_event() -> None:
+    updated = event(OPENED, open_incidents=9)
+    table = (
+        ((event(OPENED), updated, event(CLOSED)), "failure"),
+        ((event(CLOSED), updated), "warning"),
+        ((event(CLOSED),), "success"),
+    )
+    with Cases() as cases:
+        for events, expected in table:
+            with cases.case(expected):
+                (message,) = shaped("apprise", *events)
+                assert message["type"] == expected and len(message["body"].splitlines()) == len(events)
+    (long,) = shaped("apprise", *[event(OPENED)] * 50)
+    assert long["body"].splitlines()[-1] == "and 30 more"
+    (named,) = shaped("apprise", event(replace(OPENED, cluster="@all [x](http://y)")))
+    assert not any(mark in named["body"] for mark in ("@all", "](", "://"))
+
+
+@pytest.mark.parametrize("status", [500, 401])
+def test_a_failure_of_apprise_is_retried(hook: Hook, tmp_path: Path, status: int) -> None:
+    hook.answers = [status]
+    notifier, said = sending(through_apprise(hook, tmp_path))
+    notifier.tell([event(OPENED)])
+    wait_until(lambda: notifier.notified()[0].ended["sent"] == 1, "it was sent")
+    notifier.close(5)
+    assert len(hook.received) == 2 and said == []
+
+
+def test_apprise_follows_no_redirect(hook: Hook, tmp_path: Path) -> None:
+    hook.answers = [302]
+    with pytest.raises(NotSent) as failed:
+        send_through_apprise(through_apprise(hook, tmp_path), bodies(SHAPES["apprise"], [event(OPENED)])[0])
+    assert failed.value.passing and [path.rstrip("/") for path, _, _ in hook.received] == [f"/{SECRET}"]
+
+
+def test_the_url_of_apprise_is_never_printed_nor_logged(hook: Hook, tmp_path: Path) -> None:
+    target = through_apprise(hook, tmp_path)
+    script = f"""
+import sys
+from txnscan.cli.logs import LogLevel, log_to_stderr
+from txnscan.report.notifications import SHAPES, bodies
+from txnscan.watch.clusters import make_target
+from txnscan.watch.through_apprise import send_through_apprise
+log_to_stderr(LogLevel.DEBUG)
+target = make_target("@{tmp_path / "apprise"}", "apprise", None, None)
+print(repr(target), target.shown)
+send_through_apprise(target, sys.argv[1].encode())
+"""
+    (body,) = bodies(SHAPES["apprise"], [event(OPENED)])
+    ran = run_python("-c", script, body.decode())
+    assert ran.returncode == 0, ran.stderr
+    assert len(hook.received) == 1 and target.shown == "apprise json" and target.shown in ran.stdout
+    assert SECRET not in ran.stdout + ran.stderr
+
+
+def test_an_unusable_target_of_apprise_is_refused_without_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
+    chat = tmp_path / "chat.j2"
+    chat.write_text("{}", "utf-8")
+    said = {}
+    for name, url, file in (
+        ("an unknown scheme", f"nonsense://{SECRET}", None),
+        ("several URLs", f"json://h/{SECRET}, json://h/{SECRET}\n", None),
+        ("a template", f"json://h/{SECRET}", chat),
+        ("no package", f"json://h/{SECRET}", None),
+    ):
+        if name == "no package":
+            monkeypatch.setattr("txnscan.watch.through_apprise.find_spec", lambda _: None)
+        with pytest.raises(ConfigError) as refused:
+            make_target(url, "apprise", file, None)
+        said[name] = str(refused.value)
+    assert SECRET not in str(said)
+    assert said == wording
+
+
+def test_a_file_of_clusters_may_have_a_target_of_apprise(tmp_path: Path) -> None:
+    (tmp_path / "apprise").write_text(f"json://127.0.0.1:1/{SECRET}\n", "utf-8")
+    head = '[clusters.a]\nbootstrap-server = "h:1"\n[[notify]]\nas = "apprise"\n'
+    (tmp_path / "right.toml").write_text(f'{head}url-file = "apprise"\n', "utf-8")
+    (tmp_path / "wrong.toml").write_text(f'{head}url = "nonsense://{SECRET}"\n', "utf-8")
+    (target,) = read_clusters(tmp_path / "right.toml", {}).targets
+    assert (target.apprise, target.shown) == (True, "apprise json")
+    with pytest.raises(ClustersError) as refused:
+        read_clusters(tmp_path / "wrong.toml", {})
+    (complaint,) = refused.value.complaints
+    assert SECRET not in complaint
+
+
+# --- the templates of the documentation -------------------------------------------------------------------------------
+
+
+def documented(name: str) -> Shape:
+    return template((ROOT / "docs" / "monitoring" / f"{name}.json.j2").read_text("utf-8"))
+
+
+def templated(name: str, *events: EventNews) -> list[Any]:
+    return [json.loads(body) for body in bodies(documented(name), events)]
+
+
+def test_a_template_that_gives_null_sends_nothing(hook: Hook) -> None:
+    shape = template('{{ "null" if events[0].event == "closed" else 1 }}')
+    notifier, said = sending(Target(hook.url, shape))
+    notifier.tell([event(CLOSED)])
+    notifier.tell([event(OPENED)])
+    wait_until(lambda: notifier.notified()[0].ended["sent"] == 1, "the opening was sent")
+    notifier.close(5)
+    assert [body for _, _, body in hook.received] == [1] and said == []
+
+
+def test_jira_gets_an_issue_for_each_event_that_opens() -> None:
+    hostile = replace(
+        OPENED, cluster='{noformat} {nofor{noformat}mat} "x" [~admin]', where=WHERE._replace(topic="t" * 249)
+    )
+    (body,) = templated("jira", event(hostile, event_id="0f3a"), event(CLOSED), event(OPENED))
+    first, second = (one["fields"] for one in body["issueUpdates"])
+    assert {"project", "issuetype", "summary"} <= first.keys() == second.keys()
+    assert first["labels"] == ["txnscan", "txnscan-0f3a"]
+    assert len(first["summary"]) == 255 and "\n" not in first["summary"]
+    assert second["summary"] == event_sentence(event(OPENED))
+    assert first["description"].count("{noformat") == 2, "names cannot end the plain text"
+    assert json.loads(second["description"].replace("{noformat}", "")) == event_fields(event(OPENED))
+    assert templated("jira", event(CLOSED), event(OPENED, open_incidents=9)) == []
+
+
+def test_servicenow_gets_an_alert_for_each_event_and_its_end() -> None:
+    merged = event(CLOSED, closed=(), merged_into="ab" * 16)
+    (body,) = templated("servicenow", event(OPENED), event(OPENED, open_incidents=9), event(CLOSED), merged)
+    records = body["records"]
+    assert [one["severity"] for one in records] == ["1", "1", "0", "0"]
+    assert {one["message_key"] for one in records} == {"0f3a"}
+    assert (records[0]["node"], records[0]["resource"], records[3]["resource"]) == ("prod", "orders", "")
+    assert records[0]["time_of_event"] == "2023-11-14 22:13:20"
+    assert json.loads(records[0]["additional_info"]) == event_fields(event(OPENED))
+    assert all(isinstance(value, str) for one in records for value in one.values())

@@ -11,27 +11,13 @@ import typer
 from txnscan.cli.app import app, warn
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, utf8_text
+from txnscan.config import ConfigError, ScanConfig, printable, utf8_text
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
-from txnscan.kafka.topology import ClusterView
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
 _LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
-
-
-def opened_cluster(config: ScanConfig) -> Any:
-    """The cluster, as a context manager that closes its connections."""
-    import uuid
-
-    from txnscan.coordinators.cluster import Cluster
-    from txnscan.kafka.client.factory import ClientFactory
-
-    clients = ClientFactory(
-        f"ask-{uuid.uuid4()}", config.connection(), parse_bootstrap_servers(config.bootstrap_servers)
-    )
-    return Cluster(clients)
 
 
 def say_errors(errors: Collection[Mapping[str, Any]], format: RowFormat) -> None:
@@ -98,12 +84,11 @@ def list_transactions(
     Exit status: 0 if every broker answered, 4 if some did not, 1 if no broker did.
     """
     with errors_in_one_line():
-        from txnscan.coordinators.streamed import streamed
-        from txnscan.coordinators.transactions import list_on
+        from txnscan.coordinators.cluster import opened_cluster
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.protocol.list_transactions import ListingFilter
-        from txnscan.report.asked import LIST_TABLE, LISTED, listed_row
-        from txnscan.report.plain import error_object
+        from txnscan.report.asked import LIST_TABLE, LISTED, write_listed
+        from txnscan.sweeps.scope import chosen_brokers
 
         if not -_LONG_MAX <= duration_filter <= _LONG_MAX:
             raise ConfigError("--duration-filter", f"{duration_filter} is out of range")
@@ -119,17 +104,10 @@ def list_transactions(
         )
         warn(config)
         rows = rows_in(format, "transactions", LISTED, TableRows(LIST_TABLE))
-        errors: list[dict[str, Any]] = []
-        answered = 0
         with opened_cluster(config) as cluster:
-            brokers = _brokers(cluster.view([]), config.broker_ids)
-            for some in streamed(lambda asked: list_on(cluster.send, asked, wanted, wall_clock_ms), brokers):
-                if isinstance(some, Unobserved):
-                    errors.append(error_object(some, cluster.principal))
-                else:
-                    rows.write([listed_row(one) for one in some])
+            brokers = chosen_brokers(cluster.view([]), config.broker_ids)
+            errors = write_listed(rows, cluster, brokers, wanted, wall_clock_ms)
             answered = len(brokers) - len(errors)
-        rows.end(errors)
         say_errors(errors, format)
     end_by(errors, answered)
 
@@ -147,15 +125,6 @@ def rows_in(format: RowFormat, name: str, columns: Collection[str], table: Rows)
     if format is RowFormat.TABLE:
         return table
     return JsonRows(name) if format is RowFormat.JSON else CsvRows(tuple(columns))
-
-
-def _brokers(view: ClusterView, wanted: Collection[int]) -> list[int]:
-    """The brokers to ask. Raises ConfigError."""
-    known = sorted(broker.broker_id for broker in view.brokers)
-    for broker_id in wanted:
-        if broker_id not in known:
-            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {known}")
-    return [broker_id for broker_id in known if not wanted or broker_id in wanted]
 
 
 @app.command(
@@ -181,20 +150,16 @@ def describe(
     Exit status: 0 if every id was described, 4 if some were not, 1 if no id was.
     """
     with errors_in_one_line():
-        from txnscan.coordinators.transactions import describe as described_by
-        from txnscan.coordinators.transactions import with_offsets
+        from txnscan.coordinators.cluster import opened_cluster
         from txnscan.kafka.clock import wall_clock_ms
-        from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row
-        from txnscan.report.plain import error_object
+        from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row, read_described
 
         config = ScanConfig(bootstrap_server, command_config=command_config)
         if not all(transactional_id):
             raise ConfigError("--transactional-id", "is empty; give an id")
         warn(config)
         with opened_cluster(config) as cluster:
-            found, failed = described_by(cluster.send, transactional_id, cluster.view, wall_clock_ms, time.sleep)
-            errors = [error_object(one, cluster.principal) for one in failed]
-            found = with_offsets(cluster.send, found, cluster.view)
+            found, errors = read_described(cluster, transactional_id, wall_clock_ms, time.sleep)
         shown = [described_row(one) for one in found]
         rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
         rows.write(shown if format is not RowFormat.CSV else [described_csv(one) for one in shown])
@@ -235,6 +200,8 @@ def describe_producers(
     Exit status: 0 if every partition was read, 4 if some were not, 1 if no partition was.
     """
     with errors_in_one_line():
+        from txnscan.coordinators.cluster import opened_cluster
+
         config = ScanConfig(
             bootstrap_server,
             command_config=command_config,
@@ -256,12 +223,12 @@ def _show_producers(
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.report.plain import error_object
-    from txnscan.sweeps.scope import check_scope, in_scope
+    from txnscan.sweeps.scope import check_scope, chosen_brokers, in_scope
 
     view = cluster.view(config.topic_names or None)
     topics = in_scope(config, view)
     check_scope(config, view, topics)
-    _brokers(view, () if broker_id is None else (broker_id,))
+    chosen_brokers(view, () if broker_id is None else (broker_id,))
     rows = rows_in(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
     if broker_id is not None:
         note(no_proof(broker_id))
@@ -317,6 +284,7 @@ def coordinator(
     Exit status: 0 if all are known, 4 if some are not, 1 if all are unknown.
     """
     with errors_in_one_line():
+        from txnscan.coordinators.cluster import opened_cluster
         from txnscan.coordinators.locate import coordinator_among, coordinator_of, topic_of
         from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
 

@@ -112,6 +112,17 @@ def started_spark(master: str | None, progress: TerminalProgress) -> SparkSessio
     return spark_session(master, say=say, heard=say)
 
 
+def names_session(master: str | None) -> bool:
+    """Whether the user names a Spark session: with --master or in the environment, or because there is one already,
+    as under spark-submit and on Databricks.
+    """
+    named = ("MASTER", "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
+    if master is not None or any(os.environ.get(name) for name in named):
+        return True
+    # A session in this process has imported PySpark.
+    return "pyspark" in sys.modules and sys.modules["pyspark"].sql.SparkSession.getActiveSession() is not None
+
+
 # Whether this process ends with its only command, so that its imports affect no other code.
 _ours = False
 
@@ -289,10 +300,10 @@ def write_metrics(path: Path | None, found: Mapping[str, Scan | None]) -> None:
     write_whole(path, metrics_text(watched), "--metrics-file")
 
 
-def advise(engine: str, found: Scan) -> None:
+def advise(found: Scan) -> None:
     """Says at a terminal which engine would have been quicker. A scheduler has made its choice."""
     from txnscan.engine import advice
 
-    said = advice(engine, found.partitions_planned)
+    said = advice(found.engine.name, found.partitions_planned)
     if said is not None and _stderr().is_terminal:
         complain(f"note: {said}")

@@ -41,22 +41,13 @@ def check(
     with errors_in_one_line():
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         warn(config)
-        from txnscan.api import new_sweep_id
-        from txnscan.kafka.clock import wall_clock_ms
+        from txnscan.api import check_sweep
         from txnscan.report.check import check_object, print_check
         from txnscan.sweeps.preflight import Level
-        from txnscan.sweeps.preflight import check as run_check
-        from txnscan.tables.preflight import check_tables
 
         with progress_bar() as progress:
             progress("check", 0, 1)
-
-            checked = run_check(
-                config,
-                now_ms=wall_clock_ms,
-                sweep_id=new_sweep_id(wall_clock_ms),
-                check_tables=lambda location: check_tables(location, lambda: started_spark(master, progress)),
-            )
+            checked = check_sweep(config, lambda: started_spark(master, progress))
         if format is Format.JSON:
             write_json(check_object(checked))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -62,13 +61,9 @@ def explain(
     2 when the options are no symptom.
     """
     with errors_in_one_line():
-        from txnscan.api import new_sweep_id
-        from txnscan.cli.admin import opened_cluster
-        from txnscan.explain.ask import Asking, ask
+        from txnscan.api import explain_symptom
         from txnscan.explain.cause import CauseCode
-        from txnscan.explain.causes import cause_of
         from txnscan.explain.symptom import symptom
-        from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.explain import explained_object, print_explained
 
         asked = symptom(
@@ -87,9 +82,8 @@ def explain(
             topic_names=() if asked.topic is None else (asked.topic,),
         )
         warn(config)
-        with progress_bar() as progress, opened_cluster(config) as cluster:
-            asking = Asking(cluster, config, wall_clock_ms, time.sleep, lambda: new_sweep_id(wall_clock_ms), progress)
-            cause = cause_of(ask(asking, asked))
+        with progress_bar() as progress:
+            cause = explain_symptom(config, asked, progress=progress)
         if format is Format.JSON:
             write_json(explained_object(cause))
         else:

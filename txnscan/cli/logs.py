@@ -21,7 +21,9 @@ FORMAT_VARIABLE = "TXNSCAN_LOG_FORMAT"
 # The level of a command's own line, by its beginning. Without one it is information.
 _LEVELS: Mapping[str, str] = MappingProxyType({"txnscan: ": "error", "warning: ": "warning", "note: ": "info"})
 # Below this level these libraries log what they send.
-_AT_LEAST_INFO = ("kafka", "py4j")
+_AT_LEAST_INFO = ("kafka", "mcp", "py4j")
+# These log addresses of notifications, which are secrets.
+_NEVER = ("apprise", "requests", "urllib3")
 
 
 class LogLevel(StrEnum):
@@ -106,6 +108,7 @@ def log_to_stderr(level: LogLevel) -> None:
     handler = logging.StreamHandler(sys.stderr)
     text = _Lines("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if stderr_lines.format is LogFormat.JSON else text)
+    handler.addFilter(lambda record: record.name.partition(".")[0] not in _NEVER)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.value.upper())

@@ -42,13 +42,6 @@ class FailOn(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-class EngineName(StrEnum):
-    """The engine that reads partitions."""
-
-    SPARK = "spark"
-    THREADS = "threads"
-
-
 BootstrapServer = Annotated[
     str,
     typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from.", show_default=False),

@@ -15,6 +15,7 @@ from txnscan.cli.app import (
     check_metrics_file,
     clusters_of,
     either_of,
+    names_session,
     print_scan,
     progress_bar,
     spark_for,
@@ -26,7 +27,6 @@ from txnscan.cli.app import (
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     CommandConfig,
-    EngineName,
     EveryTransaction,
     FailOn,
     FailOnOption,
@@ -41,6 +41,7 @@ from txnscan.cli.options import (
     Verbose,
 )
 from txnscan.config import ScanConfig
+from txnscan.engine.choice import EngineName
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -91,9 +92,12 @@ def sweep(
     engine: Annotated[
         EngineName,
         typer.Option(
-            "--engine", metavar="spark|threads", help="Read on Spark's executors, or in threads of the driver."
+            "--engine",
+            metavar="auto|spark|threads",
+            help="Read on Spark's executors, or in threads of the driver. auto: on executors if there is a Spark "
+            "session or a master, and they can connect to the brokers.",
         ),
-    ] = EngineName.SPARK,
+    ] = EngineName.AUTO,
     batch_size: Annotated[
         int | None,
         typer.Option("--batch-size", metavar="NUMBER", help=f"Partitions in one request. Default: {_BATCH_SIZE}."),
@@ -108,7 +112,12 @@ def sweep(
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option("--master", metavar="MASTER", help="Spark master; MASTER in the environment, else local[*]."),
+        typer.Option(
+            "--master",
+            metavar="MASTER",
+            help="Spark master, or sc://HOST:PORT. Default: MASTER or SPARK_REMOTE of the environment; with --engine "
+            "spark, else local[*].",
+        ),
     ] = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
@@ -120,7 +129,7 @@ def sweep(
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Sweep the whole cluster through Spark, and keep the result in Delta tables.
+    """Sweep the whole cluster, on Spark or in threads, and keep the result in Delta tables.
 
     Exit status: 0 done, 1 failed, and the --fail-on statuses. If the tables cannot be written, the result is
     still printed, a line on stderr has the reason, and the status is 1, or 3 by --fail-on hanging. With
@@ -181,7 +190,7 @@ def sweep(
         finally:
             if not_stored is not None:
                 complain(f"txnscan: {not_stored}")
-        advise(one_config.engine, found)
+        advise(found)
     if not_stored is not None:
         raise typer.Exit(
             ExitStatus.HANGING if FailOn.HANGING in (fail_on or ()) and found.candidates else ExitStatus.FAILED
@@ -202,8 +211,8 @@ def _sweep_clusters(
 def _session(
     engine: EngineName, tables: str | None, master: str | None, progress: TerminalProgress
 ) -> SparkSession | None:
-    """A session where the engine or the tables need one."""
-    if engine is EngineName.SPARK:
+    """A session, if the engine or the tables need one, or if there is one for `auto`."""
+    if engine is EngineName.SPARK or (engine is EngineName.AUTO and names_session(master)):
         return started_spark(master, progress)
     return spark_for(tables, master, progress) if tables is not None else None
 

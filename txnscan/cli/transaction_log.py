@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from txnscan.cli.admin import end_by, opened_cluster, rows_in, say_errors
+from txnscan.cli.admin import end_by, rows_in, say_errors
 from txnscan.cli.app import app, warn
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
 from txnscan.cli.offline import PATHS, show_logged
@@ -145,6 +145,7 @@ def _live_log(
     config: ScanConfig, names: Collection[str], producer_ids: Collection[int], format: RowFormat
 ) -> tuple[list[dict[str, Any]], int]:
     """Prints the records. Gives what of the brokers' log could not be read, and how many of its partitions were."""
+    from txnscan.coordinators.cluster import opened_cluster
     from txnscan.coordinators.streamed import streamed
     from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines, step_row

@@ -98,12 +98,13 @@ def watch(
         typer.Option(
             "--notify",
             metavar="URL|@FILE",
-            help="Notify of incidents that open and close, by POST to this URL, or the one in FILE. May be repeated.",
+            help="Notify of incidents that open and close, by POST to this URL, or the one in FILE. With "
+            "--notify-as apprise: a URL of Apprise. May be repeated.",
         ),
     ] = None,
     notify_as: Annotated[
         str,
-        typer.Option("--notify-as", metavar="json|slack|pagerduty|alertmanager", help="Shape of what is sent."),
+        typer.Option("--notify-as", metavar="json|slack|pagerduty|alertmanager|apprise", help="Shape of what is sent."),
     ] = "json",
     notify_template: Annotated[
         Path | None,

@@ -9,11 +9,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+from txnscan.config import ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.claims import ClaimAnswers, ClaimSplit, ask_claims, counted_claims, split_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
@@ -299,3 +301,11 @@ class Cluster:
             threading.Thread(target=self.close, daemon=True).start()
         else:
             self.close()
+
+
+def opened_cluster(config: ScanConfig) -> Cluster:
+    """The cluster of these settings, for questions that are no sweep. Raises ConfigError."""
+    time_left = Deadline.after(config.timeout_ms).time_left()
+    servers = parse_bootstrap_servers(config.bootstrap_servers)
+    clients = ClientFactory(f"ask-{uuid.uuid4()}", config.connection(), servers, time_left)
+    return Cluster(clients, deadline=clients.client().deadline)

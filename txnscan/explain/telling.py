@@ -527,7 +527,7 @@ def _of_judged(f: Facts, judged: Judged) -> tuple[str, ...]:
     if judged.judgement.verdict is Verdict.HANGING:
         return (
             f"txnscan find-hanging --topic {o.topic} --partition {o.partition}",
-            "txnscan sweep --tables DIRECTORY --engine threads",
+            "txnscan sweep --tables DIRECTORY",
         )
     if view is None:
         return (f"txnscan describe-producers --topic {o.topic} --partition {o.partition} --open",)

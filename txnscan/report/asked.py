@@ -5,19 +5,30 @@ The names of the fields of rows are a contract, like the names in the JSON objec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import printable
-from txnscan.coordinators.transactions import TWO_PHASE_COMMIT_TIMEOUT_MS, Transaction, key_of
+from txnscan.coordinators.streamed import streamed
+from txnscan.coordinators.transactions import (
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Transaction,
+    describe,
+    key_of,
+    list_on,
+    with_offsets,
+)
 from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.units import duration, plural
-from txnscan.report.plain import iso_utc
-from txnscan.report.rows import Column, Row, headers, table_line
+from txnscan.report.plain import error_object, iso_utc
+from txnscan.report.rows import Column, Row, Rows, headers, table_line
 
 if TYPE_CHECKING:
+    from txnscan.coordinators.cluster import Cluster
     from txnscan.coordinators.locate import Coordinator
     from txnscan.coordinators.producers import PartitionProducers
+    from txnscan.kafka.protocol.list_transactions import ListingFilter
     from txnscan.txnlog.timeline import Step
 
 _PARTITIONS_SHOWN = 100
@@ -42,6 +53,30 @@ COORDINATORS = (
 
 
 # --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def write_listed(
+    rows: Rows, cluster: Cluster, brokers: Collection[int], wanted: ListingFilter, now_ms: Callable[[], int]
+) -> list[dict[str, Any]]:
+    """Writes the transactional ids that these brokers list, as they answer. Returns the failures, one for each broker
+    without an answer.
+    """
+    errors = []
+    for some in streamed(lambda broker_id: list_on(cluster.send, broker_id, wanted, now_ms), brokers):
+        if isinstance(some, Unobserved):
+            errors.append(error_object(some, cluster.principal))
+        else:
+            rows.write([listed_row(one) for one in some])
+    rows.end(errors)
+    return errors
+
+
+def read_described(
+    cluster: Cluster, ids: Iterable[str], now_ms: Callable[[], int], sleep: Callable[[float], None]
+) -> tuple[list[Transaction], list[dict[str, Any]]]:
+    """Each id as its coordinator describes it, with the offsets of its partitions, and the failures."""
+    found, failed = describe(cluster.send, ids, cluster.view, now_ms, sleep)
+    return with_offsets(cluster.send, found, cluster.view), [error_object(one, cluster.principal) for one in failed]
 
 
 def listed_row(one: Transaction) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
         "late_after_ms": scan.late_after_ms,
         "warnings": list(scan.warnings),
         "stages": [asdict(stage) for stage in scan.stages],
+        "engine": scan.engine.name.value,
+        "engine_reason": scan.engine.reason.value,
     }
 
 
@@ -70,6 +72,8 @@ def stored_object(
             "late_after_ms": sweep["late_after_ms"],
             "warnings": list(sweep.get("warnings") or ()),
             "stages": list(sweep.get("stages") or ()),
+            "engine": sweep.get("engine"),
+            "engine_reason": sweep.get("engine_reason"),
         },
         "transactions": [_stored(row) for row in transactions],
         "errors": [stored_error(row, sweep["principal"]) for row in errors],

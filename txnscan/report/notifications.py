@@ -170,6 +170,10 @@ def event_fields(event: EventNews) -> dict[str, Any]:
 
 Shape = Callable[[Sequence[EventNews], str | None], list[Any]]
 _SIGNS = {Kind.OPENED: "🔴", Kind.UPDATED: "🟠", Kind.CLOSED: "🟢"}
+# Apprise's types of notifications, the worst first.
+_TYPES = {Kind.OPENED: "failure", Kind.UPDATED: "warning", Kind.CLOSED: "success"}
+# The shape of messages for Apprise.
+APPRISE = "apprise"
 
 
 def _slack(batch: Sequence[EventNews], _: str | None) -> list[Any]:
@@ -181,10 +185,24 @@ def _slack(batch: Sequence[EventNews], _: str | None) -> list[Any]:
 
 
 def _slack_text(text: str) -> str:
-    """As Slack asks for it. Mattermost and Rocket.Chat take `@all` and `[text](address)` from plain text."""
+    """As Slack asks for it."""
+    return _without_marks(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _without_marks(text: str) -> str:
+    """Mattermost, Rocket.Chat and others take `@all` and `[text](address)` from plain text."""
     for mark in ("@", "](", "://"):
         text = text.replace(mark, f"{mark[0]}{_HIDDEN_SPACE}{mark[1:]}")
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text
+
+
+def _apprise(batch: Sequence[EventNews], _: str | None) -> list[Any]:
+    """One message of plain text. The worst event gives its type, which services show as a colour."""
+    worst = next(kind for kind in _TYPES if any(one.kind is kind for one in batch))
+    lines = [_without_marks(event_sentence(one)) for one in batch[:_LINES_MAX]]
+    if len(batch) > _LINES_MAX:
+        lines.append(f"and {len(batch) - _LINES_MAX} more")
+    return [{"title": "Hanging transactions", "body": "\n".join(lines), "type": _TYPES[worst]}]
 
 
 def _pagerduty(batch: Sequence[EventNews], routing_key: str | None) -> list[Any]:
@@ -254,7 +272,7 @@ def _json(batch: Sequence[EventNews], _: str | None) -> list[Any]:
 
 # The values of --notify-as.
 SHAPES: Mapping[str, Shape] = MappingProxyType(
-    {"json": _json, "slack": _slack, "pagerduty": _pagerduty, "alertmanager": _alertmanager}
+    {"json": _json, "slack": _slack, "pagerduty": _pagerduty, "alertmanager": _alertmanager, APPRISE: _apprise}
 )
 
 
@@ -264,7 +282,8 @@ def bodies(shape: Shape, batch: Sequence[EventNews], routing_key: str | None = N
 
 
 def template(text: str) -> Shape:
-    """A shape of one's own: a Jinja2 template that gives JSON, with `events` as `event_fields` has them.
+    """A shape of one's own: a Jinja2 template that gives JSON, with `events` as `event_fields` has them. If it gives
+    null for a batch, no notification is sent.
 
     Raises ConfigError where it cannot be rendered, or gives no JSON for an opening and a closing.
     """
@@ -273,7 +292,8 @@ def template(text: str) -> Shape:
 
     def shape(batch: Sequence[EventNews], _: str | None) -> list[Any]:
         # Below, the template is tried with examples first.
-        return [json.loads(made.render(events=[event_fields(one) for one in batch]))]
+        body = json.loads(made.render(events=[event_fields(one) for one in batch]))
+        return [] if body is None else [body]
 
     try:
         made = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False).from_string(text)

@@ -136,8 +136,13 @@ def _refusal(stored: Stored, refused: Refused) -> Refusal:
 
 def to_json(plan: Plan) -> str:
     """The text of the plan file."""
+    return json.dumps(plan_object(plan), indent=2) + "\n"
+
+
+def plan_object(plan: Plan) -> dict[str, Any]:
+    """The plan as one JSON object, with its digest."""
     body = _body(plan)
-    return json.dumps({**body, "digest": _digest(body)}, indent=2) + "\n"
+    return {**body, "digest": _digest(body)}
 
 
 def _body(plan: Plan) -> dict[str, Any]:

@@ -17,12 +17,11 @@ from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
-from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan, make_plan
+from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan
 from txnscan.resolve.terminate import Terminated, terminate
 from txnscan.sweeps.history import FactsAlone
 from txnscan.tables.open import open_tables
-from txnscan.tables.selection import Stale, began_ms, find_sweep, stale
-from txnscan.version import __version__
+from txnscan.tables.selection import Stale, find_sweep, stale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +59,8 @@ def plan_sweep(
     Sends no request to brokers. The plan is stored in the tables; `apply_to` accepts only such plans. say: called with
     sentences about the choice of the sweep. Raises ConfigError, and Stale if the sweep is older than `max_age_ms`.
     """
-    from txnscan.resolve.journal import TablesJournal, stored_hanging
+    from txnscan.resolve.journal import TablesJournal
+    from txnscan.resolve.stored import plan_of
 
     opened = open_tables(tables, spark)
     chosen_sweep = find_sweep(opened, cluster_id, sweep_id)
@@ -71,17 +71,7 @@ def plan_sweep(
     if too_old is not None:
         raise Stale(too_old)
     opened.create(say)
-    made = make_plan(
-        stored_hanging(opened, last["sweep_id"]),
-        limits,
-        cluster_id=last["cluster_id"],
-        sweep_id=last["sweep_id"],
-        scope=last["scope"],
-        swept_at_ms=began_ms(last),
-        warnings=tuple(last.get("warnings") or ()),
-        planned_at_ms=wall_clock_ms(),
-        version=__version__,
-    )
+    made = plan_of(opened, last, limits)
     with opened.writing():
         TablesJournal(opened).planned(made)
     return made

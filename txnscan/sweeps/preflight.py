@@ -25,6 +25,7 @@ from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, m
 from txnscan.impact.known_causes import SETTINGS, TRANSACTION_VERSION, Exposure, exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
@@ -99,7 +100,9 @@ def check(
     findings = list(check_security(settings))
     findings += [Finding("security", Level.NOTE, said) for said in config.exposed_files()]
     cluster_id = None
-    with Cluster(ClientFactory(sweep_id, settings, parse_bootstrap_servers(config.bootstrap_servers))) as cluster:
+    servers = parse_bootstrap_servers(config.bootstrap_servers)
+    clients = ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms).time_left())
+    with Cluster(clients, deadline=clients.client().deadline) as cluster:
         try:
             latest = cluster.latest()
         except ClusterUnreachable as error:

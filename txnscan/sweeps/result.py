@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
+from txnscan.engine.choice import REQUESTED_THREADS, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.impact.impact import Impact, KnownImpact
 from txnscan.kafka.failure import Failure, Unobserved
@@ -45,6 +46,7 @@ class Scan:
     of `__transaction_state` that were read. decided: the facts about hanging transactions whose log was read.
     log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on. topics_gone: by
     name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or TOPIC_RECREATED.
+    engine: the engine that read the partitions, and why.
     """
 
     sweep_id: str
@@ -79,6 +81,7 @@ class Scan:
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    engine: EngineChoice = REQUESTED_THREADS
 
     @property
     def named_principal(self) -> str | None:

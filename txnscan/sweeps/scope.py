@@ -35,10 +35,7 @@ def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) 
         for index in config.partitions:
             if index not in indexes:
                 raise ConfigError("--partition", f"{name} has no partition {index}; it has {len(indexes)}")
-    broker_ids = sorted(broker.broker_id for broker in view.brokers)
-    for broker_id in config.broker_ids:
-        if broker_id not in broker_ids:
-            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {broker_ids}")
+    chosen_brokers(view, config.broker_ids)
     if config.scope == "all" or any(topic.indexes for topic in topics):
         return
     if config.topic and not any(config.wants_topic(topic.name) for topic in view.topics):
@@ -48,6 +45,17 @@ def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) 
             f"{patterns} matches no topic that this principal may describe; a whole name has to match",
         )
     raise ConfigError("--broker-id", f"no partition in scope is led by {' or '.join(map(str, config.broker_ids))} now")
+
+
+def chosen_brokers(view: ClusterView, wanted: Collection[int]) -> list[int]:
+    """The brokers to ask: these, or all if none are given. Raises ConfigError for a broker that the cluster does not
+    have.
+    """
+    known = sorted(broker.broker_id for broker in view.brokers)
+    for broker_id in wanted:
+        if broker_id not in known:
+            raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {known}")
+    return [broker_id for broker_id in known if not wanted or broker_id in wanted]
 
 
 def topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]:

@@ -64,6 +64,13 @@ def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered
     )
 
 
+def counted(tables: Tables, cluster_id: str | None) -> dict[str, int]:
+    """How many rows each list of `remembered` has without a limit, by its name. Raises ConfigError without tables."""
+    of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
+    lists = {"sweeps": SWEEPS, "incidents": INCIDENTS, "journal": RESOLUTIONS}
+    return {name: len(tables.rows(table, *of, columns=("cluster_id",))) for name, table in lists.items()}
+
+
 def life(tables: Tables, incident_id: str) -> Life:
     """The life of the incident whose id is this, or begins with it. Raises ConfigError unless there is exactly one."""
     found = tables.rows(INCIDENTS, StartsWith("incident_id", incident_id), limit=2)

@@ -25,7 +25,7 @@ from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -771,6 +771,19 @@ SWEEPS = Table(
             tuple[StageTime, ...],
             "The stages of the sweep in order, with the duration of each. The writing of these tables comes after them",
             lambda s, _: s.stages,
+        ),
+        Column(
+            "engine",
+            "STRING",
+            "Engine that read the partitions: spark on executors, threads in the driver",
+            lambda s, _: s.engine.name.value,
+        ),
+        Column(
+            "engine_reason",
+            "STRING",
+            "Why: requested; no_session, without a Spark session; executors_connect, every executor can connect to a "
+            "broker; executors_failed, an executor cannot, see warnings",
+            lambda s, _: s.engine.reason.value,
         ),
     ),
     (

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.files import read_text
-from txnscan.report.notifications import SHAPES, Shape, template
+from txnscan.report.notifications import APPRISE, SHAPES, Shape, template
 
 if TYPE_CHECKING:
     from txnscan.watch.notifier import Target
@@ -119,13 +119,27 @@ def make_target(
     url: str, shape: str, template_file: Path | None, routing_key: str | None, *, option: str = "--notify"
 ) -> Target:
     """The target that these options describe. url: a URL, or @FILE for a file with the URL. Raises ConfigError."""
-    from txnscan.watch.notifier import Target, parse_url
+    from txnscan.watch.notifier import Target
 
     where = read_text(Path(url[1:]).expanduser(), option).strip() if url.startswith("@") else url
     used = template(read_text(template_file, "--notify-template")) if template_file is not None else _shape(shape)
     if template_file is None and shape == "pagerduty" and not routing_key:
         raise ConfigError(f"{option}-as", f"pagerduty needs a routing key; set {ROUTING_KEY_VARIABLE}")
-    return Target(parse_url(where, option), used, routing_key)
+    through_apprise = shape == APPRISE
+    if through_apprise and template_file is not None:
+        raise ConfigError("--notify-template", "gives JSON to post; leave it out with apprise, which takes a text")
+    return Target(_parser(shape)(where, option), used, routing_key, through_apprise)
+
+
+def _parser(shape: str) -> Callable[[str, str], str]:
+    """Checks the URL of a target of this shape. It raises ConfigError, without the URL."""
+    if shape == APPRISE:
+        from txnscan.watch.through_apprise import parse_apprise_url
+
+        return parse_apprise_url
+    from txnscan.watch.notifier import parse_url
+
+    return parse_url
 
 
 def _shape(name: str) -> Shape:
@@ -179,15 +193,12 @@ def _target(
         return folder / Path(table[key]).expanduser() if key in table else None
 
     def made() -> Target:
-        from txnscan.watch.notifier import parse_url
-
         key_file, url_file = path("routing-key-file"), path("url-file")
         key = read_text(key_file, "routing-key-file").strip() if key_file else environment.get(ROUTING_KEY_VARIABLE)
-        if url_file:
-            url = parse_url(read_text(url_file, "url-file").strip(), "url-file")
-        else:
-            url = parse_url(table["url"], "url")
-        return make_target(url, table.get("as", "json"), path("template"), key, option="notify")
+        shape = table.get("as", "json")
+        parse = _parser(shape)
+        url = parse(read_text(url_file, "url-file").strip(), "url-file") if url_file else parse(table["url"], "url")
+        return make_target(url, shape, path("template"), key, option="notify")
 
     target: Target | None = _heard(made, at, complaints)
     return target

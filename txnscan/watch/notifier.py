@@ -34,15 +34,18 @@ _PASSING = (408, 425, 429)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The URL and the message format of a target. Its `repr` omits the secrets."""
+    """The URL and the message format of a target. Its `repr` omits the secrets. apprise: the URL is for Apprise."""
 
     url: str = field(repr=False)
     shape: Shape = field(repr=False)
     routing_key: str | None = field(default=None, repr=False)
+    apprise: bool = False
 
     @property
     def shown(self) -> str:
-        """The target without secrets: scheme, host and port."""
+        """The target without secrets: scheme, host and port. Of a URL of Apprise only the scheme."""
+        if self.apprise:
+            return f"apprise {self.url.partition(':')[0]}"
         parts = urlsplit(self.url)
         port = f":{parts.port}" if parts.port is not None else ""
         return printable(f"{parts.scheme}://{parts.hostname}{port}")
@@ -81,7 +84,7 @@ class Notifier:
     def __init__(
         self, targets: Sequence[Target], say: Callable[[str], None], post: Post | None = None, wait_s: float = 1.0
     ) -> None:
-        self._lanes = [_Lane(target, name, say, post or post_json, wait_s) for name, target in _named(targets)]
+        self._lanes = [_Lane(target, name, say, post or _send, wait_s) for name, target in _named(targets)]
 
     def tell(self, news: Sequence[EventNews]) -> None:
         """Adds a batch to the queues, and returns at once."""
@@ -184,6 +187,16 @@ class _Lane:
 
     def _may_succeed(self, error: Exception) -> bool:
         return isinstance(error, NotSent) and error.passing and not self._ending.is_set()
+
+
+def _send(target: Target, body: bytes) -> None:
+    """Sends a body. Raises NotSent."""
+    if target.apprise:
+        from txnscan.watch.through_apprise import send_through_apprise
+
+        send_through_apprise(target, body)
+    else:
+        post_json(target, body)
 
 
 def post_json(target: Target, body: bytes) -> None:

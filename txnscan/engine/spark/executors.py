@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import atexit
 import pickle
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,10 +28,12 @@ from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
+from txnscan.engine.spark.session import in_one_line
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.kafka.answers import CoordinatorView
+from txnscan.kafka.topology import Broker
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import OnProgress, WideBatch, WideRow
+from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.rules import judge_observation
 
@@ -43,6 +46,9 @@ _POLL_S = 0.5
 _START_S = 10
 # The number of tasks that run at once, if a Connect session does not report it.
 _PARALLELISM = 8
+# An executor tries to connect to at most this many bootstrap servers, each for at most this many seconds.
+_SERVERS_TRIED = 3
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +101,34 @@ class SparkEngine:
         with self._watched(len(work), len(batches), on_progress), _with_remedy():
             return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
 
-    def start_workers(self) -> None:
-        """Starts Python on the executors, without waiting for it. The first start takes seconds, in which the driver
-        does other work. A read that begins during the start waits no longer than without this call.
+    def start_workers(self, servers: Sequence[Broker] = ()) -> Callable[[], str | None]:
+        """Starts Python on the executors, and lets each executor try to connect to one of these servers. Returns a
+        function that waits for the result: why an executor cannot read from the cluster, or None.
+
+        The first start takes seconds, in which the driver does other work.
         """
+        failure: list[str | None] = []
 
         def start() -> None:
-            # An error here occurs again in the first read, which reports it.
-            with suppress(Exception):
-                no_work = dealt([[]] * self._parallelism, self._parallelism)
-                self._spread(_never, no_work, WideRow).toArrow()
+            try:
+                tries = self._spark.range(0, self._parallelism, 1, self._parallelism)
+                connected = tries.mapInArrow(_connects(servers[:_SERVERS_TRIED]), "connected boolean").toArrow()
+                all_connected = all(connected.column(0).to_pylist())
+                failure.append(None if all_connected else "an executor cannot connect to any bootstrap server")
+            except Exception as error:
+                # With another engine than `auto`, the first read fails with the same error.
+                failure.append(f"the executors failed: {in_one_line(error)}")
             atexit.unregister(starting.join)
+
+        def wait() -> str | None:
+            starting.join()
+            return failure[0]
 
         starting = threading.Thread(target=inheriting(self._spark, start), name="txnscan-start", daemon=True)
         # If a command fails at once, it must not stop Spark during this start: Spark would log another error.
         atexit.register(starting.join, _START_S)
         starting.start()
+        return wait
 
     def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
         """The rows of all this work, with one task for each piece of work."""
@@ -209,8 +227,23 @@ def dealt(queues: Sequence[Sequence[Batch]], tasks: int) -> tuple[bytes, ...]:
     return tuple(pickle.dumps(hand) for hand in hands)
 
 
-def _never(batch: WideBatch) -> Iterable[WideRow]:
-    raise AssertionError("there was nothing to read")
+def _connects(servers: Sequence[Broker]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Whether this executor can connect to one of the servers. Without servers, it need not."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            connected = not servers or any(map(_accepts, servers))
+            yield pa.RecordBatch.from_pydict({"connected": [connected] * batch.num_rows})
+
+    return run
+
+
+def _accepts(server: Broker) -> bool:
+    try:
+        socket.create_connection((server.host, server.port), _CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _read_work(

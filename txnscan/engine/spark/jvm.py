@@ -29,8 +29,10 @@ _REMEMBERED = 200
 _CONNECT_S_MAX = 5.0
 _MASTER = re.compile(
     r"local(\[\s*(\*|\d+)\s*(,\s*\d+\s*)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn"
-    r"|spark://[^\s/,:]+:\d{1,5}(,[^\s/,:]+:\d{1,5})*|k8s://\S+"
+    r"|spark://[^\s/,:]+:\d{1,5}(,[^\s/,:]+:\d{1,5})*|k8s://\S+|sc://[^\s/;]+(/\S*)?"
 )
+# The port of Spark Connect, if the address has none.
+_CONNECT_PORT = "15002"
 
 
 class JvmFailed(Exception):
@@ -42,17 +44,23 @@ def is_master(text: str) -> bool:
     return _MASTER.fullmatch(text) is not None
 
 
+def address_of(master: str) -> str:
+    """The master without the parameters of a Spark Connect URL, which may contain a token."""
+    return master.partition("/;")[0].rstrip("/") if master.startswith("sc://") else master
+
+
 def unreachable(master: str) -> str | None:
-    """Why no standalone master of `spark://host:port,...` accepts a connection. None if a master accepts it, and for
-    other kinds of masters.
+    """Why no standalone master of `spark://host:port,...`, or Spark Connect server of `sc://host:port/...`, accepts a
+    connection. None if one accepts it, and for other kinds of masters.
 
     Spark itself tries for a minute, and then reports that all masters are unresponsive.
     """
-    if not master.startswith("spark://"):
+    scheme, _, addresses = address_of(master).partition("://")
+    if scheme not in ("spark", "sc"):
         return None
     reasons = []
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
+    for address in addresses.split(","):
+        host, _, port = (address if ":" in address else f"{address}:{_CONNECT_PORT}").rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECT_S_MAX).close()
             return None

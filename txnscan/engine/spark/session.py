@@ -16,7 +16,7 @@ import javaproperties
 from txnscan.config import ConfigError, printable
 from txnscan.engine.spark.archive import Archive
 from txnscan.engine.spark.java import DELTA, JavaError, find_java, jar_directory, named_java, pyspark_jars
-from txnscan.engine.spark.jvm import JvmFailed, is_master, same_interrupts, start_jvm, unreachable
+from txnscan.engine.spark.jvm import JvmFailed, address_of, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.engine.spark.nodes import in_one_jvm, remedy
 from txnscan.engine.spark.scratch import own_directory
 from txnscan.errors import TxnscanError
@@ -24,6 +24,8 @@ from txnscan.errors import TxnscanError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Of a Spark Connect server.
+_CONNECT = "sc://"
 _WAREHOUSE = "spark.sql.warehouse.dir"
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # PySpark reads the options of its JVM from this variable.
@@ -129,8 +131,9 @@ def spark_session(
     heard: Callable[[str], None] = lambda line: print(line, file=sys.stderr),  # noqa: T201
 ) -> SparkSession:
     """The running session (Databricks, a notebook), or else a new session. Under spark-submit the new session has the
-    launcher's settings. Otherwise it runs on `master`, MASTER of the environment, or `local[*]`; `settings` override
-    those of conf/, and spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN override both.
+    launcher's settings. Otherwise it runs on `master`, MASTER or SPARK_REMOTE of the environment, or `local[*]`;
+    `settings` override those of conf/, and spark-submit's options in SPARK_SUBMIT_OPTS_TXNSCAN override both. With
+    sc://HOST:PORT it is a session of that Spark Connect server, with the server's own settings.
 
     heard: called with each line that Spark's own process writes. Raises SparkUnavailable if PySpark or Java is missing
     or Spark does not start, and ConfigError for an invalid master.
@@ -146,8 +149,10 @@ def spark_session(
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             with same_interrupts():
                 return builder.getOrCreate()
-        find_java()
         chosen = _master(master)
+        if chosen.startswith(_CONNECT):
+            return builder.remote(chosen).getOrCreate()
+        find_java()
         if chosen.startswith("local"):
             # No other machine connects to a local driver, so it listens only on the loopback address.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -218,15 +223,15 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 def _master(master: str | None) -> str:
     """The master to start on. Raises ConfigError if it is invalid, and SparkUnavailable if it does not answer."""
-    option, chosen = ("MASTER", os.environ.get("MASTER") or "local[*]") if master is None else ("--master", master)
+    named = (("--master", master), *((name, os.environ.get(name)) for name in ("MASTER", "SPARK_REMOTE")))
+    option, chosen = next(((name, value) for name, value in named if value), ("MASTER", "local[*]"))
     if not is_master(chosen):
-        masters = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
-        raise ConfigError(option, f"'{printable(chosen)}' is no Spark master; use {masters}")
+        masters = "local[*], local[N], spark://HOST:PORT, sc://HOST:PORT, yarn or k8s://HOST:PORT"
+        raise ConfigError(option, f"'{printable(address_of(chosen))}' is no Spark master; use {masters}")
     why = unreachable(chosen)
     if why is not None:
-        raise SparkUnavailable(
-            f"no Spark master answers at {printable(chosen)} ({why}); start it, or name another with --master"
-        )
+        where = printable(address_of(chosen))
+        raise SparkUnavailable(f"no Spark master answers at {where} ({why}); start it, or name another with --master")
     return chosen
 
 

@@ -1,0 +1,87 @@
+"""`--engine auto`: executors read if they can connect to the brokers, else the driver. The reason is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tests.sim.wire import ClusterShape, WireCluster
+from txnscan import ScanConfig, sweep
+from txnscan.demo.ports import choose_ports
+from txnscan.engine.choice import EngineName, EngineReason
+from txnscan.engine.spark import executors
+from txnscan.engine.spark.executors import SparkEngine
+from txnscan.kafka.topology import Broker
+from txnscan.tables.open import open_tables
+from txnscan.tables.schema import SWEEPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+SHAPE = ClusterShape(brokers=2, partitions=20, hanging=2)
+
+
+def cut_off(servers: object) -> Run:
+    """What executors without a route to the brokers answer."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            yield pa.RecordBatch.from_pydict({"connected": [False] * batch.num_rows})
+
+    return run
+
+
+def broken(servers: object) -> Run:
+    """Executors whose Python cannot start a task."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise ModuleNotFoundError("No module named 'pyarrow'")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("engine", "trial", "name", "reason"),
+    [
+        ("auto", None, EngineName.SPARK, EngineReason.EXECUTORS_CONNECT),
+        ("auto", cut_off, EngineName.THREADS, EngineReason.EXECUTORS_FAILED),
+        ("auto", broken, EngineName.THREADS, EngineReason.EXECUTORS_FAILED),
+        ("spark", cut_off, EngineName.SPARK, EngineReason.REQUESTED),
+        ("threads", cut_off, EngineName.THREADS, EngineReason.REQUESTED),
+    ],
+    ids=["connected", "cut off", "broken", "spark", "threads"],
+)
+def test_the_engine_of_a_session_and_its_reason_are_stored(
+    spark: SparkSession,
+    location: str,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    trial: Callable[[object], Run] | None,
+    name: EngineName,
+    reason: EngineReason,
+) -> None:
+    if trial is not None:
+        monkeypatch.setattr(executors, "_connects", trial)
+    with WireCluster(SHAPE, 1) as cluster:
+        found = sweep(spark, ScanConfig(cluster.bootstrap_servers, tables=location, engine=engine))
+    assert (found.scan.engine.name, found.scan.engine.reason) == (name, reason)
+    assert found.scan.complete and found.scan.counts["hanging"] == SHAPE.hanging
+    assert (found.summary["engine"], found.summary["engine_reason"]) == (name, reason)
+    (row,) = open_tables(location, spark).rows(SWEEPS)
+    assert (row["engine"], row["engine_reason"]) == (name, reason)
+    assert len(row["warnings"]) == (reason is EngineReason.EXECUTORS_FAILED)
+
+
+def test_executors_need_one_of_the_bootstrap_servers(spark: SparkSession) -> None:
+    closed = Broker(-1, "127.0.0.1", *choose_ports(1))
+    engine = SparkEngine(spark)
+    assert engine.start_workers()() is None
+    assert engine.start_workers([closed])() is not None
+    with WireCluster(SHAPE, 1) as cluster:
+        host, _, port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
+        assert engine.start_workers([closed, Broker(-2, host, int(port))])() is None

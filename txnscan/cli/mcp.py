@@ -1,0 +1,120 @@
+"""`mcp`: answer an assistant, read-only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txnscan.cli.app import app, progress_bar, spark_for, started_spark, warn
+from txnscan.cli.errors import complain, errors_in_one_line, note
+from txnscan.cli.options import BootstrapServer, CommandConfig, LateAfter, OwnerPattern
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.errors import ExitStatus
+from txnscan.report.help import OneCommand, examples
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnscan.mcp.tools import Source
+    from txnscan.tables.tables import Tables
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan mcp --bootstrap-server localhost:9092",
+        "txnscan mcp --bootstrap-server localhost:9092 --command-config client.properties --tables /data/txnscan",
+    ),
+)
+def mcp(
+    bootstrap_server: BootstrapServer,
+    command_config: CommandConfig = None,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="LOCATION", help="Also answer from these Delta tables: history, plan."),
+    ] = None,
+    late_after: LateAfter = None,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="Time limit of the requests of an answer. What was not read by then is reported as not observed.",
+        ),
+    ] = "50s",
+    owner_pattern: OwnerPattern = None,
+) -> None:
+    """Answer an assistant over the Model Context Protocol, on stdin and stdout. Read-only: it can resolve nothing.
+
+    An MCP client starts this command. Ends with 0 when the client closes stdin.
+    """
+    with errors_in_one_line():
+        if find_spec("mcp") is None:
+            raise ConfigError("mcp", "needs the MCP SDK; pip install '.[mcp]' brings it")
+        config = ScanConfig(
+            bootstrap_server,
+            command_config=command_config,
+            tables=tables,
+            late_after=late_after,
+            timeout=timeout,
+            owner_pattern=tuple(owner_pattern or ()),
+            engine="threads",
+        )
+        warn(config)
+        if sys.stdin.isatty():
+            note("this speaks the Model Context Protocol on stdin and stdout; let an MCP client start it")
+        import anyio
+
+        from txnscan.mcp.server import serve
+
+        _end_at_once_on_ctrl_c()
+        try:
+            anyio.run(serve, _source(config))
+        except* BrokenPipeError:
+            # The client is gone.
+            pass
+        # Calls under way end with this process.
+        sys.stderr.flush()
+        os._exit(ExitStatus.DONE)
+
+
+def _source(config: ScanConfig) -> Source:
+    from txnscan.mcp.tools import Source
+
+    location = config.tables
+    opening = threading.Lock()
+
+    @cache
+    def session_for(tables: str) -> SparkSession | None:
+        with progress_bar() as progress:
+            return spark_for(tables, None, progress)
+
+    def spark() -> SparkSession:
+        with opening, progress_bar() as progress:
+            return started_spark(None, progress)
+
+    def opened() -> Tables:
+        from txnscan.tables.open import open_tables
+
+        with opening:
+            return open_tables(str(location), session_for(str(location)))
+
+    return Source(config, spark, None if location is None else opened)
+
+
+def _end_at_once_on_ctrl_c() -> None:
+    """Otherwise the thread that waits for stdin would go on."""
+
+    def end(*_: object) -> None:
+        complain("txnscan: interrupted")
+        os._exit(ExitStatus.INTERRUPTED)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end)
