@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.clock import BootTime, StageTime
+from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import Impact, KnownImpact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
@@ -45,6 +46,7 @@ class Scan:
     of `__transaction_state` that were read. decided: the facts about hanging transactions whose log was read.
     log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on. topics_gone: by
     name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or TOPIC_RECREATED.
+    topic_reads: of the topics of `complete_up_to`, concluded.
     """
 
     sweep_id: str
@@ -79,6 +81,7 @@ class Scan:
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    topic_reads: tuple[TopicRead, ...] = ()
 
     @property
     def named_principal(self) -> str | None:
