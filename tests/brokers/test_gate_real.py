@@ -55,7 +55,7 @@ class Asked:
 
 @pytest.fixture
 def asked(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Asked]:
-    yield Asked(shared, f"gate-{abs(hash(request.node.name)) % 10**8}")
+    yield Asked(shared, f"gate-{request.node.name.replace('_', '-')}")
 
 
 def test_an_open_transaction_closes_the_gate_until_its_commit(asked: Asked) -> None:
