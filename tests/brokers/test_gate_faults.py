@@ -60,7 +60,7 @@ def test_a_partition_without_a_leader_is_not_observed(cluster: KafkaCluster) -> 
 def test_a_transaction_that_no_partition_shows_as_open_may_still_block(cluster: KafkaCluster) -> None:
     """Its marker is not replicated. So the last stable offset counts, and not what DescribeProducers shows.
 
-    The follower is paused and says nothing about leaders, so the gate observes nothing.
+    The paused follower does not confirm the leader, so the gate reports `not_observed`.
     """
     with cluster.wire() as wire:
         create_topic(wire, "pair", [[KEEPER, AWAY]], {"min.insync.replicas": "2"})

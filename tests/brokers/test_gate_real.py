@@ -38,7 +38,7 @@ class Asked:
         return ("--bootstrap-server", self.shared.bootstrap_servers)
 
     def sweep(self, tables: str, *options: str) -> None:
-        """A sweep of another topic, which stores this one too."""
+        """A sweep of another topic. It stores this topic too."""
         ran = run_here(
             *("sweep", *self.brokers, "--tables", tables, "--engine", "threads", "--topic", "clicks"),
             *("--complete-up-to", self.topic, *options),
@@ -72,7 +72,7 @@ def test_an_open_transaction_closes_the_gate_until_its_commit(asked: Asked) -> N
 
 
 def test_stored_reads_open_the_gate_although_a_later_transaction_is_open(asked: Asked, tmp_path: Path) -> None:
-    """A busy topic always has something open. What was open at the last sweep has ended since."""
+    """A busy topic always has open transactions. Those of the last sweep have ended since."""
     tables, metrics = str(tmp_path / "tables"), tmp_path / "metrics.prom"
     first = asked.open_transaction("a")
     asked.sweep(tables)

@@ -12,15 +12,16 @@ stable offset. Its time is the sweeper's clock before the first request. The the
    or aborted.
 4. If the high watermark of a read is at or below the last stable offset of a later read, everything that was
    acknowledged before the first read is readable. This includes the read itself.
-5. Order. Clocks do not order reads. Leader epochs only rise. An earlier read counts only if its leader epoch is not
-   above that of the read that shows it. In the same epoch the order does not matter: no record below the last stable
+5. Order. Clocks do not order reads. Leader epochs only rise. So another read counts only at the same leader epoch, or
+   at a lower one. In the same epoch the order does not matter: no record below the last stable
    offset changes. After an election the records may be others (unclean election), but all of them are decided.
 6. Topic. Reads of another topic id never count. Without topic ids, only the read itself counts.
 7. Clock. A time counts only if it is not after the time of the read that shows it, and if no read that is provably
    later has an earlier time. Otherwise one of the two clocks is wrong.
-8. A topic is complete up to the earliest time of its partitions. If a partition has no proven read, nothing is known.
+8. A topic is complete up to the earliest time of its partitions. If a partition has no proven read, the topic
+   is not observed.
 
-What this does not use, and why:
+Evidence that this module does not use:
 
 - DescribeProducers. A partition without an open transaction may still have an unreplicated marker. Until its followers
   have it, the last stable offset does not move.
@@ -40,7 +41,7 @@ from enum import StrEnum
 
 class Completeness(StrEnum):
     """The state of a topic. COMPLETE: up to the time of the read. BLOCKED: only up to an earlier time. NOT_OBSERVED: a
-    partition has no proven read, so nothing is known.
+    partition has no proven read.
     """
 
     COMPLETE = "complete"
@@ -49,7 +50,9 @@ class Completeness(StrEnum):
 
 
 class GateState(StrEnum):
-    """Whether a topic is complete up to a time. NOT_YET: nothing is open, and the time is after the read."""
+    """Whether a topic is complete up to a time. NOT_YET: the time is after the read, and no open
+    transaction blocks the topic.
+    """
 
     COMPLETE = "complete"
     BLOCKED = "blocked"

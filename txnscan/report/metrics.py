@@ -90,8 +90,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster", "topic"),
         ),
         "txnscan_complete_up_to_timestamp_seconds": (
-            "Time up to which read_committed consumers can read everything of a topic of --complete-up-to. Absent if "
-            "it is not known",
+            "Time up to which read_committed consumers can read everything of a topic of --complete-up-to, 0 if it is "
+            "not known",
             ("cluster", "topic"),
         ),
         LATE_PARTITIONS: (
@@ -298,8 +298,7 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
 def _of_topics(scan: Scan) -> Iterator[Sample]:
     """The user names these topics, so their number has no limit here."""
     for read in scan.topic_reads:
-        if read.complete_up_to_ms is not None:
-            yield "txnscan_complete_up_to_timestamp_seconds", [read.topic], read.complete_up_to_ms / 1_000
+        yield "txnscan_complete_up_to_timestamp_seconds", [read.topic], (read.complete_up_to_ms or 0) / 1_000
 
 
 def _blocking(scan: Scan) -> dict[Key, Judged]:
