@@ -32,15 +32,16 @@ and types are a contract. Each column has its comment in the table. Times are UT
 
 A sweep is visible whole or not at all: its row in `sweeps` is written last. txnscan refuses tables of another schema
 version, and a location where a table is missing or damaged while others have rows. `txnscan maintain` deletes old
-sweeps. It keeps facts, incidents and the journal for ever.
+sweeps, also their rows in `topic_reads`. It keeps the other facts, incidents and the journal for ever.
 
 ## Facts and computed rows
 
 - Facts are what brokers answered and what `apply` did: `log_reads`, `markers`, `commits`, `resolutions`, `scan_errors`,
-  and in `open_transactions` the column `evidence` and the columns from `first_epoch` on.
+  in `open_transactions` the column `evidence` and the columns from `first_epoch` on, and in `topic_reads` the column
+  `partitions`.
 - Computed are the verdicts, outcomes and impacts in `open_transactions` and `candidates`, and all of `incidents`,
-  `first_seen` and the counts in `sweeps`.
-- A row in `log_reads`, `markers` or `commits` counts at once, even if its sweep was never finished.
+  `first_seen` and the counts in `sweeps`. In `topic_reads`: `complete_up_to`, `status`, and `mark` of each partition.
+- A row in `log_reads`, `markers`, `commits` or `topic_reads` counts at once, even if its sweep was never finished.
 - `plan` and `apply` compute each outcome again, from all facts. The stored outcomes are for people.
 - You can compute the verdict of a row again from its `evidence`.
 - `incidents` has one row for each hanging transaction. Leader epoch and high watermark decide which of two sweeps saw

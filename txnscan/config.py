@@ -7,6 +7,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from txnscan.errors import ExitStatus, TxnscanError
@@ -49,6 +50,8 @@ class ScanConfig:
     the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id that REGEX matches as a
     whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the sweep may send
     requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
+    complete_up_to: names of topics. The sweep reads all their partitions, whatever its scope, and computes the time up
+    to which each topic is complete.
 
     Raises ConfigError.
     """
@@ -67,6 +70,7 @@ class ScanConfig:
     store_all: bool = False
     owner_pattern: tuple[str, ...] = ()
     timeout: str | None = None
+    complete_up_to: tuple[str, ...] = ()
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -93,9 +97,12 @@ class ScanConfig:
         ):
             if not 1 <= value <= most:
                 raise ConfigError(option, f"{value} is out of range; use 1 to {most}")
+        named = (self.complete_up_to,) if isinstance(self.complete_up_to, str) else tuple(self.complete_up_to)
+        object.__setattr__(self, "complete_up_to", named)
         for name in self.topic_names:
-            if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
-                raise ConfigError("--topic", f"'{printable(name)}' is not a legal topic name")
+            check_topic_name("--topic", name)
+        for name in self.complete_up_to:
+            check_topic_name("--complete-up-to", name)
         if any(broker_id < 0 for broker_id in self.broker_ids):
             raise ConfigError("--broker-id", "must be 0 or more")
         if any(index < 0 for index in self.partitions):
@@ -222,6 +229,12 @@ def parse_owner_pattern(text: str) -> tuple[str, re.Pattern[str]]:
         raise ConfigError("--owner-pattern", f"'{printable(pattern)}' is not a regular expression: {error}") from None
 
 
+def check_topic_name(option: str, name: str) -> None:
+    """Raises ConfigError if no topic can have this name."""
+    if not _LEGAL_TOPIC.fullmatch(name) or name in (".", ".."):
+        raise ConfigError(option, f"'{printable(name)}' is not a legal topic name")
+
+
 def parse_duration_ms(text: str, option: str) -> int:
     """The milliseconds of "90s", "20m" or "2h". A number without a unit is refused, because it is ambiguous."""
     match = _DURATION.fullmatch(text)
@@ -231,6 +244,19 @@ def parse_duration_ms(text: str, option: str) -> int:
             option, f"'{printable(text)}' is not a duration; write a number above 0 with a unit, such as 20m"
         )
     return value_ms
+
+
+def parse_time_ms(text: str, option: str) -> int:
+    """The epoch milliseconds of a time in ISO 8601 with its offset from UTC. Raises ConfigError."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ConfigError(
+            option, f"'{printable(text)}' is not a time with its offset from UTC; write it as 2026-01-31T06:00:00Z"
+        )
+    return int(at.timestamp() * 1_000)
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:

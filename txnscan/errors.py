@@ -9,7 +9,8 @@ class ExitStatus(IntEnum):
     """The exit status of a command, for schedulers.
 
     HANGING: with --fail-on hanging, the sweep has candidates. INCOMPLETE: with --fail-on incomplete, the sweep did not
-    observe everything; from `check`, a sweep could not observe everything; with --max-age, the stored sweep is too old.
+    observe everything; from `check`, a sweep could not observe everything; with --max-age, the stored sweep is too old;
+    from `gate`, a topic could not be observed. BLOCKED: from `gate`, a topic is not complete up to the time.
     PARTLY_DONE: some actions of a plan are not done. REFUSED: a plan was refused as a whole. BUSY: another apply is
     running. INTERRUPTED: 128 + SIGINT.
     """
@@ -18,6 +19,7 @@ class ExitStatus(IntEnum):
     FAILED = 1
     USAGE = 2
     HANGING = 3
+    BLOCKED = 3
     INCOMPLETE = 4
     PARTLY_DONE = 5
     REFUSED = 6

@@ -14,7 +14,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from txnscan.cli.app import app
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
+from txnscan.impact.complete import TopicRead
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import _CLIENTS_MAX, ClientFactory
 from txnscan.kafka.errors import ErrorCode
@@ -328,6 +329,9 @@ class Stored:
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         return self._given("read", self.kept)
+
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        return self._given("read", ())
 
     def write(self, found: Scan) -> None:
         self._given("write", None)()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tests.sim.history import accused
+from txnscan.impact.complete import TopicRead
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import Incident, Incidents, Sightings, together_facts
 from txnscan.sweeps.result import Scan, with_news
@@ -61,6 +62,10 @@ class Memory:
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
         return lambda: self.kept
+
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        """See History."""
+        return tuple
 
 
 def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:

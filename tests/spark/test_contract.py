@@ -37,6 +37,7 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
+from txnscan.impact.complete import PartitionRead, TopicRead, concluded
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.kafka.answers import EpochEnd
@@ -56,7 +57,9 @@ from txnscan.tables.schema import (
     SCHEMA_VERSION,
     SWEEPS,
     TABLES,
+    TOPIC_READS,
     incident_id,
+    timestamp,
 )
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts, SeenCommit, SeenMarker
 
@@ -367,6 +370,26 @@ def test_facts_survive_a_round_trip(opens: Opens, tables: Tables, location: str)
     assert (len(only.reads), only.markers, only.commits) == (1, (markers[2],), (commits[2],))
     assert opens(location).facts("cluster-3", {7})() == {7: ProducerFacts()}
     assert len(tables.rows(MARKERS)) == 3, "each is stored once"
+
+
+def test_reads_of_topics_survive_a_round_trip_newest_first(opens: Opens, tables: Tables, location: str) -> None:
+    first = concluded(TopicRead("t'1", "id", NOW_MS, (PartitionRead(0, 3, 9, 9), PartitionRead(1, code="NO_LEADER"))))
+    second = concluded(
+        TopicRead("t'1", "id", NOW_MS + 1, (PartitionRead(0, 3, 12, 10), PartitionRead(1, 3, 5, 5))), [first]
+    )
+    other = concluded(TopicRead("u", "", NOW_MS, code="UNKNOWN_TOPIC_OR_PARTITION"))
+    tables.write(next_sweep(1, topic_reads=(first, other)))
+    tables.write(next_sweep(2, topic_reads=(second,)))
+    found = opens(location)
+    assert found.topic_reads("cluster-1", ["t'1", "u", "v"])() == [second, first, other]
+    assert found.topic_reads("another cluster", ["u"])() == []
+    assert found.last_topic_reads(["u"]) == [("cluster-1", other)]
+    rows = {(row["topic"], row["read_at"]): (row["status"], row["complete_up_to"]) for row in found.rows(TOPIC_READS)}
+    assert rows == {
+        ("t'1", timestamp(NOW_MS)): ("not_observed", None),
+        ("t'1", timestamp(NOW_MS + 1)): ("blocked", timestamp(NOW_MS)),
+        ("u", timestamp(NOW_MS)): ("not_observed", None),
+    }
 
 
 def test_the_journal_keeps_each_step_once(opens: Opens, tables: Tables, location: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +16,12 @@ from tests.process import ROOT
 from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
 from txnscan.impact.cause import Cause
+from txnscan.impact.complete import PartitionRead, TopicRead, concluded
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import Owner
+from txnscan.tables.delta import arrow_rows
 from txnscan.tables.open import open_tables
+from txnscan.tables.schema import TOPIC_READS
 from txnscan.tables.views import VIEWS
 
 if TYPE_CHECKING:
@@ -26,10 +31,20 @@ if TYPE_CHECKING:
     from txnscan.verdict.evidence import Judged
 
 
+def at_ms(number: int) -> int:
+    return NOW_MS + number * 10 * MINUTE_MS
+
+
 def sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
-    at_ms = NOW_MS + number * 10 * MINUTE_MS
-    times = {"started_at_ms": at_ms, "finished_at_ms": at_ms + 2_000}
+    times = {"started_at_ms": at_ms(number), "finished_at_ms": at_ms(number) + 2_000}
     return swept(*transactions, sweep_id=f"sweep-{number}", **times, **changes)
+
+
+def topic_reads(number: int, *partitions: PartitionRead) -> tuple[TopicRead, ...]:
+    """Reads of the topics `orders`, with these partitions, and `gone`."""
+    of = {"topic_id": "t0", "read_at_ms": at_ms(number)}
+    gone = TopicRead("gone", **of, code="UNKNOWN_TOPIC_OR_PARTITION")  # type: ignore[arg-type]
+    return concluded(TopicRead("orders", **of, partitions=partitions)), gone  # type: ignore[arg-type]
 
 
 IMPACT = Impact(Cause.LATE_WRITE, "a late write", Owner("sink", None, "ask"), event_id="e1")
@@ -46,10 +61,15 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     location = str(tmp_path_factory.mktemp("views") / "tables")
     tables = open_tables(location, None)
     tables.create()
-    tables.write(sweep(1, ORPHAN, STALE, **in_one_event(ORPHAN, STALE)))
-    tables.write(sweep(2, ORPHAN, partitions_failed=1, **in_one_event(ORPHAN)))
+    first = topic_reads(1, PartitionRead(0, 1, 9, 9), PartitionRead(1, 1, 9, 9))
+    tables.write(sweep(1, ORPHAN, STALE, **in_one_event(ORPHAN, STALE), topic_reads=first))
+    second = topic_reads(2, PartitionRead(0, 1, 12, 10), PartitionRead(1, code="NO_LEADER"))
+    tables.write(sweep(2, ORPHAN, partitions_failed=1, **in_one_event(ORPHAN), topic_reads=(second[0], first[1])))
     # A sweep of one topic does not count for the views of current hanging transactions.
-    tables.write(sweep(3, scope="topic=x", proven={}))
+    third = concluded(replace(second[0], read_at_ms=at_ms(3), partitions=(PartitionRead(0, 1, 12, 10),)), first)
+    tables.write(sweep(3, scope="topic=x", proven={}, topic_reads=(third,)))
+    # This sweep was never finished.
+    tables.delta.append(TOPIC_READS, arrow_rows(TOPIC_READS.columns, TOPIC_READS.rows(sweep(4), topic_reads(4))))
     return {name: spark.table(view_of).collect() for name, view_of in create_views(spark, location).items()}
 
 
@@ -78,6 +98,26 @@ def test_an_event_counts_its_incidents(seen: dict[str, list[Row]]) -> None:
 def test_coverage_is_one_if_everything_was_observed(seen: dict[str, list[Row]]) -> None:
     shares = {row["sweep_id"]: (row["complete"], float(row["partitions"]), row["took_s"]) for row in seen["coverage"]}
     assert shares["sweep-1"] == (True, 1.0, 2) and shares["sweep-2"][:2] == (False, 0.5)
+
+
+def test_a_topic_is_complete_up_to_the_time_of_its_last_stored_sweep(seen: dict[str, list[Row]]) -> None:
+    """A sweep of another scope counts too."""
+    found = {row["topic"]: row for row in seen["complete_up_to"]}
+    orders, gone = found.pop("orders"), found.pop("gone")
+    assert not found
+    assert (orders["status"], orders["sweep_id"], orders["code"]) == ("blocked", "sweep-3", None)
+    assert (orders["complete_up_to"], orders["read_at"]) == tuple(map(local, (at_ms(1), at_ms(3))))
+    assert (orders["blocked"], orders["not_observed"]) == ([0], [])
+    assert (gone["status"], gone["complete_up_to"], gone["code"]) == (
+        "not_observed",
+        None,
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    )
+
+
+def local(time_ms: int) -> datetime:
+    """A time as Spark's rows have it."""
+    return datetime.fromtimestamp(time_ms / 1_000)
 
 
 BUNDLE = ROOT / "docs" / "deployment" / "databricks"

@@ -26,6 +26,7 @@ from tests.unit.test_log_reads import history, id_for
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.impact.complete import Completeness
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory
@@ -47,7 +48,7 @@ INCIDENTS: Mapping[TransactionKey, Incident] = {
 }
 STAGES = [
     *("plan", "read every partition", "ask who claims them", "first read", "ask coordinators", "second read", "judge"),
-    *("read decisions", "ask who waits"),
+    *("complete up to", "read decisions", "ask who waits"),
 ]
 
 
@@ -144,7 +145,7 @@ def cut(requests: int | None) -> Cut:
     try:
         with Cluster(factory, threads=0, deadline=fake.deadline, sleep=slept_s.append) as cluster:
             found = scan(
-                ScanConfig("fake:9092", late_after="1s"),
+                ScanConfig("fake:9092", late_after="1s", complete_up_to=("ended", "orphan")),
                 cluster,
                 ThreadsEngine(1),
                 sweep_id="sweep",
@@ -175,6 +176,8 @@ def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> 
         assert judged[0] is Verdict.INDETERMINATE or judged == expected[which], which
         assert not (judged[1] and judged[0] is Verdict.INDETERMINATE), which
     assert found.over(incidents).items() <= whole.over(incidents).items()
+    for read, in_whole in zip(found.topic_reads, whole.topic_reads, strict=True):
+        assert read.status is Completeness.NOT_OBSERVED or read == in_whole
     if found.complete:
         assert (verdicts(found), found.impacts) == (expected, whole.impacts)
         assert (found.decided.keys(), found.over(incidents)) == (whole.decided.keys(), whole.over(incidents))
@@ -190,6 +193,10 @@ def test_the_whole_sweep_is_complete() -> None:
         ("ongoing", ONGOING): (Verdict.ONGOING, False, None),
     }
     assert sorted(which.topic for which in found.over(INCIDENTS)) == ["deleted", "ended"]
+    assert [(read.topic, read.status.value) for read in found.topic_reads] == [
+        ("ended", "complete"),
+        ("orphan", "blocked"),
+    ]
     assert sorted(impact.groups_blocked or 0 for impact in found.impacts.values()) == [0, 0, 1]
 
 

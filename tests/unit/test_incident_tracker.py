@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, unobserved, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
+from txnscan.impact.complete import TopicRead
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.sweeps.news import Kind, News
 from txnscan.sweeps.result import Scan
@@ -212,3 +213,13 @@ def test_excess_incidents_are_notified_at_most_once(monkeypatch: pytest.MonkeyPa
     opened = [("opened", f"t{n}") for n in (2, 1, 0)]
     closed = [("closed", f"t{n}") for n in (0, 1, 2)]
     assert counts == [(opened, 0), ([], 1), ([], 1), ([("opened", "t3"), *closed], 0)]
+
+
+def test_the_last_reads_of_topics_are_kept_for_the_same_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOPIC_READS_MAX", 2)
+    memory = IncidentTracker()
+    reads = [TopicRead(topic, "t0", at_ms) for at_ms in (1, 2, 3) for topic in ("t", "u")]
+    for at in (0, 2, 4):
+        memory = remember(memory, "c", scan(topic_reads=tuple(reads[at : at + 2]))).memory
+    assert list(TrackedHistory(memory).topic_reads("cluster-1", ["t", "u"])()) == reads[2:]
+    assert list(TrackedHistory(memory).topic_reads("another cluster", ["t", "u"])()) == []

@@ -16,6 +16,7 @@ from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.impact.cause import Cause
+from txnscan.impact.complete import PartitionRead, TopicRead, concluded
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import Owner
 from txnscan.report import metrics
@@ -79,6 +80,17 @@ def test_scrapes_reuse_the_transaction_counts_and_refresh_the_others(monkeypatch
     found = samples(replace(watched, up=False, sweeps={"done": 1, "failed": 1}))
     assert (found["txnscan_up", ()], found["txnscan_sweeps_total", ("failed",)]) == (0, 1)
     assert found["txnscan_open_transactions", ("p", "hanging", "stale_epoch", "true")] == 1
+
+
+def test_a_named_topic_has_the_time_up_to_which_it_is_complete_or_zero() -> None:
+    """An alert compares it with the clock, so a time that is not known fires too."""
+    reads = (
+        concluded(TopicRead("orders", "t0", NOW_MS, (PartitionRead(0, 1, 9, 9),))),
+        concluded(TopicRead("refunds", "t1", NOW_MS, (PartitionRead(0, 1, 9, 5),))),
+    )
+    found = of(scan(topic_reads=reads))
+    name = "txnscan_complete_up_to_timestamp_seconds"
+    assert (found[name, ("orders",)], found[name, ("refunds",)]) == (NOW_MS / 1_000, 0)
 
 
 def test_a_closed_transaction_is_not_counted_as_open() -> None:

@@ -57,7 +57,7 @@ def mcp(
     """
     with errors_in_one_line():
         if find_spec("mcp") is None:
-            raise ConfigError("mcp", "needs the MCP SDK; pip install '.[mcp]' brings it")
+            raise ConfigError("mcp", "needs the MCP SDK; install txnscan[mcp]")
         config = ScanConfig(
             bootstrap_server,
             command_config=command_config,

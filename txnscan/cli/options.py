@@ -129,6 +129,15 @@ OwnerPattern = Annotated[
         help="NAME owns the transactional ids that REGEX matches as a whole. May be repeated; the first match counts.",
     ),
 ]
+CompleteUpTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--complete-up-to",
+        metavar="TOPIC",
+        help="Read all partitions of this topic, and report the time up to which read_committed consumers can read "
+        "everything. May be repeated.",
+    ),
+]
 CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
 Stopped = Annotated[
     bool,

@@ -27,6 +27,7 @@ from txnscan.cli.app import (
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     CommandConfig,
+    CompleteUpTo,
     EveryTransaction,
     FailOn,
     FailOnOption,
@@ -126,6 +127,7 @@ def sweep(
         bool, typer.Option("--store-all", help="Store a row for each healthy transaction too, not counts alone.")
     ] = False,
     owner_pattern: OwnerPattern = None,
+    complete_up_to: CompleteUpTo = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -147,6 +149,7 @@ def sweep(
                 late_after=late_after,
                 timeout=timeout,
                 owner_pattern=owner_pattern,
+                complete_up_to=complete_up_to,
                 batch_size=batch_size,
                 in_flight=in_flight,
             )
@@ -171,6 +174,7 @@ def sweep(
             store_all=store_all,
             owner_pattern=tuple(owner_pattern or ()),
             timeout=timeout,
+            complete_up_to=tuple(complete_up_to or ()),
         )
         warn(one_config)
         check_metrics_file(metrics_file)

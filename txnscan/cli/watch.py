@@ -18,6 +18,7 @@ from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.logs import stderr_lines
 from txnscan.cli.options import (
     CommandConfig,
+    CompleteUpTo,
     LateAfter,
     OneBootstrapServer,
     OwnerPattern,
@@ -57,6 +58,7 @@ def watch(
     late_after: LateAfter = None,
     timeout: Timeout = None,
     owner_pattern: OwnerPattern = None,
+    complete_up_to: CompleteUpTo = None,
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
     ] = "60s",
@@ -118,7 +120,9 @@ def watch(
     with errors_in_one_line(), _told_to_end() as ending:
         need_watch("watch")
         interval_ms = parse_duration_ms(interval, "--interval")
-        to_watch = _to_watch(config, bootstrap_server, command_config, topic, late_after, timeout, owner_pattern)
+        to_watch = _to_watch(
+            *(config, bootstrap_server, command_config, topic, late_after, timeout, owner_pattern, complete_up_to)
+        )
         targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
         access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
         if tables is not None:
@@ -156,6 +160,7 @@ def _to_watch(
     late_after: str | None,
     timeout: str | None,
     owner_pattern: list[str] | None,
+    complete_up_to: list[str] | None,
 ) -> ToWatch:
     from txnscan.watch.clusters import ToWatch
 
@@ -169,6 +174,7 @@ def _to_watch(
             late_after=late_after,
             timeout=timeout,
             owner_pattern=owner_pattern,
+            complete_up_to=complete_up_to,
         )
     else:
         one = ScanConfig(
@@ -178,6 +184,7 @@ def _to_watch(
             late_after=late_after,
             timeout=timeout,
             owner_pattern=tuple(owner_pattern or ()),
+            complete_up_to=tuple(complete_up_to or ()),
             engine="threads",
         )
         one.connection()

@@ -85,6 +85,34 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         )
 
 
+def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+    """As `read_fenced`, without the open transactions: only the high watermark, then the last stable offset. That takes
+    two requests, and no permission but Describe. For `impact/complete.py`.
+    """
+    try:
+        before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
+        read_at_ms = now_ms()
+        after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
+    except RequestFailed as failed:
+        for partition in batch.partitions:
+            yield fenced_failed(partition, failed.failure, now_ms())
+        return
+    for partition in batch.partitions:
+        high, stable = before[partition.key], after[partition.key]
+        failure = high.failure or stable.failure
+        yield FencedRow(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            read_at_ms=read_at_ms,
+            high_watermark=high.offset if high.failure is None else None,
+            last_stable_offset=stable.offset if stable.failure is None else None,
+            failure=None if failure is None else of_topic(failure, "Describe", partition.topic),
+        )
+
+
 def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
     """A row for each partition whose leader reports offsets. They show how much a claimed transaction blocks."""
     try:

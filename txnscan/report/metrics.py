@@ -89,6 +89,11 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "the topic",
             ("cluster", "topic"),
         ),
+        "txnscan_complete_up_to_timestamp_seconds": (
+            "Time up to which read_committed consumers can read everything of a topic of --complete-up-to, 0 if it is "
+            "not known",
+            ("cluster", "topic"),
+        ),
         LATE_PARTITIONS: (
             "Partitions that the broker leads and that have a late transaction, by the ages that txnscan measures. "
             "The broker's own gauge uses only record timestamps",
@@ -132,7 +137,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         scan = self.scan
-        made = () if scan is None else (*_of_sweep(scan), *_of_transactions(scan, self.stuck))
+        made = () if scan is None else (*_of_sweep(scan), *_of_transactions(scan, self.stuck), *_of_topics(scan))
         object.__setattr__(self, "samples", made)
 
 
@@ -288,6 +293,12 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
     of_broker = Counter(leader for leader, _ in late)
     for broker_id in sorted({*scan.broker_ids, *of_broker}):
         yield LATE_PARTITIONS, [str(broker_id)], of_broker[broker_id]
+
+
+def _of_topics(scan: Scan) -> Iterator[Sample]:
+    """The user names these topics, so their number has no limit here."""
+    for read in scan.topic_reads:
+        yield "txnscan_complete_up_to_timestamp_seconds", [read.topic], (read.complete_up_to_ms or 0) / 1_000
 
 
 def _blocking(scan: Scan) -> dict[Key, Judged]:

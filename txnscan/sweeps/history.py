@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import NO_FACTS, Facts
@@ -18,6 +19,10 @@ class Sighting:
     first_seen_ms: int
     producer_epoch: int
 
+
+# At most this many reads of a topic are used. Each read keeps the mark that it rests on, so that the time from before a
+# long block is not lost.
+TOPIC_READS_MAX = 100
 
 # The transactions that were open at the last sweep of each scope.
 Sightings = Mapping[TransactionKey, Sighting]
@@ -63,6 +68,12 @@ class History(KnowsFacts, Protocol):
         """The transactions that were open at the last sweep of each scope."""
         ...
 
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        """Reads of these topics by the last sweeps that read them. Fewer of them give an earlier time, never a wrong
+        one.
+        """
+        ...
+
 
 class NoHistory:
     """The empty history of a scanner without tables."""
@@ -78,6 +89,10 @@ class NoHistory:
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
         return dict
+
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        """See History."""
+        return tuple
 
 
 class FactsAlone(NoHistory):

@@ -18,6 +18,7 @@ from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
+from txnscan.impact.complete import TopicRead, concluded
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
 from txnscan.impact.who_waits import impact_of, read_blockage
@@ -26,6 +27,7 @@ from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OnProgress, WideRow
+from txnscan.sweeps.complete import STAGE, read_topics
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
@@ -135,7 +137,8 @@ class Enriched:
     """The judged transactions with their outcomes; the facts behind the outcomes; and the impact of hanging
     transactions.
 
-    unsure: partitions whose open transaction may or may not continue an incident.
+    unsure: partitions whose open transaction may or may not continue an incident. topic_reads: of the topics of
+    `complete_up_to`, with a failure for each partition without a proven read.
     """
 
     judged: Sequence[Judged]
@@ -143,6 +146,8 @@ class Enriched:
     impacts: Mapping[TransactionKey, Impact]
     warnings: tuple[str, ...]
     unsure: frozenset[Key] = frozenset()
+    topic_reads: tuple[TopicRead, ...] = ()
+    topic_errors: tuple[Unobserved, ...] = ()
 
 
 def scan(
@@ -176,7 +181,8 @@ def scan(
     second = second_read(run, first, snapshotted)
     topics_gone = cluster.topics_gone(everything.view, ((one.topic, one.topic_id) for one in everything.incidents))
     judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second))
-    enriched = replace(enrich(run, everything, judged), unsure=unsure)
+    reads, unread = complete_up_to(run, everything)
+    enriched = replace(enrich(run, everything, judged), unsure=unsure, topic_reads=reads, topic_errors=unread)
     return result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
 
 
@@ -296,6 +302,20 @@ def enrich(run: Run, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
     return Enriched(judged, decided, *_impacts(run, everything, hanging, decided))
 
 
+def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
+    """Reads the topics that the user named, and concludes up to which time each is complete. No verdict depends on it.
+
+    Also the failures of these reads.
+    """
+    topics = run.config.complete_up_to
+    if not topics:
+        return (), ()
+    earlier = run.history.topic_reads(everything.view.cluster_id, topics)
+    reads, errors = read_topics(run.cluster, run.reader, topics, run.now_ms(), run.stage(STAGE))
+    known = earlier()
+    return tuple(concluded(read, known) for read in reads), errors
+
+
 def result(
     run: Run,
     planned: Planned,
@@ -319,6 +339,7 @@ def result(
         *unobserved,
         *_snapshot_errors(snapshot, enriched.judged),
         *(Unobserved("judge", _UNSURE, rows[key].leader, *key) for key in sorted(unsure)),
+        *enriched.topic_errors,
         *([Unobserved("timeout", TIME_IS_UP)] if run.cluster.deadline.missed else ()),
     )
     return Scan(
@@ -358,6 +379,7 @@ def result(
         decided={evidence.observation.transaction_key: evidence for evidence in enriched.decided},
         log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
+        topic_reads=enriched.topic_reads,
     )
 
 

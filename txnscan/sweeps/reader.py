@@ -25,7 +25,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Pa
 from txnscan.reads.fenced_read import failed_partitions, fenced_failed
 from txnscan.reads.planner import plan_fenced, plan_wide
 from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, WideRow
-from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
+from txnscan.reads.tasks import ReadEnds, ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
 
@@ -154,12 +154,16 @@ class Reader:
         return rows, [*unled, *failed]
 
     def fenced(
-        self, keys: Iterable[Key], agreed: Agreement, on_progress: OnProgress
+        self,
+        keys: Iterable[Key],
+        agreed: Agreement,
+        on_progress: OnProgress,
+        read_batch: type[ReadFenced] | type[ReadEnds] = ReadFenced,
     ) -> tuple[dict[Key, FencedRow], Agreement]:
         """One row per partition: proven to come from the leader that all brokers agree on before and after, or a
         failure. Also the last agreement of all brokers about these topics and `__transaction_state`.
 
-        agreed: the last agreement before the read.
+        agreed: the last agreement before the read. read_batch: what to read of each partition.
         """
         rows: dict[Key, FencedRow] = {}
         missing = sorted(set(keys))
@@ -169,13 +173,19 @@ class Reader:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            read = self._fenced(missing, agreed, on_progress)
+            read = self._fenced(missing, agreed, on_progress, read_batch)
             agreed = self._cluster.agreement(topics)
             rows |= {row.key: confirmed(row, agreed) for row in read}
             missing = sorted(failed_partitions(rows.values()))
         return rows, agreed
 
-    def _fenced(self, keys: Sequence[Key], agreed: Agreement, on_progress: OnProgress) -> list[FencedRow]:
+    def _fenced(
+        self,
+        keys: Sequence[Key],
+        agreed: Agreement,
+        on_progress: OnProgress,
+        read_batch: type[ReadFenced] | type[ReadEnds],
+    ) -> list[FencedRow]:
         known: list[Partition] = []
         unknown: list[FencedRow] = []
         for topic, index in keys:
@@ -185,7 +195,7 @@ class Reader:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
                 unknown.append(fenced_failed(nobody, unagreed.failure, wall_clock_ms()))
         batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
-        read = ReadFenced(self._cluster.clients, wall_clock_ms)
+        read = read_batch(self._cluster.clients, wall_clock_ms)
         return [*unknown, *self._engine_for(known).read(read, batches, FencedRow, on_progress)]
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.choice import REQUESTED_THREADS, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
+from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import Impact, KnownImpact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
@@ -47,6 +48,7 @@ class Scan:
     log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on. topics_gone: by
     name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or TOPIC_RECREATED.
     engine: the engine that read the partitions, and why.
+    topic_reads: of the topics of `complete_up_to`, concluded.
     """
 
     sweep_id: str
@@ -82,6 +84,7 @@ class Scan:
     log_epochs: Mapping[int, int] = field(default_factory=dict)
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
     engine: EngineChoice = REQUESTED_THREADS
+    topic_reads: tuple[TopicRead, ...] = ()
 
     @property
     def named_principal(self) -> str | None:

@@ -21,6 +21,7 @@ from txnscan.tables.schema import (
     SCAN_ERRORS,
     SWEEPS,
     TABLES,
+    TOPIC_READS,
     Table,
     timestamp,
 )
@@ -29,7 +30,7 @@ from txnscan.tables.tables import Tables
 # The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168
 # Tables whose rows go with their sweep. `log_reads` and `commits` have the date of a sweep, too, but outlive it.
-_OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS)
+_OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TOPIC_READS, SWEEPS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from types import GenericAlias
 from typing import Any
 
 from txnscan.engine.clock import StageTime
+from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
 from txnscan.impact.impact import BlockedGroup
 from txnscan.kafka.answers import CoordinatorView, EpochEnd
 from txnscan.kafka.failure import Failure, Permission, Unobserved
@@ -462,6 +463,60 @@ SCAN_ERRORS = Table(
             lambda s, error: error.failure.needs,
         ),
     ),
+)
+
+
+def _of_topic(name: str) -> Callable[[Scan, TopicRead], Any]:
+    return lambda scan, read: getattr(read, name)
+
+
+def _complete_up_to(scan: Scan, read: TopicRead) -> datetime | None:
+    return timestamp(read.complete_up_to_ms) if read.complete_up_to_ms is not None else None
+
+
+_COMPLETENESS = ", ".join(f"'{status}'" for status in Completeness)
+
+TOPIC_READS = Table(
+    "topic_reads",
+    "Reads of the topics of --complete-up-to, with the time up to which each topic is complete. A sweep adds a row for "
+    "each of these topics",
+    (
+        *SWEEP,
+        Column("topic", "STRING", "Topic", _of_topic("topic"), True),
+        Column("topic_id", "STRING", "Topic id; empty if it is not known", _of_topic("topic_id"), True),
+        Column(
+            "read_at",
+            "TIMESTAMP",
+            "Before the first request of the read, by the clock of the sweep",
+            lambda s, read: timestamp(read.read_at_ms),
+            True,
+        ),
+        Column(
+            "complete_up_to",
+            "TIMESTAMP",
+            "read_committed consumers can read every record that was acknowledged before this time; null if no such "
+            "time is known",
+            _complete_up_to,
+        ),
+        Column(
+            "status",
+            "STRING",
+            "complete: up to read_at. blocked: only up to an earlier time. not_observed: a partition could not be read "
+            "with proof",
+            lambda s, read: str(read.status),
+            True,
+        ),
+        Column("code", "STRING", "Why the topic could not be read: code of the failure", _of_topic("code")),
+        Column(
+            "partitions",
+            tuple[PartitionRead, ...],
+            "Facts: the proven read of each partition, or the code of the failure. mark: the read up to whose time the "
+            "partition is complete, computed from all reads",
+            _of_topic("partitions"),
+            True,
+        ),
+    ),
+    (("status_known", f"status IN ({_COMPLETENESS})"),),
 )
 
 INCIDENTS = Table(
@@ -970,6 +1025,7 @@ TABLES = (
     OPEN_TRANSACTIONS,
     CANDIDATES,
     SCAN_ERRORS,
+    TOPIC_READS,
     FIRST_SEEN,
     INCIDENTS,
     RESOLUTIONS,

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
 from txnscan.impact.cause import Cause
+from txnscan.impact.complete import PartitionRead, TopicRead
 from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import TOPIC_READS_MAX, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, OneOf
 from txnscan.tables.damage import cause, damaged_commit
@@ -41,6 +42,7 @@ from txnscan.tables.schema import (
     SCHEMA_VERSION,
     SWEEPS,
     TABLES,
+    TOPIC_READS,
     Table,
     epoch_ms,
     scope_key,
@@ -58,7 +60,7 @@ FACTS = (LOG_READS, LOG_SCANS, COMMITS)
 # The columns of an incident's impact that a sweep reads.
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id", "event_id")
 # The last table makes a sweep visible.
-OF_SWEEPS = (LOG_READS, LOG_SCANS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, SWEEPS)
+OF_SWEEPS = (LOG_READS, LOG_SCANS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, TOPIC_READS, SWEEPS)
 
 
 class Tables:
@@ -223,6 +225,21 @@ class Tables:
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         columns = (*TransactionKey._fields, "producer_epoch", "first_seen_at")
         return self.rows(FIRST_SEEN, Is("cluster_id", cluster_id), columns=columns)
+
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        """See History. A row is a fact, even if its sweep was never finished."""
+        return self._begun_read(lambda: [read for _, read in self.last_topic_reads(topics, cluster_id)])
+
+    def last_topic_reads(self, topics: Collection[str], cluster_id: str | None = None) -> list[tuple[str, TopicRead]]:
+        """The last reads of each topic, newest first, each with its cluster's id. Raises ConfigError without tables."""
+        of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
+        columns = ("cluster_id", "topic", "topic_id", "read_at", "partitions", "code")
+        newest = (By("read_at", descending=True),)
+        found = []
+        for topic in dict.fromkeys(topics):
+            where = (*of, Is("topic", topic))
+            found += self.rows(TOPIC_READS, *where, columns=columns, order=newest, limit=TOPIC_READS_MAX)
+        return [(row["cluster_id"], _topic_read(row)) for row in found]
 
     # --- what a sweep leaves
 
@@ -407,6 +424,7 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
         OPEN_TRANSACTIONS.name: scan.stored,
         CANDIDATES.name: scan.candidates,
         SCAN_ERRORS.name: scan.errors,
+        TOPIC_READS.name: scan.topic_reads,
         SWEEPS.name: [scan],
         # Two transactions of a producer id share its facts.
         LOG_READS.name: list(
@@ -418,6 +436,11 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
         COMMITS.name: list(dict.fromkeys(commit for one in decided for commit in one.news.commits)),
     }
     return found[table.name]
+
+
+def _topic_read(row: Row) -> TopicRead:
+    partitions = tuple(from_row(PartitionRead, one) for one in row["partitions"])
+    return TopicRead(row["topic"], row["topic_id"], epoch_ms(row["read_at"]), partitions, row["code"])
 
 
 def _fact(kind: type[Fact], row: Row) -> Fact:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, Table
+from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TOPIC_READS, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,19 @@ VIEWS = (
         "coalesce(sum(CASE WHEN is_open THEN blocked_records END), 0) AS blocked_records "
         "FROM {incidents} GROUP BY cluster_id, topic",
     ),
+    View(
+        "complete_up_to",
+        "Topics of --complete-up-to: the time up to which read_committed consumers can read everything, by the last "
+        "sweep that read the topic; null if it is not known",
+        "SELECT cluster_id, topic, last.complete_up_to, last.status, last.read_at, last.sweep_id, "
+        "coalesce(last.code, get(filter(last.partitions, p -> p.code IS NOT NULL), 0).code) AS code, "
+        "transform(filter(last.partitions, p -> p.code IS NOT NULL), p -> p.partition) AS not_observed, "
+        "transform(filter(last.partitions, p -> p.last_stable_offset < p.high_watermark), p -> p.partition) AS blocked "
+        "FROM (SELECT t.cluster_id, t.topic, max_by(struct(t.*), t.read_at) AS last FROM {topic_reads} AS t "
+        "LEFT SEMI JOIN {sweeps} AS s ON t.sweep_id = s.sweep_id GROUP BY t.cluster_id, t.topic)",
+    ),
 )
-_TABLES: tuple[Table, ...] = (CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS)
+_TABLES: tuple[Table, ...] = (CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TOPIC_READS)
 
 
 def view_statements(location: str, in_catalog: bool) -> list[str]:

@@ -47,6 +47,7 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "batch-size": ("batch_size", int),
         "in-flight": ("in_flight_max", int),
         "owner-pattern": ("owner_pattern", list),
+        "complete-up-to": ("complete_up_to", list),
     }
 )
 _SECRET_FILES = ("url-file", "routing-key-file")

@@ -7,14 +7,15 @@ once the transaction is a candidate (hanging, and late). The closing is news if 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import KnownImpact
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import TOPIC_READS_MAX, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
 from txnscan.sweeps.result import Scan, with_news
 from txnscan.txnlog.facts import Facts
@@ -49,7 +50,7 @@ class IncidentTracker:
     """The state of the cluster with this id.
 
     unwatched: the number of transactions that hung in the last sweep and have no incident, because there are too many.
-    They cause no news.
+    They cause no news. topic_reads: the last reads of the topics of `complete_up_to`, newest last.
     """
 
     cluster_id: str | None = None
@@ -57,6 +58,7 @@ class IncidentTracker:
     incidents: Mapping[TransactionKey, OpenIncident] = field(default_factory=dict)
     facts: Facts = field(default_factory=dict)
     unwatched: int = 0
+    topic_reads: tuple[TopicRead, ...] = ()
 
 
 class Remembered(NamedTuple):
@@ -90,6 +92,10 @@ class TrackedHistory:
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
         return lambda: self._memory.facts if cluster_id == self._memory.cluster_id else {}
+
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        """See History."""
+        return lambda: self._memory.topic_reads if cluster_id == self._memory.cluster_id else ()
 
 
 def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
@@ -132,7 +138,10 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
             news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=over[which]))
     known = {which.producer_id for which in incidents}
     facts = {one: seen for one, seen in with_news(memory.facts, scan).items() if one in known}
-    after = IncidentTracker(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched)
+    after = IncidentTracker(
+        *(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched),
+        topic_reads=(*memory.topic_reads, *scan.topic_reads)[-TOPIC_READS_MAX * len(scan.topic_reads) :],
+    )
     events = events_of(
         name, scan.cluster_id, scan.finished_at_ms, news, _announced(scan, before), _announced(scan, incidents)
     )

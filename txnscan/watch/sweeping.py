@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
+from txnscan.impact.complete import TopicRead
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
 from txnscan.sweeps.history import History, Incidents, Sightings, together_facts
@@ -106,6 +107,14 @@ class _Given:
             return own
         begun = self._caught(partial(self._store.history.facts, cluster_id, producer_ids))
         return lambda: together_facts(own(), (self._caught(begun) if begun is not None else None) or {})
+
+    def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
+        """See History. The reads of this process, and the stored ones."""
+        own = self._own.topic_reads(cluster_id, topics)
+        if self._store is None:
+            return own
+        begun = self._caught(partial(self._store.history.topic_reads, cluster_id, topics))
+        return lambda: (*own(), *((self._caught(begun) if begun is not None else None) or ()))
 
     def _caught(self, call: Callable[[], Answer]) -> Answer | None:
         try:

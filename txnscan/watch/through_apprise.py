@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def parse_apprise_url(text: str, option: str) -> str:
     """The URL of one service. Raises ConfigError, without the URL in its message."""
     if find_spec("apprise") is None:
-        raise ConfigError(option, "needs the package apprise; pip install '.[apprise]' brings it")
+        raise ConfigError(option, "needs the package apprise; install txnscan[apprise]")
     from apprise import Apprise
 
     if not text.isprintable() or Apprise.instantiate(text, asset=_asset()) is None:

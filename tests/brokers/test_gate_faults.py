@@ -1,0 +1,80 @@
+"""`gate` on brokers that stop: what it cannot observe, and a marker that is not replicated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.process import run_here
+from txnscan.demo import plant
+from txnscan.demo.admin import create_topic
+from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.wait import wait_until
+from txnscan.kafka.protocol.list_offsets import Offset, offset_of
+
+KEEPER, AWAY = 1, 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Brokers that wait long for a broker that is paused. Each coordinator is on one broker alone."""
+    properties = {
+        "broker.session.timeout.ms": "120000",
+        "replica.lag.time.max.ms": "120000",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
+    with KafkaCluster(tmp_path_factory.mktemp("gate"), properties=properties) as started:
+        yield started
+
+
+def gate(cluster: KafkaCluster, topic: str, status: int, *options: str) -> dict[str, Any]:
+    ran = run_here(
+        *("gate", "--bootstrap-server", cluster.bootstrap_servers, "--topic", topic),
+        *("--wait", "0s", *options, "--format", "json"),
+    )
+    assert ran.returncode == status, (ran.stdout, ran.stderr)
+    (found,) = json.loads(ran.stdout)["topics"]
+    return dict(found)
+
+
+def test_a_partition_without_a_leader_is_not_observed(cluster: KafkaCluster) -> None:
+    with cluster.wire() as wire:
+        create_topic(wire, "solo", [[KEEPER], [AWAY]])
+    assert gate(cluster, "solo", 0)["state"] == "complete"
+    cluster.stop_broker(AWAY)
+    cluster.wait_for_leader("solo", 1, -1)
+    try:
+        found = gate(cluster, "solo", 4)
+        assert (found["state"], found["complete_up_to"]) == ("not_observed", None)
+        assert found["not_observed"] == [{"partition": 1, "code": "NO_LEADER"}]
+    finally:
+        cluster.start_broker(AWAY)
+        cluster.wait_for_leader("solo", 1, AWAY)
+    assert gate(cluster, "solo", 0, "--wait", "60s")["state"] == "complete"
+
+
+def test_a_transaction_that_no_partition_shows_as_open_may_still_block(cluster: KafkaCluster) -> None:
+    """Its marker is not replicated. So the last stable offset counts, and not what DescribeProducers shows.
+
+    The paused follower does not confirm the leader, so the gate reports `not_observed`.
+    """
+    with cluster.wire() as wire:
+        create_topic(wire, "pair", [[KEEPER, AWAY]], {"min.insync.replicas": "2"})
+        producer = plant.coordinated_by(wire, KEEPER, "pair")
+        start_offset = producer.write("pair", 0, [b"1"])
+        producer_id = producer.known.producer_id
+        cluster.pause_broker(AWAY)
+        try:
+            producer.end(commit=True)
+            wait_until(lambda: plant.open_transaction(wire, "pair", 0, producer_id) is None, "the marker is written")
+            partition = wire.partition("pair", 0)
+            assert offset_of(wire.send, partition, Offset.LAST_STABLE) == start_offset
+            assert offset_of(wire.send, partition, Offset.HIGH_WATERMARK) == start_offset + 1
+            assert gate(cluster, "pair", 4)["state"] == "not_observed"
+        finally:
+            cluster.resume_broker(AWAY)
+    assert gate(cluster, "pair", 0, "--wait", "60s")["state"] == "complete"

@@ -1,0 +1,163 @@
+"""`gate`: whether topics are complete up to a time, for schedulers."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from txnscan.cli.app import app, opened_tables, progress_bar, warn, write_json
+from txnscan.cli.errors import complain, errors_in_one_line
+from txnscan.cli.options import ClusterId, CommandConfig, Format, OutputFormat, SparkMaster
+from txnscan.config import (
+    ConfigError,
+    ScanConfig,
+    check_topic_name,
+    parse_duration_ms,
+    parse_location,
+    parse_time_ms,
+    printable,
+)
+from txnscan.errors import ExitStatus
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
+from txnscan.report.help import OneCommand, examples
+
+if TYPE_CHECKING:
+    from txnscan.report.progress import TerminalProgress
+    from txnscan.sweeps.gate import Gate
+    from txnscan.tables.tables import Tables
+
+
+@app.command(
+    cls=OneCommand,
+    epilog=examples(
+        "txnscan gate --bootstrap-server localhost:9092 --topic orders",
+        "txnscan gate --bootstrap-server localhost:9092 --topic orders --topic refunds --until 2026-01-31T06:00:00Z",
+        "txnscan gate --tables /data/txnscan --topic orders --until 2026-01-31T06:00:00Z --format json",
+    ),
+)
+def gate(
+    topic: Annotated[
+        list[str], typer.Option("--topic", metavar="NAME", help="This topic. May be repeated.", show_default=False)
+    ],
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from. Reads the cluster."),
+    ] = None,
+    command_config: CommandConfig = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            "--tables",
+            metavar="LOCATION",
+            help="Tables with reads of sweep --complete-up-to. Alone, they are the only source.",
+        ),
+    ] = None,
+    cluster_id: ClusterId = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="TIME", help="ISO 8601 with an offset, such as 2026-01-31T06:00:00Z. Default: now."
+        ),
+    ] = None,
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", metavar="DURATION", help="With --bootstrap-server: read again for this long; 0s reads once."
+        ),
+    ] = "30s",
+    master: SparkMaster = None,
+    format: OutputFormat = Format.TABLE,
+) -> None:
+    """Check that read_committed consumers can read everything of topics up to a time. Read-only.
+
+    A topic is complete up to a time if every record that was acknowledged (acks=all) before it is readable or aborted.
+    Open transactions since then do not matter.
+
+    Exit status: 0 complete, 3 not complete, 4 a partition could not be observed, 1 when no broker answers.
+    """
+    with errors_in_one_line():
+        if bootstrap_server is None and (tables is None or until is None):
+            raise ConfigError("--bootstrap-server", "give brokers, or --tables with --until")
+        for name in topic:
+            check_topic_name("--topic", name)
+        from txnscan.impact.complete import GateState
+        from txnscan.kafka.clock import wall_clock_ms
+        from txnscan.report.gate import gate_object, print_gate
+
+        until_ms = wall_clock_ms() if until is None else parse_time_ms(until, "--until")
+        wait_ms = 0 if wait == "0s" else parse_duration_ms(wait, "--wait")
+        if tables is not None:
+            parse_location(tables)
+        config = None
+        if bootstrap_server is not None:
+            config = ScanConfig(bootstrap_server, command_config=command_config, engine="threads")
+            warn(config)
+        with progress_bar() as progress:
+            stored = None if tables is None else opened_tables(tables, master, progress)
+            if config is not None:
+                found, principal = _of_cluster(config, stored, topic, cluster_id, until_ms, wait_ms, progress)
+            elif stored is not None:
+                progress("read tables", 0, 1)
+                found, principal = _of_tables(stored, topic, cluster_id, until_ms), UNKNOWN_PRINCIPAL
+        shown = gate_object(found, principal)
+        if format is Format.JSON:
+            write_json(shown)
+        else:
+            print_gate(shown)
+            for error in shown["errors"]:
+                where = "" if error["partition"] is None else f"-{error['partition']}"
+                complain(f"txnscan: {printable(error['topic'])}{where}: {error['error']}")
+    if found.state is GateState.NOT_OBSERVED:
+        raise typer.Exit(ExitStatus.INCOMPLETE)
+    if found.state is not GateState.COMPLETE:
+        raise typer.Exit(ExitStatus.BLOCKED)
+
+
+def _of_tables(tables: Tables, topics: list[str], cluster_id: str | None, until_ms: int) -> Gate:
+    """By the stored reads alone. Raises ConfigError if they are of several clusters."""
+    from txnscan.sweeps.gate import stored_gate
+
+    reads = tables.last_topic_reads(topics, cluster_id)
+    clusters = sorted({one for one, _ in reads})
+    if len(clusters) > 1:
+        names = ", ".join(map(printable, clusters))
+        raise ConfigError("--cluster-id", f"the tables have these topics of several clusters: {names}")
+    return stored_gate(reads, topics, until_ms)
+
+
+def _of_cluster(
+    config: ScanConfig,
+    tables: Tables | None,
+    topics: list[str],
+    cluster_id: str | None,
+    until_ms: int,
+    wait_ms: int,
+    progress: TerminalProgress,
+) -> tuple[Gate, str]:
+    """By reads of the cluster, and the stored ones. Also the principal. Raises ClusterUnreachable."""
+    from txnscan.coordinators.cluster import opened_cluster
+    from txnscan.engine.threads import ThreadsEngine
+    from txnscan.kafka.clock import wall_clock_ms
+    from txnscan.sweeps.complete import STAGE, read_topics
+    from txnscan.sweeps.gate import wait_at_gate
+    from txnscan.sweeps.reader import Reader
+
+    with opened_cluster(config) as cluster:
+        reader = Reader(cluster, ThreadsEngine(), config)
+        found_id = cluster.view([]).cluster_id
+        if cluster_id not in (None, found_id):
+            raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(found_id)}")
+        gate = wait_at_gate(
+            lambda names: read_topics(cluster, reader, names, wall_clock_ms(), partial(progress, STAGE)),
+            found_id,
+            topics,
+            until_ms=until_ms,
+            wait_ms=wait_ms,
+            earlier=() if tables is None else tables.topic_reads(found_id, topics)(),
+            now_ms=wall_clock_ms,
+            sleep=time.sleep,
+        )
+        return gate, cluster.principal
