@@ -335,6 +335,14 @@ def test_only_a_verdict_of_a_sweep_is_called_hanging() -> None:
             assert cause.numbers.verdict == "hanging"
 
 
+def test_known_causes_are_listed_if_a_transaction_hangs_or_stays_prepared() -> None:
+    known = (("KAFKA-20734", "the marker is dropped"),)
+    for open_, listed in ((HANGING, ["KAFKA-20734"]), (STUCK, ["KAFKA-20734"]), (OWNED, []), (OWED, [])):
+        found = explained_object(cause_of(facts(GROUP, on(open_), exposed_to=known)))
+        assert found["known_causes"] == listed
+        assert sum("KAFKA-20734" in line for line in found["evidence"]) == len(listed)
+
+
 def test_a_missing_permission_comes_with_the_command_that_grants_it() -> None:
     cause = cause_of(facts(GROUP, replace(CLOSED, failure=REFUSED), principal="User:ops"))
     assert "kafka-acls.sh" in cause.sentence and "User:ops" in cause.sentence

@@ -16,11 +16,14 @@ from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.locate import coordinator_of
 from txnscan.coordinators.transactions import Transaction, describe, list_on, offsets_of
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.explain import finding
 from txnscan.explain.ahead import ahead, end_of_log
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
 from txnscan.impact import pending_offsets as pending
+from txnscan.impact.exposure import read_exposure, read_versions
+from txnscan.impact.known_causes import exposed, sentence
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
@@ -72,7 +75,17 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
         Kind.PRODUCER_ID: _ask_producer_id,
         Kind.ERROR: _ask_error,
     }
-    return replace(questions[symptom.kind](asking, facts), now_ms=asking.now_ms())
+    found = questions[symptom.kind](asking, facts)
+    if finding.hanging(found) is not None or finding.stuck_prepare(found) is not None:
+        found = replace(found, exposed_to=_exposed_to(asking.cluster))
+    return replace(found, now_ms=asking.now_ms())
+
+
+def _exposed_to(cluster: Cluster) -> tuple[tuple[str, str], ...]:
+    """The known causes to which the cluster is exposed. Empty if no broker answers."""
+    brokers = sorted(broker.broker_id for broker in cluster.view([]).brokers)
+    exposure = read_exposure(cluster, read_versions(cluster, brokers)[0])
+    return tuple((cause.id, sentence(cause, exposure)) for cause in exposed(exposure))
 
 
 def _begun(asking: Asking, symptom: Symptom) -> Facts:

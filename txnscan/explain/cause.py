@@ -90,13 +90,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The answer: one sentence first, then the evidence, then the next commands."""
+    """The answer: one sentence first, then the evidence, then the next commands. known_causes: ids of the rows in
+    `impact/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*.
+    """
 
     code: CauseCode
     sentence: str
     evidence: tuple[str, ...]
     next: tuple[str, ...]
     numbers: Numbers
+    known_causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,17 +51,27 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+_HAVE_KNOWN_CAUSES = (CauseCode.HANGING, CauseCode.STUCK_PREPARE)
+
+
 def cause_of(facts: Facts) -> Cause:
     """The cause of a symptom. The same facts always give the same cause."""
     for rule in RULES:
         subject = rule.finds(facts)
         if subject is not None:
             told = rule.tells(facts, subject)
+            known = facts.exposed_to if rule.code in _HAVE_KNOWN_CAUSES else ()
             return Cause(
                 code=rule.code,
                 sentence=told.sentence,
-                evidence=(*telling.of_error(facts), *told.evidence, *telling.of_members(facts)),
+                evidence=(
+                    *telling.of_error(facts),
+                    *told.evidence,
+                    *telling.of_members(facts),
+                    *(f"A known cause that can occur on this cluster: {said}." for _, said in known),
+                ),
                 next=tuple(telling.command(facts, one) for one in told.commands),
                 numbers=told.numbers,
+                known_causes=tuple(name for name, _ in known),
             )
     raise AssertionError("the last rule finds something always")

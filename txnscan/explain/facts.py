@@ -119,9 +119,10 @@ class Facts:
     connection: the options that reach the cluster, for the next commands. transaction: the id that was asked for, or
     the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
     error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
-    parts that could not be observed; with any of them, absence is no evidence. whole_cluster: whether the sweep was of
-    all partitions. group_state: as the coordinator lists it. asked: how many partitions the sweep read. max_timeout_ms:
-    `transaction.max.timeout.ms`.
+    parts that could not be observed; with any of them, absence is no evidence. exposed_to: the known causes to which
+    the cluster is exposed, each as id and sentence; read only if a transaction hangs or stays in Prepare*.
+    whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. asked: how many
+    partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`.
     """
 
     symptom: Symptom
@@ -140,5 +141,6 @@ class Facts:
     logged: tuple[LoggedTransaction, ...] = ()
     max_timeout_ms: int | None = None
     failures: tuple[Failure, ...] = ()
+    exposed_to: tuple[tuple[str, str], ...] = ()
     whole_cluster: bool = False
     asked: int = 0

@@ -43,5 +43,6 @@ def explained_object(cause: Cause) -> dict[str, Any]:
         "sentence": cause.sentence,
         "evidence": list(cause.evidence),
         "next": list(cause.next),
+        "known_causes": list(cause.known_causes),
         **numbers,
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -22,16 +21,16 @@ from txnscan.config import (
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, major_version
-from txnscan.impact.known_causes import SETTINGS, TRANSACTION_VERSION, Exposure, exposed, sentence
+from txnscan.impact.exposure import read_exposure, read_versions
+from txnscan.impact.known_causes import exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
-from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions, api_versions
+from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
-from txnscan.kafka.protocol.describe_configs import broker_settings
 from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import needing
@@ -142,18 +141,9 @@ def _security(settings: ConnectionSettings) -> str:
 def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -> Iterator[Finding]:
     """Checks the brokers' answers, and this principal's permissions."""
     view = latest.view
-    versions: dict[int, ApiVersions] = {}
-    failed = []
-
-    def ask(broker_id: int) -> None:
-        try:
-            versions[broker_id] = api_versions(cluster.send, broker_id)
-        except RequestFailed as error:
-            failed.append(error.error)
-
     brokers = sorted(broker.broker_id for broker in view.brokers)
-    cluster.in_parallel(ask, brokers)
-    reached = sorted(versions)
+    versions, failures = read_versions(cluster, brokers)
+    reached, failed = sorted(versions), [one.error for one in failures]
     if failed:
         said = f"{len(reached)} of {len(brokers)} brokers answer: {'; '.join(sorted(failed))}"
         yield Finding("connection", Level.INCOMPLETE, said)
@@ -223,19 +213,8 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
 
 def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:
     """The known causes of hanging transactions to which the cluster is exposed (`impact/known_causes.py`)."""
-    settings: dict[int, dict[str, str]] = {}
-
-    def ask(broker_id: int) -> None:
-        # Other checks report settings that this principal may not read.
-        with suppress(RequestFailed):
-            settings[broker_id] = broker_settings(cluster.send, broker_id, SETTINGS)
-
-    cluster.in_parallel(ask, sorted(versions))
-    exposure = Exposure(
-        {broker_id: one.metadata_level for broker_id, one in versions.items()},
-        next((one.finalized.get(TRANSACTION_VERSION) for one in versions.values()), None),
-        settings,
-    )
+    # Other checks report settings that this principal may not read.
+    exposure = read_exposure(cluster, versions)
     found = [Finding("causes", Level.NOTE, sentence(cause, exposure)) for cause in exposed(exposure)]
     yield from found or [
         Finding("causes", Level.OK, "the brokers show none of the known causes of hanging transactions")
