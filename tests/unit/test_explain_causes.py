@@ -336,7 +336,7 @@ def test_only_a_verdict_of_a_sweep_is_called_hanging() -> None:
 
 
 def test_known_causes_are_listed_if_a_transaction_hangs_or_stays_prepared() -> None:
-    known = (("KAFKA-20734", "the marker is dropped"),)
+    known = (("KAFKA-20734", "KAFKA-20734 (checked): the marker is dropped"),)
     for open_, listed in ((HANGING, ["KAFKA-20734"]), (STUCK, ["KAFKA-20734"]), (OWNED, []), (OWED, [])):
         found = explained_object(cause_of(facts(GROUP, on(open_), exposed_to=known)))
         assert found["known_causes"] == listed
