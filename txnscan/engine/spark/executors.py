@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import pickle
-import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -31,6 +30,7 @@ from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.spark.session import in_one_line
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.kafka.answers import CoordinatorView
+from txnscan.kafka.client.listener import accepts
 from txnscan.kafka.topology import Broker
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import OnProgress
@@ -232,18 +232,10 @@ def _connects(servers: Sequence[Broker]) -> Callable[[Iterator[pa.RecordBatch]],
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            connected = not servers or any(map(_accepts, servers))
+            connected = not servers or any(accepts(one.host, one.port, _CONNECT_S) for one in servers)
             yield pa.RecordBatch.from_pydict({"connected": [connected] * batch.num_rows})
 
     return run
-
-
-def _accepts(server: Broker) -> bool:
-    try:
-        socket.create_connection((server.host, server.port), _CONNECT_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def _read_work(

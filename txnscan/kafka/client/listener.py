@@ -157,3 +157,12 @@ def _received(connection: socket.socket, count: int) -> bytes:
             raise ConnectionResetError("closed")
         data += more
     return data
+
+
+def accepts(host: str, port: int, timeout_s: float) -> bool:
+    """Whether a TCP connection to this address can be opened."""
+    try:
+        socket.create_connection((host, port), timeout_s).close()
+    except OSError:
+        return False
+    return True
