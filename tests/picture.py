@@ -44,7 +44,7 @@ STEPS = (
     Step(None, "resolve, if you ask for it", "everything again, then one marker", ("resolve",)),
 )
 # The folders above and below all steps.
-AROUND = (("cli", "explain", "watch", "sql", "demo", "offline"), ("kafka",))
+AROUND = (("cli", "explain", "watch", "mcp", "sql", "demo", "offline"), ("kafka",))
 
 
 def called() -> list[str]:

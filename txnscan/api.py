@@ -22,7 +22,7 @@ from txnscan.config import (
 )
 from txnscan.coordinators.cluster import Cluster, opened_cluster
 from txnscan.engine import Engine
-from txnscan.engine.choice import REQUESTED_THREADS, AutoEngine, EngineChoice, EngineName, EngineReason
+from txnscan.engine.choice import WITHOUT_SESSION, AutoEngine, EngineChoice, EngineName, EngineReason
 from txnscan.engine.clock import Stopwatch, boot_time
 from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
@@ -186,8 +186,8 @@ class _Chosen:
     choice: Callable[[], EngineChoice]
 
 
-_THREADS = _Chosen(ThreadsEngine(), lambda: REQUESTED_THREADS)
-_NO_SESSION = _Chosen(ThreadsEngine(), lambda: EngineChoice(EngineName.THREADS, EngineReason.NO_SESSION))
+_THREADS = _Chosen(ThreadsEngine(), lambda: EngineChoice(EngineName.THREADS, EngineReason.REQUESTED))
+_NO_SESSION = _Chosen(ThreadsEngine(), lambda: WITHOUT_SESSION)
 
 
 def _engine(spark: SparkSession | None, config: ScanConfig) -> _Chosen:
@@ -301,7 +301,7 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     """A sweep with the same proof, read by threads of this process, without Spark and tables. history: the results of
     earlier sweeps. Raises the same errors as `sweep`.
     """
-    return _scan(config, config.connection(), _THREADS, history or NoHistory(), progress)
+    return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress)
 
 
 def explain_symptom(config: ScanConfig, symptom: Symptom, *, progress: Progress = quiet) -> Cause:
@@ -331,7 +331,7 @@ def check_sweep(config: ScanConfig, spark: Callable[[], SparkSession]) -> Checke
 
 def sweep_once(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> Scan:
     """A sweep with this id in threads, with settings that were read elsewhere. Raises the same errors as `sweep`."""
-    return _scan(config, settings, _THREADS, NoHistory(), quiet, sweep_id)
+    return _scan(config, settings, _NO_SESSION, NoHistory(), quiet, sweep_id)
 
 
 def _scan(

@@ -545,7 +545,7 @@ def test_an_unknown_master_is_an_error_of_its_option(
         monkeypatch.setenv("MASTER", master)
     with pytest.raises(ConfigError) as error:
         _master(None if variable == "MASTER" else master)
-    assert str(error.value).startswith(f"{variable}: '{master.partition('/;')[0].rstrip('/')}")
+    assert str(error.value).startswith(f"{variable}: '{master.partition('/;')[0]}' ")
     assert "secret" not in str(error.value)
     assert str(error.value) == wording
 

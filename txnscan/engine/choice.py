@@ -51,7 +51,7 @@ class EngineChoice:
         return None if self.failure is None else f"threads of the driver read all partitions: {self.failure}"
 
 
-REQUESTED_THREADS = EngineChoice(EngineName.THREADS, EngineReason.REQUESTED)
+WITHOUT_SESSION = EngineChoice(EngineName.THREADS, EngineReason.NO_SESSION)
 
 
 class AutoEngine:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
-from txnscan.engine.choice import REQUESTED_THREADS, EngineChoice
+from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import Impact, KnownImpact
@@ -83,7 +83,7 @@ class Scan:
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    engine: EngineChoice = REQUESTED_THREADS
+    engine: EngineChoice = WITHOUT_SESSION
     topic_reads: tuple[TopicRead, ...] = ()
 
     @property

@@ -46,7 +46,7 @@ def is_master(text: str) -> bool:
 
 def address_of(master: str) -> str:
     """The master without the parameters of a Spark Connect URL, which may contain a token."""
-    return master.partition("/;")[0].rstrip("/") if master.startswith("sc://") else master
+    return master.partition("/;")[0] if master.startswith("sc://") else master
 
 
 def unreachable(master: str) -> str | None:
@@ -59,7 +59,7 @@ def unreachable(master: str) -> str | None:
     if scheme not in ("spark", "sc"):
         return None
     reasons = []
-    for address in addresses.split(","):
+    for address in addresses.rstrip("/").split(","):
         host, _, port = (address if ":" in address else f"{address}:{_CONNECT_PORT}").rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECT_S_MAX).close()
