@@ -241,7 +241,8 @@ def require_pyspark() -> None:
         import pyspark  # noqa: F401
     except ImportError:
         raise SparkUnavailable(
-            "Spark is not installed: install txnscan[spark], or use find-hanging, which needs none"
+            "Spark is not installed: install txnscan[spark], or txnscan[delta] for tables at a path; "
+            "find-hanging needs neither"
         ) from None
 
 
