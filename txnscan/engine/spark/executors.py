@@ -27,7 +27,6 @@ from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
-from txnscan.engine.spark.session import in_one_line
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.listener import accepts
@@ -116,6 +115,9 @@ class SparkEngine:
                 all_connected = all(connected.column(0).to_pylist())
                 failure.append(None if all_connected else "an executor cannot connect to any bootstrap server")
             except Exception as error:
+                # Only in the driver: nodes lack the packages of this module.
+                from txnscan.engine.spark.session import in_one_line
+
                 # With another engine than `auto`, the first read fails with the same error.
                 failure.append(f"the executors failed: {in_one_line(error)}")
             atexit.unregister(starting.join)
@@ -232,10 +234,16 @@ def _connects(servers: Sequence[Broker]) -> Callable[[Iterator[pa.RecordBatch]],
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            connected = not servers or any(accepts(one.host, one.port, _CONNECT_S) for one in servers)
-            yield pa.RecordBatch.from_pydict({"connected": [connected] * batch.num_rows})
+            yield pa.RecordBatch.from_pydict({"connected": [_is_connected(servers)] * batch.num_rows})
 
     return run
+
+
+def _is_connected(servers: Sequence[Broker]) -> bool:
+    # A package that reads need and that is missing on a node fails here.
+    import txnscan.reads.tasks  # noqa: F401
+
+    return not servers or any(accepts(one.host, one.port, _CONNECT_S) for one in servers)
 
 
 def _read_work(
