@@ -58,7 +58,7 @@ print(json.dumps({
 # A server of Spark Connect, whose executors have the nodes' Python. PySpark assumes port 15002 for a local server,
 # which may be taken.
 CONNECT = """
-import json, sys
+import json, os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -74,7 +74,14 @@ for name, value in local_settings("elsewhere").items():
 spark = builder.getOrCreate()
 result = sweep(spark, ScanConfig(sys.argv[2], tables=sys.argv[3], topic_names=tuple(sys.argv[5:])))
 rows = result.transactions.select("topic", "partition", "verdict", "reason").collect()
+# The command line, in a process of its own. It has the server's token in its environment.
+topics = [word for topic in sys.argv[5:] for word in ("--topic", topic)]
+where = ("--bootstrap-server", sys.argv[2], "--tables", sys.argv[3], "--master", f"sc://localhost:{port}/;user_id=cli")
+environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE")}
+command = [sys.executable, "-m", "txnscan", "sweep", *where, *topics, "--format", "json"]
+ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 print(json.dumps({
+    "command": json.loads(ran.stdout)["sweep"] if ran.returncode == 0 else ran.stderr,
     "verdicts": {f"{row.topic}-{row.partition}": [row.verdict, row.reason] for row in rows},
     "connect": type(spark).__module__,
 }))
@@ -205,6 +212,9 @@ def test_a_session_of_spark_connect_gets_the_packages(shared: Shared, tmp_path: 
     answer = json.loads(ran.stdout.splitlines()[-1])
     assert answer["connect"].startswith("pyspark.sql.connect")
     assert answer["verdicts"] == VERDICTS
+    swept = answer["command"]
+    assert (swept["engine"], swept["engine_reason"]) == ("spark", "executors_connect"), swept
+    assert swept["counts"]["hanging"] == sum(verdict == "hanging" for verdict, _ in VERDICTS.values())
 
 
 def test_the_sent_packages_cover_all_imports_of_a_task(tmp_path: Path) -> None:
