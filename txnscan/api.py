@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from txnscan.config import (
     ConfigError,
+    EngineName,
     ScanConfig,
     is_catalog_schema,
     parse_bootstrap_servers,
@@ -22,7 +23,7 @@ from txnscan.config import (
 )
 from txnscan.coordinators.cluster import Cluster, opened_cluster
 from txnscan.engine import Engine
-from txnscan.engine.choice import WITHOUT_SESSION, AutoEngine, EngineChoice, EngineName, EngineReason
+from txnscan.engine.choice import WITHOUT_SESSION, AutoEngine, EngineChoice, EngineReason
 from txnscan.engine.clock import Stopwatch, boot_time
 from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine

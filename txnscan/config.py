@@ -8,13 +8,13 @@ import os
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.topology import Broker
 
-ENGINES = ("auto", "spark", "threads")
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -24,6 +24,14 @@ _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
 # An identifier of Spark SQL: plain, or any text in backquotes.
 _SQL_NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _CATALOG_SCHEMA = re.compile(rf"{_SQL_NAME}\.{_SQL_NAME}", re.ASCII)
+
+
+class EngineName(StrEnum):
+    """The engine that a user may ask for."""
+
+    AUTO = "auto"
+    SPARK = "spark"
+    THREADS = "threads"
 
 
 class ConfigError(TxnscanError, ValueError):
@@ -61,7 +69,7 @@ class ScanConfig:
     tables: str | None = None
     topic: tuple[str, ...] = ()
     late_after: str | None = None
-    engine: str = "auto"
+    engine: str = EngineName.AUTO
     batch_size: int = 500
     in_flight_max: int = 2
     broker_ids: tuple[int, ...] = ()
@@ -87,8 +95,8 @@ class ScanConfig:
             parse_duration_ms(self.late_after, "--late-after")
         if self.timeout is not None:
             parse_duration_ms(self.timeout, "--timeout")
-        if self.engine not in ENGINES:
-            raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(ENGINES)}")
+        if self.engine not in [*EngineName]:
+            raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(EngineName)}")
         if self.tables is not None:
             parse_location(self.tables)
         for option, value, most in (

@@ -33,10 +33,10 @@ from tests.process import ROOT, ended, run, run_to_end
 from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.cli.errors import errors_in_one_line
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, EngineName
 from txnscan.demo.wait import wait_until
 from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
-from txnscan.engine.choice import EngineChoice, EngineName, EngineReason
+from txnscan.engine.choice import EngineChoice, EngineReason
 from txnscan.engine.spark.jvm import _listen
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.progress import _STAGES, TerminalProgress

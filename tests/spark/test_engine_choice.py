@@ -10,8 +10,9 @@ import pytest
 
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, sweep
+from txnscan.config import EngineName
 from txnscan.demo.ports import choose_ports
-from txnscan.engine.choice import EngineName, EngineReason
+from txnscan.engine.choice import EngineReason
 from txnscan.engine.spark import executors
 from txnscan.engine.spark.executors import SparkEngine
 from txnscan.kafka.topology import Broker

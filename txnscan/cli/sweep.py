@@ -41,8 +41,7 @@ from txnscan.cli.options import (
     TopicPattern,
     Verbose,
 )
-from txnscan.config import ScanConfig
-from txnscan.engine.choice import EngineName
+from txnscan.config import EngineName, ScanConfig
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console

@@ -10,19 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from txnscan.config import EngineName
 from txnscan.engine import Batch, Engine, Row
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged
-
-
-class EngineName(StrEnum):
-    """The engine that a user may ask for."""
-
-    AUTO = "auto"
-    SPARK = "spark"
-    THREADS = "threads"
 
 
 class EngineReason(StrEnum):
