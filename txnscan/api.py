@@ -21,7 +21,7 @@ from txnscan.config import (
     parse_location,
     printable,
 )
-from txnscan.coordinators.cluster import Cluster, opened_cluster
+from txnscan.coordinators.cluster import Cluster, clients_of, opened_cluster
 from txnscan.engine import Engine
 from txnscan.engine.choice import WITHOUT_SESSION, AutoEngine, EngineChoice, EngineReason
 from txnscan.engine.clock import Stopwatch, boot_time
@@ -29,8 +29,6 @@ from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import Deadline
-from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.json import sweep_summary
 from txnscan.sweeps.history import History, NoHistory
@@ -345,9 +343,7 @@ def _scan(
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     stages = Stopwatch(progress)
-    deadline = Deadline.after(config.timeout_ms)
-    servers = parse_bootstrap_servers(config.bootstrap_servers)
-    clients = ClientFactory(sweep_id, settings, servers, deadline.time_left())
+    clients = clients_of(config, settings, sweep_id)
     with clients.driven(), Cluster(clients, deadline=clients.client().deadline) as cluster:
         found = scan(
             config,

@@ -22,6 +22,7 @@ from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -303,9 +304,13 @@ class Cluster:
             self.close()
 
 
+def clients_of(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> ClientFactory:
+    """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows."""
+    servers = parse_bootstrap_servers(config.bootstrap_servers)
+    return ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms).time_left())
+
+
 def opened_cluster(config: ScanConfig) -> Cluster:
     """The cluster of these settings, for questions that are no sweep. Raises ConfigError."""
-    time_left = Deadline.after(config.timeout_ms).time_left()
-    servers = parse_bootstrap_servers(config.bootstrap_servers)
-    clients = ClientFactory(f"ask-{uuid.uuid4()}", config.connection(), servers, time_left)
+    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}")
     return Cluster(clients, deadline=clients.client().deadline)

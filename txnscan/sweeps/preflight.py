@@ -11,22 +11,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from txnscan.config import (
     ScanConfig,
-    parse_bootstrap_servers,
     printable,
 )
-from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, major_version
 from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import Deadline
-from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
@@ -36,9 +33,6 @@ from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
 from txnscan.kafka.units import duration, plural
-
-if TYPE_CHECKING:
-    pass
 
 _ALTER = Permission("Alter", "Cluster")
 _CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name
@@ -99,8 +93,7 @@ def check(
     findings = list(check_security(settings))
     findings += [Finding("security", Level.NOTE, said) for said in config.exposed_files()]
     cluster_id = None
-    servers = parse_bootstrap_servers(config.bootstrap_servers)
-    clients = ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms).time_left())
+    clients = clients_of(config, settings, sweep_id)
     with Cluster(clients, deadline=clients.client().deadline) as cluster:
         try:
             latest = cluster.latest()
