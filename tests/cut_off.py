@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from kafka.protocol.admin import DescribeQuorumRequest
+
 from tests.proxy import Proxy
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.ports import HOST, choose_ports
+from txnscan.demo.wait import wait_until
 
 BROKERS = (1, 2, 3)
 CUT_OFF = 3
@@ -23,17 +26,37 @@ CUT_OFF = 3
 
 @dataclass(frozen=True)
 class Controllers:
-    """The connections of the brokers to the controllers. Only the last broker can be cut off, because the others never
-    elect it as the active controller.
-    """
+    """The connections of the brokers to the controllers. Only the last broker can be cut off."""
 
+    cluster: KafkaCluster
     proxies: Mapping[int, Proxy]
 
     def cut_off(self) -> None:
         """The last broker gets no metadata any more. The others fence it when its session times out."""
+        self._let_others_lead()
         for broker_id, proxy in self.proxies.items():
             if broker_id != CUT_OFF:
                 proxy.cut_off(*_CLIENTS)
+
+    def _let_others_lead(self) -> None:
+        """The last broker rarely stands for election, but an active controller that stops may name it as its
+        successor. A broker that leads the controllers cannot be cut off from them.
+        """
+        while self._leader() == CUT_OFF:
+            self.cluster.kill_broker(CUT_OFF)
+            wait_until(lambda: self._leader() not in (CUT_OFF, None), "another controller was elected")
+            self.cluster.start_broker(CUT_OFF)
+
+    def _leader(self) -> int | None:
+        """The active controller in the view of the first broker; None during an election."""
+        topic = DescribeQuorumRequest.TopicData
+        request = DescribeQuorumRequest(
+            topics=[topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])]
+        )
+        with self.cluster.wire() as wire:
+            (found,) = wire.send(BROKERS[0], request).topics
+        leader: int = found.partitions[0].leader_id
+        return leader if leader in BROKERS else None
 
     def link(self) -> None:
         """The last broker catches up, and is unfenced."""
@@ -71,7 +94,7 @@ def cluster_to_cut(directory: Path, properties: Mapping[str, str]) -> Iterator[t
             base_port=base_port,
         )
         stack.enter_context(cluster)
-        yield cluster, Controllers(proxies)
+        yield cluster, Controllers(cluster, proxies)
 
 
 def _row_of_ports(count: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +19,22 @@ from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 KEEPER, AWAY = 1, 3
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Brokers that wait long for a broker that is paused. Each coordinator is on one broker alone."""
-    properties = {
-        "broker.session.timeout.ms": "120000",
-        "replica.lag.time.max.ms": "120000",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-    }
-    with KafkaCluster(tmp_path_factory.mktemp("gate"), properties=properties) as started:
+# Each coordinator is on one broker alone.
+PROPERTIES = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """Brokers that can stop and start. A session that lasts longer could refuse a broker that starts again."""
+    with KafkaCluster(tmp_path, properties=PROPERTIES) as started:
+        yield started
+
+
+@pytest.fixture
+def patient_cluster(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """Brokers that wait long for a broker that is paused."""
+    waits = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "120000"}
+    with KafkaCluster(tmp_path, properties=PROPERTIES | waits) as started:
         yield started
 
 
@@ -57,24 +64,24 @@ def test_a_partition_without_a_leader_is_not_observed(cluster: KafkaCluster) -> 
     assert gate(cluster, "solo", 0, "--wait", "60s")["state"] == "complete"
 
 
-def test_a_transaction_that_no_partition_shows_as_open_may_still_block(cluster: KafkaCluster) -> None:
+def test_a_transaction_that_no_partition_shows_as_open_may_still_block(patient_cluster: KafkaCluster) -> None:
     """Its marker is not replicated. So the last stable offset counts, and not what DescribeProducers shows.
 
     The paused follower does not confirm the leader, so the gate reports `not_observed`.
     """
-    with cluster.wire() as wire:
+    with patient_cluster.wire() as wire:
         create_topic(wire, "pair", [[KEEPER, AWAY]], {"min.insync.replicas": "2"})
         producer = plant.coordinated_by(wire, KEEPER, "pair")
         start_offset = producer.write("pair", 0, [b"1"])
         producer_id = producer.known.producer_id
-        cluster.pause_broker(AWAY)
+        patient_cluster.pause_broker(AWAY)
         try:
             producer.end(commit=True)
             wait_until(lambda: plant.open_transaction(wire, "pair", 0, producer_id) is None, "the marker is written")
             partition = wire.partition("pair", 0)
             assert offset_of(wire.send, partition, Offset.LAST_STABLE) == start_offset
             assert offset_of(wire.send, partition, Offset.HIGH_WATERMARK) == start_offset + 1
-            assert gate(cluster, "pair", 4)["state"] == "not_observed"
+            assert gate(patient_cluster, "pair", 4)["state"] == "not_observed"
         finally:
-            cluster.resume_broker(AWAY)
-    assert gate(cluster, "pair", 0, "--wait", "60s")["state"] == "complete"
+            patient_cluster.resume_broker(AWAY)
+    assert gate(patient_cluster, "pair", 0, "--wait", "60s")["state"] == "complete"
