@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
@@ -32,17 +32,17 @@ def arrow_schema(row_type: type) -> pa.Schema:
 
 def to_arrow(rows: Iterable[Any], row_type: type) -> pa.Table:
     """The rows as an Arrow table."""
-    return pa.Table.from_pylist([plain(row) for row in rows], schema=arrow_schema(row_type))
+    return pa.Table.from_pylist(list(map(_flattener(row_type), rows)), schema=arrow_schema(row_type))
 
 
 def from_arrow(table: pa.Table | pa.RecordBatch, row_type: type[Row]) -> list[Row]:
     """The rows of an Arrow table or record batch."""
-    return [from_row(row_type, row) for row in table.to_pylist()]
+    return list(map(_builder(typing.cast(Any, row_type)), table.to_pylist()))
 
 
 def from_row(row_type: type[Row], row: Any) -> Row:
     """One row, from a dict, list and scalars."""
-    built: Row = _build(row_type, row)
+    built: Row = _builder(typing.cast(Any, row_type))(row)
     return built
 
 
@@ -93,19 +93,76 @@ def plain(value: Any) -> Any:
     """A value as dicts, lists and scalars."""
     if dataclasses.is_dataclass(value):
         row_type: Any = type(value)
-        return {name: plain(getattr(value, name)) for name, _ in _fields(row_type)}
+        return _flattener(row_type)(value)
     if isinstance(value, tuple):
-        return list(value) if value and type(value[0]) is int else [plain(item) for item in value]
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, StrEnum) else value
 
 
-def _build(hint: Any, value: Any) -> Any:
+# The conversions are worked out once a type, because a large cluster has many rows.
+
+
+@cache
+def _flattener(hint: Any) -> Callable[[Any], Any]:
+    """How to make dicts, lists and scalars from a value of this type."""
     hint = _required(hint)
     if (item := _item(hint)) is not None:
-        return tuple(_build(item, one) for one in value or ())
-    if value is None:
-        return None
+        flatten = _flattener(item)
+        return lambda value: None if value is None else list(map(flatten, value))
     if dataclasses.is_dataclass(hint):
-        row_type = typing.cast(type, hint)
-        return row_type(**{name: _build(field, value[name]) for name, field in _fields(row_type)})
-    return hint(value) if issubclass(hint, StrEnum) else value
+        return _row_flattener(typing.cast(type, hint))
+    return _text if issubclass(hint, StrEnum) else _unchanged
+
+
+def _row_flattener(row_type: type) -> Callable[[Any], Any]:
+    flatteners = {name: _flattener(field) for name, field in _fields(row_type)}
+    names = tuple(flatteners)
+    others = tuple((name, flatten) for name, flatten in flatteners.items() if flatten is not _unchanged)
+
+    def flatten_row(row: Any) -> Any:
+        if row is None:
+            return None
+        values = {name: getattr(row, name) for name in names}
+        for name, flatten in others:
+            values[name] = flatten(values[name])
+        return values
+
+    return flatten_row
+
+
+@cache
+def _builder(hint: Any) -> Callable[[Any], Any]:
+    """How to make a value of this type from dicts, lists and scalars."""
+    hint = _required(hint)
+    if (item := _item(hint)) is not None:
+        build = _builder(item)
+        return lambda value: tuple(map(build, value or ()))
+    if dataclasses.is_dataclass(hint):
+        return _row_builder(typing.cast(type, hint))
+    if issubclass(hint, StrEnum):
+        return lambda value: None if value is None else hint(value)
+    return _unchanged
+
+
+def _row_builder(row_type: type) -> Callable[[Any], Any]:
+    builders = {name: _builder(field) for name, field in _fields(row_type)}
+    names = tuple(builders)
+    others = tuple((name, build) for name, build in builders.items() if build is not _unchanged)
+
+    def build_row(row: Any) -> Any:
+        if row is None:
+            return None
+        values = {name: row[name] for name in names}
+        for name, build in others:
+            values[name] = build(values[name])
+        return row_type(**values)
+
+    return build_row
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _text(value: StrEnum | None) -> str | None:
+    return None if value is None else str(value)
