@@ -25,6 +25,7 @@ from txnscan.coordinators.cluster import Cluster, clients_of, opened_cluster
 from txnscan.engine import Engine
 from txnscan.engine.choice import WITHOUT_SESSION, AutoEngine, EngineChoice, EngineReason
 from txnscan.engine.clock import Stopwatch, boot_time
+from txnscan.engine.spark.interrupts import interruptible, is_interrupt
 from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
@@ -97,6 +98,9 @@ class ClusterSweep:
         return None if self.error is None else _in_one_line(self.error)
 
 
+_INTERRUPTED = "--tables: the sweep was not stored, as it was interrupted"
+
+
 class NotStored(TxnscanError):
     """The sweep is complete, but the tables could not be written. `str()` is one sentence with `--tables` and the
     cause. result: the sweep, which is in no table.
@@ -124,10 +128,11 @@ def sweep(
     delta-rs writes the tables, and the result has Arrow tables. The tables are created before the first request to the
     cluster. say: called with a sentence if tables of an earlier version were changed, for example by new columns.
     Raises ConfigError for an option that cannot be used, ClusterUnreachable if no bootstrap server answers, and
-    NotStored, which has the result, if the tables cannot be written or the writing is interrupted.
+    NotStored, which has the result, if the tables cannot be written or the writing is interrupted. Raises
+    KeyboardInterrupt if its Spark jobs are interrupted.
     """
     settings = config.connection()
-    with described(spark, config.bootstrap_servers, progress) as named:
+    with interruptible(spark, NotStored), described(spark, config.bootstrap_servers, progress) as named:
         engine = _engine(spark, config)
         tables = _created(spark, config.tables, named, say) if config.tables is not None else None
         return _swept(spark, config, settings, engine, tables, named)
@@ -160,10 +165,22 @@ def sweep_clusters(
         except NotStored as error:
             return ClusterSweep(name, error.result, error)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             return ClusterSweep(name, None, error)
         return ClusterSweep(name, result)
 
     progress("sweep clusters", 0, len(configs))
+    with interruptible(spark):
+        return _all_swept(spark, configs, swept, progress)
+
+
+def _all_swept(
+    spark: SparkSession | None,
+    configs: Mapping[str, ScanConfig],
+    swept: Callable[[str, ScanConfig], ClusterSweep],
+    progress: Progress,
+) -> tuple[ClusterSweep, ...]:
     pool = ThreadPoolExecutor(min(_AT_ONCE_MAX, len(configs) or 1), thread_name_prefix="txnscan-sweep")
     try:
         waiting = {pool.submit(inheriting(spark, swept), name, config): name for name, config in configs.items()}
@@ -233,8 +250,10 @@ def _swept(
         try:
             tables.write(found)
         except KeyboardInterrupt as interrupt:
-            raise NotStored("--tables: the sweep was not stored, as it was interrupted", result) from interrupt
+            raise NotStored(_INTERRUPTED, result) from interrupt
         except Exception as error:
+            if is_interrupt(error):
+                raise NotStored(_INTERRUPTED, result) from error
             # Each kind of storage fails in its own ways. The result must not be lost.
             said = f"the sweep was not stored, as {config.tables} cannot be written: {tables.why_failed(error)}"
             raise NotStored(f"--tables: {printable(said)}", result) from error

@@ -42,9 +42,9 @@ from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__
 
-# At most this many open transactions are judged in the driver. A join on executors first takes 0.6 s for a hundred of
-# them, and the driver 0.02 s: `python -m tests.bench judge`.
-DRIVER_JUDGES_MAX = 5_000
+# At most this many open transactions are judged in the driver, in 0.7 s. A join on two cores takes 13 times as long:
+# `python -m tests.bench judge`.
+DRIVER_JUDGES_MAX = 20_000
 _UNSURE = Failure("the start of its log cannot be read: does its incident go on?", FailureCode.UNUSABLE_ANSWER)
 
 

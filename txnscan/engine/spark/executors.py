@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
 from txnscan.engine.spark.guest import frame_of
+from txnscan.engine.spark.interrupts import is_interrupt
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
@@ -102,11 +103,13 @@ class SparkEngine:
 
     def start_workers(self, servers: Sequence[Broker] = ()) -> Callable[[], str | None]:
         """Starts Python on the executors, and lets each executor try to connect to one of these servers. Returns a
-        function that waits for the result: why an executor cannot read from the cluster, or None.
+        function that waits for the result: why an executor cannot read from the cluster, or None. It raises Spark's
+        error if the user interrupts the trial.
 
         The first start takes seconds, in which the driver does other work.
         """
         failure: list[str | None] = []
+        interrupt: list[Exception] = []
 
         def start() -> None:
             try:
@@ -118,12 +121,16 @@ class SparkEngine:
                 # Only in the driver: nodes lack the packages of this module.
                 from txnscan.engine.spark.session import in_one_line
 
+                if is_interrupt(error):
+                    interrupt.append(error)
                 # With another engine than `auto`, the first read fails with the same error.
                 failure.append(f"the executors failed: {in_one_line(error)}")
             atexit.unregister(starting.join)
 
         def wait() -> str | None:
             starting.join()
+            if interrupt:
+                raise interrupt[0]
             return failure[0]
 
         starting = threading.Thread(target=inheriting(self._spark, start), name="txnscan-start", daemon=True)

@@ -32,7 +32,7 @@ def described(spark: SparkSession | None, name: str, progress: Progress) -> Iter
     name: of the cluster. Restores the description of the calling thread at the end. Without a session, the callback is
     `progress` itself.
     """
-    context = _context(spark)
+    context = context_of(spark)
     if context is None:
         yield progress
         return
@@ -71,7 +71,7 @@ def inheriting(spark: SparkSession | None, call: Callable[Given, Answer]) -> Cal
         return call
 
 
-def _context(spark: SparkSession | None) -> SparkContext | None:
+def context_of(spark: SparkSession | None) -> SparkContext | None:
     """The context of a session, if it has a context and lets this thread describe its jobs."""
     if spark is None:
         return None
