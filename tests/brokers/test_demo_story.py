@@ -56,14 +56,14 @@ def test_a_slower_spark_start_allows_longer_transactions(spark_start_s: float, l
     assert timeout_s(spark_start_s) == longest_s
 
 
-@pytest.mark.parametrize("kafka", [*KafkaVersion])
+@pytest.mark.parametrize("version", [*KafkaVersion])
 def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas_tool(
-    kafka: KafkaVersion, tmp_path: Path
+    version: KafkaVersion, tmp_path: Path
 ) -> None:
-    with demo(tmp_path, "--kafka-version", kafka) as process:
+    with demo(tmp_path, "--kafka-version", version) as process:
         said, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors
-    assert f"Apache Kafka {kafka} brokers" in said
+    assert f"Apache Kafka {version} brokers" in said
     expected = {
         "payments-solo-0": ("maybe_committed", "reports it, and `abort` would delete what was committed"),
         "clicks-0": ("orphan", "find-hanging reports it"),

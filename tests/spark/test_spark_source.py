@@ -176,12 +176,9 @@ def test_a_stream_sweeps_after_each_interval(begun_ms_ago: int | None, anew: boo
 
 def test_without_a_start_offset_a_stream_counts_from_its_last_sweep() -> None:
     """Spark 4.0 and 4.1 give no offset."""
-    from txnscan.sql.source import KafkaTransactions
+    from txnscan.sql.source import Settings, Sweeps
 
-    slow, fast = (
-        KafkaTransactions({"bootstrapServers": "h:1", "interval": interval}).streamReader(None)
-        for interval in ("1h", "1ms")
-    )
+    slow, fast = (Sweeps(Settings({"bootstrapServers": "h:1", "interval": interval})) for interval in ("1h", "1ms"))
     assert slow.latestOffset()["sweep_id"]
     assert slow.latestOffset() == slow.latestOffset()
     first = fast.latestOffset()
