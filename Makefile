@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# The version of `make test-spark`.
+SPARK ?= 4.0
 # Where `make wheel` puts the wheel.
 DIST ?= dist
 # How many processes run tests. On two cores more of them get in each other's way.
@@ -12,7 +14,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit coverage wording record lint types check pictures site prove simulate mutants bench wheel lock pins clean
+.PHONY: help setup demo test test-all test-unit test-spark coverage wording record lint types check pictures site prove simulate mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -20,6 +22,7 @@ help:
 	@echo "make test         the tests, in about ten minutes (ARGS=... passes options on)"
 	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; twenty minutes"
 	@echo "make test-unit    the tests that need neither brokers nor Spark, in a minute"
+	@echo "make test-spark   the tests of Spark and tables with another Spark (SPARK=4.1), in an environment of its own, .venv-spark-4.1"
 	@echo "make coverage     the tests of make test, and which lines of txnscan they run"
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
@@ -60,6 +63,18 @@ test-all: setup
 
 test-unit: setup
 	@$(BIN)/python -m pytest -n $(WORKERS) -q --slow no tests/unit $(ARGS)
+
+# The locked environment with another PySpark. Delta's jars for it are found by its version.
+test-spark: $(VENV)-spark-$(SPARK)/.ready
+	@$(VENV)-spark-$(SPARK)/bin/python -m pytest -q tests/spark tests/tables $(ARGS)
+
+$(VENV)-spark-$(SPARK)/.ready: conf/requirements-dev.txt pyproject.toml
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement conf/requirements-dev.txt
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps 'pyspark==$(SPARK).*'
+	@$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(@D)/bin/txnscan prepare
+	@touch $@
 
 coverage: setup
 	@$(PYTEST) --slow no --cov --cov-report=term:skip-covered $(ARGS)
@@ -131,4 +146,4 @@ pins: setup
 	@$(BIN)/python -m tests.pins
 
 clean:
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse
+	rm -rf $(VENV) $(VENV)-spark-* .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse

@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION, kafka_set
-from txnscan.engine.spark.java import DELTA, JarSet, cache_directory, find_java, ivy_jar, retrieve
+from txnscan.engine.spark.java import SPARK_VERSIONS, JarSet, cache_directory, delta_set, find_java, ivy_jar, retrieve
 from txnscan.engine.spark.pins import PINS
 from txnscan.errors import TxnscanError
 
-JAR_SETS = (DELTA, *map(kafka_set, (OLD_KAFKA_VERSION, KAFKA_VERSION, NEXT_KAFKA_VERSION)))
+JAR_SETS = (
+    *map(delta_set, SPARK_VERSIONS),
+    *map(kafka_set, (OLD_KAFKA_VERSION, KAFKA_VERSION, NEXT_KAFKA_VERSION)),
+)
 
 
 def pin(name: str, jars: Path) -> Iterator[str]:

@@ -150,13 +150,13 @@ def ordinary_session(master: str) -> Iterator[SparkSession]:
     """A session as users make it: Delta's extension and catalog, and Spark's own default for everything else."""
     from pyspark.sql import SparkSession
 
-    from txnscan.engine.spark.java import DELTA, jar_directory
+    from txnscan.engine.spark.java import delta_jars, jar_directory
 
     # PySpark starts its workers with `python3` of the path otherwise.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-spark-") as directory:
         settings = {
-            "spark.jars": ",".join(map(str, sorted(jar_directory(DELTA).glob("*.jar")))),
+            "spark.jars": ",".join(map(str, sorted(jar_directory(delta_jars()).glob("*.jar")))),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.sql.warehouse.dir": f"{directory}/warehouse",

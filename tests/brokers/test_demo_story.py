@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.process import ROOT
+from txnscan.cli.demo import KafkaVersion
+from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION
 from txnscan.demo.ports import is_listening
 from txnscan.demo.story import timeout_s
 from txnscan.demo.wait import wait_until
@@ -54,10 +56,14 @@ def test_a_slower_spark_start_allows_longer_transactions(spark_start_s: float, l
     assert timeout_s(spark_start_s) == longest_s
 
 
-def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas_tool(tmp_path: Path) -> None:
-    with demo(tmp_path) as process:
+@pytest.mark.parametrize("version", [*KafkaVersion])
+def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas_tool(
+    version: KafkaVersion, tmp_path: Path
+) -> None:
+    with demo(tmp_path, "--kafka-version", version) as process:
         said, errors = process.communicate(timeout=900)
     assert process.returncode == 0, errors
+    assert f"Apache Kafka {version} brokers" in said
     expected = {
         "payments-solo-0": ("maybe_committed", "reports it, and `abort` would delete what was committed"),
         "clicks-0": ("orphan", "find-hanging reports it"),
@@ -96,6 +102,10 @@ def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas
     assert (tmp_path / "tables" / "sweeps" / "_delta_log").is_dir()
     assert not any(is_listening(port) for port in ports(said))
     assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []
+
+
+def test_the_demo_runs_each_kafka_version_that_tears_a_commit() -> None:
+    assert [*KafkaVersion] == [KAFKA_VERSION, NEXT_KAFKA_VERSION]
 
 
 def test_ctrl_c_ends_the_brokers_and_removes_their_files(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("--bootstrap-server", ("check",)),
     ("--tables", ("check", *AT, "--tables", " ")),
     ("--port", ("demo", "--port", "80")),
+    ("--kafka-version", ("demo", "--kafka-version", "3.5.2")),
     ("--state", ("list", *AT, "--state", "open")),
     ("--producer-id", ("list", *AT, "--producer-id", "-1")),
     ("--format", ("list", *AT, "--format", "xml")),

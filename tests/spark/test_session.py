@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.process import run_python
-from txnscan.engine.spark.java import DELTA, jar_directory
+from txnscan.engine.spark.java import delta_jars, jar_directory
 from txnscan.engine.spark.session import _SEARCHED_FIRST, launch_arguments, local_settings, spark_archive
 from txnscan.tables.prepare import prepare_spark
 
@@ -33,14 +33,14 @@ def printed(code: str) -> str:
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[*, 3]"])
 def test_a_local_master_has_deltas_jars_on_its_class_path(master: str) -> None:
     settings = local_settings(master)
-    assert {str(jar) for jar in jar_directory(DELTA).glob("*.jar")} <= set(settings[CLASS_PATH].split(":"))
+    assert {str(jar) for jar in jar_directory(delta_jars()).glob("*.jar")} <= set(settings[CLASS_PATH].split(":"))
     assert JARS not in settings
 
 
 @pytest.mark.parametrize("master", ["local-cluster[2,1,700]", "spark://127.0.0.1:7077", "yarn", "k8s://127.0.0.1"])
 def test_other_masters_send_deltas_jars_to_their_executors(master: str) -> None:
     settings = local_settings(master)
-    assert sorted(settings[JARS].split(",")) == sorted(str(jar) for jar in jar_directory(DELTA).glob("*.jar"))
+    assert sorted(settings[JARS].split(",")) == sorted(str(jar) for jar in jar_directory(delta_jars()).glob("*.jar"))
     assert settings.keys().isdisjoint({CLASS_PATH, DAEMON})
 
 
@@ -52,7 +52,7 @@ def test_each_jar_on_the_class_path_exists_once() -> None:
 
 def test_the_jars_with_most_classes_are_searched_before_delta() -> None:
     jars = [Path(jar).name for jar in local_settings("local")[CLASS_PATH].split(":")]
-    before_delta = jars[: min(jars.index(jar.name) for jar in jar_directory(DELTA).glob("*.jar"))]
+    before_delta = jars[: min(jars.index(jar.name) for jar in jar_directory(delta_jars()).glob("*.jar"))]
     found = [next((jar for jar in before_delta if jar.startswith(name)), None) for name in _SEARCHED_FIRST]
     assert None not in found and found == before_delta
 
@@ -60,7 +60,7 @@ def test_the_jars_with_most_classes_are_searched_before_delta() -> None:
 def test_the_archive_is_prepared_once_and_mapped_by_the_next_session(spark: SparkSession) -> None:
     lines: list[str] = []
     cache = prepare_spark(lines.append)
-    made = spark_archive(sorted(jar_directory(DELTA).glob("*.jar"))).file
+    made = spark_archive(sorted(jar_directory(delta_jars()).glob("*.jar"))).file
     assert lines == [] and made is not None and made.parent == cache
     jvm = spark.sparkContext._jvm
     assert jvm is not None
@@ -96,7 +96,7 @@ def test_a_warehouse_of_the_site_is_not_replaced(tmp_path: Path, monkeypatch: py
 
 def test_if_spark_home_is_set_only_deltas_jars_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    of_delta = {str(jar) for jar in jar_directory(DELTA).glob("*.jar")}
+    of_delta = {str(jar) for jar in jar_directory(delta_jars()).glob("*.jar")}
     assert set(local_settings("local")[CLASS_PATH].split(":")) == of_delta
 
 

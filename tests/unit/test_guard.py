@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 MAX_TIMEOUT_MS = 15 * MINUTE_MS
-OFFSETS = "__consumer_offsets"
+OFFSETS, SHARES = "__consumer_offsets", "__share_group_state"
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ MORE = (
     row("seen_too_rarely", {"sweeps": 1}, sweeps_min=1),
     row("seen_too_rarely", {"sweeps": 1}, sweeps_min=-1),
     row("consumer_offsets", {"topic": OFFSETS}, topics=(OFFSETS,)),
+    row("consumer_offsets", {"topic": SHARES}),
+    row("consumer_offsets", {"topic": SHARES}, topics=(SHARES,)),
     row("topic_not_listed", {"topic": "pp"}, topics=("p", "q")),
     row("topic_not_listed", {"topic": "p\n"}, topics=("p",)),
     row("topic_not_listed", {"topic": OFFSETS}, topics=("p",), consumer_offsets=True),
@@ -126,6 +128,12 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     (
         "consumers' offsets when included",
         {"topic": OFFSETS},
+        {"consumer_offsets": True},
+        Allowed(False, None),
+    ),
+    (
+        "acknowledgements of share groups when included",
+        {"topic": SHARES},
         {"consumer_offsets": True},
         Allowed(False, None),
     ),
@@ -244,7 +252,7 @@ _TIMES = st.sampled_from([0, NOW_MS - 61 * MINUTE_MS, NOW_MS - LATE_AFTER_MS, NO
 _DURATIONS = st.sampled_from([-1, 0, MAX_TIMEOUT_MS - 1, MAX_TIMEOUT_MS, LATE_AFTER_MS])
 # Half of the drawn fields are those of a resolvable transaction. Otherwise nearly all would be refused.
 _ODD: dict[str, st.SearchStrategy[Any]] = {
-    "topic": st.sampled_from([OFFSETS, "", "p", "q"]),
+    "topic": st.sampled_from([OFFSETS, SHARES, "", "p", "q"]),
     "producer_epoch": _EPOCHS,
     "coordinator_epoch": _EPOCHS,
     "verdict": st.sampled_from([*Verdict, ""]),
@@ -283,7 +291,7 @@ def test_no_allowed_marker_can_tear_data(s: Stored, limits: Limits) -> None:
     assert s.watched_ms > s.late_after_ms >= s.max_timeout_ms
     assert s.sweeps >= max(2, limits.sweeps_min)
     assert s.owner_epoch is None or s.owner_epoch > s.producer_epoch
-    assert s.topic != OFFSETS or limits.consumer_offsets
+    assert s.topic not in (OFFSETS, SHARES) or limits.consumer_offsets
     if answer.commit:
         assert (s.outcome, answer.needs) == ("committed", "--complete-commits")
     else:

@@ -36,7 +36,7 @@ from txnscan.verdict.outcome import with_outcome
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-OFFSETS = "__consumer_offsets"
+OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
 NOBODY = "no-such-group"
 UNSTABLE, REFUSED = int(ErrorCode.UNSTABLE_OFFSET_COMMIT), int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 Group, Topic = OffsetFetchResponse.OffsetFetchResponseGroup, None
@@ -388,6 +388,30 @@ def test_a_truncated_key_names_no_group() -> None:
         for size in range(len(key_of("group", "topic", 3))):
             with cases.case(f"{size} bytes"):
                 assert offset_key(key_of("group", "topic", 3)[:size]) is None
+
+
+# --- share groups of __share_group_state
+
+
+def test_acknowledgements_of_share_groups_make_the_number_of_groups_unknown() -> None:
+    """No group commits offsets there, so the answers of consumer groups do not show that no group waits."""
+    one = judged(topic=SHARE_STATE, partition=3)
+    cluster = FakeGroups({1: {"billing": FakeGroup({(SHARE_STATE, 3): 100})}})
+    found = blockage(cluster, one)
+    groups = found.groups[one.observation.transaction_key]
+    assert (groups.groups, [failure.code for failure in groups.unknown]) == ((), ["NOT_ASKED"])
+    assert not [name for _, name in cluster.asked if name == "ListGroups"]
+    (warning,) = found.warnings(say)
+    assert f"{SHARE_STATE}-3: share groups may wait" in warning
+    impact = impact_of(one, found, (), None, ())
+    assert (impact.groups_blocked, impact.groups_asked) == (None, 0) and "share groups" in str(impact.groups_error)
+
+
+def test_other_transactions_are_judged_beside_one_on_share_group_state() -> None:
+    of_shares = judged(topic=SHARE_STATE, partition=3, producer_id=8)
+    found = blockage(FakeGroups({2: {"billing": FakeGroup({P: 100})}}), ORPHAN, of_shares)
+    assert found.groups[ORPHAN.observation.transaction_key].count == 1
+    assert found.groups[ORPHAN.observation.transaction_key].unknown == ()
 
 
 # --- unreadable groups and settings -----------------------------------------------------------------------------------

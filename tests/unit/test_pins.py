@@ -13,7 +13,7 @@ import pytest
 from tests.cases import Cases
 from tests.pins import JAR_SETS, pin
 from txnscan.engine.spark import java
-from txnscan.engine.spark.java import DELTA, Jar, JarSet, JavaError, is_fetched, jar_directory
+from txnscan.engine.spark.java import Jar, JarSet, JavaError, delta_jars, is_fetched, jar_directory
 from txnscan.engine.spark.pins import PINS, Difference, Mismatch, differences, pins
 from txnscan.sweeps.preflight import Level, check_java
 
@@ -157,6 +157,7 @@ def test_jars_are_hashed_once_in_a_process(cache: Path, monkeypatch: pytest.Monk
 
 def test_check_reports_a_changed_jar_of_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    written(tmp_path / "txnscan" / DELTA.name, dict.fromkeys(pins()[DELTA.name], b"changed"))
+    name = delta_jars().name
+    written(tmp_path / "txnscan" / name, dict.fromkeys(pins()[name], b"changed"))
     (finding,) = check_java(needed=True)
     assert finding.level == Level.FAILED and str(tmp_path) in finding.said

@@ -46,7 +46,7 @@ def plan(
     cluster_id: ClusterId = None,
     topic: TopicPattern = None,
     include_consumer_offsets: Annotated[
-        bool, typer.Option("--include-consumer-offsets", help="Also partitions of __consumer_offsets.")
+        bool, typer.Option("--include-consumer-offsets", help="Also __consumer_offsets and __share_group_state.")
     ] = False,
     limit: Annotated[
         int, typer.Option("--limit", metavar="NUMBER", min=1, max=1_000, help="Markers in one plan, at most.")

@@ -11,9 +11,8 @@ from txnscan.engine.spark.java import Jar, JarSet, JavaError, find_java, jar_dir
 KAFKA_VERSION = "4.3.1"
 # Transactions v1, before KIP-890: its brokers accept transactional data without asking the coordinator.
 OLD_KAFKA_VERSION = "3.5.2"
-# Its answers are recorded (`tests/golden`). Its `kafka-tools` is not published; the tools of 4.3.1 work with it.
+# Its answers are recorded (`tests/golden`).
 NEXT_KAFKA_VERSION = "4.4.0"
-_TOOLS_VERSIONS = {NEXT_KAFKA_VERSION: KAFKA_VERSION}
 _FIRST_MAJOR_WITH_V2 = 4
 _FIRST_MAJOR_WITH_LOG4J_2 = 4
 _LOG4J_VERSION = "2.25.4"
@@ -53,7 +52,7 @@ def kafka_set(version: str) -> JarSet:
     # calls log4j 1, which an installation of Kafka provides; here log4j 2 replaces it (log4j-1.2-api).
     jars = [
         Jar("org.apache.kafka", "kafka_2.13", version),
-        Jar("org.apache.kafka", "kafka-tools", _TOOLS_VERSIONS.get(version, version), alone=True),
+        Jar("org.apache.kafka", "kafka-tools", version, alone=True),
         Jar("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
     ]
     if _major(version) < _FIRST_MAJOR_WITH_LOG4J_2:

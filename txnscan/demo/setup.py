@@ -17,12 +17,12 @@ from txnscan.demo.errors import DemoError
 from txnscan.demo.jars import NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION, java, kafka_jars
 from txnscan.demo.node import kafka_archive
 from txnscan.demo.producer import Producer
-from txnscan.engine.spark.java import JavaError
+from txnscan.engine.spark.java import SPARK_VERSIONS, JavaError, delta_set, jar_directory
 from txnscan.tables.prepare import prepare_spark
 
 
 def main() -> None:
-    """Fetches the jars of Delta, of Kafka and of the Kafka versions that only tests run, unless they are cached.
+    """Fetches the jars of Delta, of Kafka, and of the versions of both that only tests use, unless they are cached.
     Archives the classes that the JVMs of the first two load.
     """
 
@@ -47,9 +47,11 @@ def prepare_kafka(say: Callable[[str], None]) -> None:
 
 
 def fetch_for_tests(say: Callable[[str], None]) -> None:
-    """Fetches the Kafka versions that only tests run. Raises DemoError."""
+    """Fetches the versions of Kafka and of Delta that only tests use. Raises DemoError and JavaError."""
     for version in (OLD_KAFKA_VERSION, NEXT_KAFKA_VERSION):
         kafka_jars(version, say=say)
+    for version in SPARK_VERSIONS:
+        jar_directory(delta_set(version), say=say)
 
 
 def _train(options: Sequence[str]) -> bool:

@@ -87,12 +87,14 @@ def timeout_s(spark_start_s: float) -> int:
     return min(_TIMEOUT_S_MAX, max(_TIMEOUT_S_MIN, round(_STARTS * spark_start_s)))
 
 
-def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console, progress: Any) -> None:
+def run_demo(
+    tables: str, *, kafka_version: str, base_port: int | None, hold: bool, console: Console, progress: Any
+) -> None:
     """Starts brokers, plants, sweeps, plans, notifies and resolves. Ends all processes that it started, also after
     Ctrl-C.
 
-    hold: keep the brokers until Ctrl-C, and leave the transactions hanging. Raises DemoError, SparkUnavailable and the
-    errors of a sweep.
+    kafka_version: 4.3 or later, because older brokers do not tear a commit. hold: keep the brokers until Ctrl-C, and
+    leave the transactions hanging. Raises DemoError, SparkUnavailable and the errors of a sweep.
     """
     require_pyspark()
     from txnscan.demo.resolution import plan_and_rehearse
@@ -108,7 +110,9 @@ def run_demo(tables: str, *, base_port: int | None, hold: bool, console: Console
             spark = spark_session(say=say)
             longest_s = timeout_s(time.monotonic() - began_s)
             properties = {"transaction.max.timeout.ms": str(longest_s * 1_000)}
-            with KafkaCluster(directory, base_port=base_port, say=say, properties=properties) as cluster:
+            with KafkaCluster(
+                directory, base_port=base_port, version=kafka_version, say=say, properties=properties
+            ) as cluster:
                 console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
                 with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
                     scene = plant_all(cluster, wire, say)

@@ -7,6 +7,9 @@ On `__consumer_offsets` the transaction itself lists groups and partitions (`pen
 confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not identify the
 transaction, because exactly-once applications often get it for a moment.
 
+On `__share_group_state` the transaction has acknowledgements of share groups (KIP-1289, a draft). Their records are not
+decoded, so share groups may wait, and their names are not known.
+
 On any other topic a group counts as blocked if its committed offset is the last stable offset or one less: there may be
 a marker between, and consumers do not commit markers. A group further back is blocked if a read_committed consumer gets
 no record before the last stable offset (`delivered.py`). The group's isolation level is not visible: a read_uncommitted
@@ -35,7 +38,7 @@ from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, 
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, Key, Partition
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, Key, Partition
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
@@ -59,6 +62,8 @@ _CONSUMERS = ("", "consumer", "streams")
 # Groups of KIP-932. They have no committed offsets. If share.isolation.level is read_committed, the last stable offset
 # stops them.
 _SHARE = "share"
+# Their records are of groups. Groups do not read them as consumers.
+_OF_GROUPS = (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC)
 _NO_MEMBERS = ("Empty", "Dead")
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
 
@@ -133,7 +138,8 @@ def read_blockage(
     topics = sorted({judged.observation.topic for judged in hanging})
     cleaning, cleaning_failure = _cleaning(send, broker_ids, topics)
     of_offsets = [j.observation for j in hanging if j.observation.topic == CONSUMER_OFFSETS_TOPIC]
-    waited_for = [j for j in hanging if j.observation.topic != CONSUMER_OFFSETS_TOPIC and j.holds_lso]
+    of_shares = [j.observation for j in hanging if j.observation.topic == SHARE_GROUP_STATE_TOPIC]
+    waited_for = [j for j in hanging if j.observation.topic not in _OF_GROUPS and j.holds_lso]
     waited_for.sort(key=lambda j: -(j.blocked_records or 0))
     keys = list(dict.fromkeys((j.observation.topic, j.observation.partition) for j in waited_for))
     asked_keys = keys[:PARTITIONS_MAX]
@@ -162,6 +168,8 @@ def read_blockage(
         key = (o.topic, o.partition)
         if o.topic == CONSUMER_OFFSETS_TOPIC:
             found[o.transaction_key] = answers[o.leader].of_offsets[o.transaction_key]
+        elif o.topic == SHARE_GROUP_STATE_TOPIC:
+            found[o.transaction_key] = Blocked(unknown=(_SHARES_MAY_WAIT,))
         elif key in asked_keys and judged.holds_lso:
             found[o.transaction_key] = _of_partition(
                 committed.get(key, ()), asked, o, of_all, starving[o.transaction_key]
@@ -169,6 +177,7 @@ def read_blockage(
         else:
             found[o.transaction_key] = Blocked(unknown=(_why_not_asked(judged),))
     of_one = [one.unknown for answer in answers.values() for one in answer.of_offsets.values() if one.unknown]
+    of_one += [(_SHARES_MAY_WAIT.within(o.topic_partition),) for o in of_shares]
     of_one += [(_not_read(o, starving[o.transaction_key]),) for o in holders if starving[o.transaction_key].failure]
     unknown = (*((failure,) for failure in of_all), *of_one, *((failure,) for failure in _cut(keys)))
     connect = frozenset(g.group for a in answers.values() for g in a.listed if g.protocol_type == _CONNECT)
@@ -216,6 +225,7 @@ def impact_of(
     )
 
 
+_SHARES_MAY_WAIT = Failure("share groups may wait, and their names are not known", FailureCode.NOT_ASKED)
 _NOT_READ = Failure("it was not read", FailureCode.NOT_ASKED)
 _NO_LSO = Failure("the last stable offset is not known", FailureCode.NOT_ASKED)
 

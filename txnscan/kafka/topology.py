@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-
-
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
-
+# Transactions write here if they acknowledge records of share groups (KIP-1289, a draft; no released broker does it).
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 
 # A partition's topic and number.
 Key = tuple[str, int]

@@ -337,7 +337,10 @@ TOOLS: tuple[ReadOnlyTool, ...] = (
                 "items": _TEXT,
                 "description": "Only topics whose whole name matches one of these regular expressions.",
             },
-            "include_consumer_offsets": {"type": "boolean", "description": "Also partitions of __consumer_offsets."},
+            "include_consumer_offsets": {
+                "type": "boolean",
+                "description": "Also __consumer_offsets and __share_group_state.",
+            },
             "max_age": {**_TEXT, "description": "Fail if the sweep began longer ago, such as 15m."},
             "sweep_id": {**_TEXT, "description": "This sweep. Default: the last one of the whole cluster."},
             "cluster_id": _CLUSTER_ID,

@@ -20,11 +20,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from txnscan.kafka.failure import Failure
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionRef
 from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+# The data of groups in these topics, in words. It decides which records a group reads again.
+_OF_GROUPS = {
+    CONSUMER_OFFSETS_TOPIC: "offsets of consumer groups",
+    SHARE_GROUP_STATE_TOPIC: "acknowledgements of share groups",
+}
 SWEEPS_MIN = 2
 ACTIONS_MAX = 20
 COMPLETE_COMMITS = "--complete-commits"
@@ -67,7 +72,9 @@ class Stored(TransactionRef):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The user's limits. topics: regular expressions for whole topic names; empty allows all topics."""
+    """The user's limits. topics: regular expressions for whole topic names; empty allows all topics. consumer_offsets:
+    whether the data of groups may be resolved, in `__consumer_offsets` and in `__share_group_state`.
+    """
 
     topics: tuple[str, ...] = ()
     consumer_offsets: bool = False
@@ -179,7 +186,7 @@ def _seen_too_rarely(s: Stored, limits: Limits) -> bool:
 
 
 def _consumer_offsets(s: Stored, limits: Limits) -> bool:
-    return s.topic == CONSUMER_OFFSETS_TOPIC and not limits.consumer_offsets
+    return s.topic in _OF_GROUPS and not limits.consumer_offsets
 
 
 def _not_listed(s: Stored, limits: Limits) -> bool:
@@ -245,7 +252,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "consumer_offsets",
         _consumer_offsets,
-        lambda s, _: f"it has offsets of consumer groups; plan with --include-consumer-offsets to include {s.topic}",
+        lambda s, _: f"it has {_OF_GROUPS[s.topic]}; plan with --include-consumer-offsets to include {s.topic}",
     ),
     Guard("topic_not_listed", _not_listed, lambda s, _: "no --topic of the plan matches its topic"),
     Guard(

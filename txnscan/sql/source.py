@@ -126,16 +126,19 @@ class Sweeps(DataSourceStreamReader):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._last: dict[str, str] = {}
 
     def initialOffset(self) -> dict[str, str]:
         """The offset before the first sweep."""
         return {_SWEEP: ""}
 
-    def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:
+    def latestOffset(self, start: dict[str, str] | None = None, limit: Any = None) -> dict[str, str]:
         """The offset of the next sweep. If it is not due yet, the offset of the last sweep, so the stream has no new
-        data.
+        data. start: the offset of the last sweep. Spark before 4.2 gives none, and uses one reader for the whole query.
         """
-        return next_offset(start, wall_clock_ms(), self._settings.interval_ms)
+        last = self._last if start is None else start
+        self._last = next_offset(last, wall_clock_ms(), self._settings.interval_ms)
+        return self._last
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """One partition, as in a batch; empty if there is no new data."""

@@ -19,7 +19,7 @@ from txnscan.config import (
 )
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.engine.spark.java import DELTA, JavaError, find_java, is_fetched, major_version
+from txnscan.engine.spark.java import JavaError, delta_jars, find_java, is_fetched, major_version
 from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
@@ -337,10 +337,11 @@ def check_java(needed: bool) -> Iterator[Finding]:
         return
     try:
         executable = find_java()
-        delta = "Delta's jars are here" if is_fetched(DELTA) else "Delta's jars are downloaded at the first sweep"
+        fetched = is_fetched(delta_jars())
     except JavaError as error:
         yield Finding("java", level, f"{error}{without}")
         return
+    delta = "Delta's jars are here" if fetched else "Delta's jars are downloaded at the first sweep"
     yield Finding("java", Level.OK, f"{executable} is Java {major_version(str(executable))}, and {delta}")
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from txnscan.engine.spark.java import DELTA, cache_directory, find_java, jar_directory
+from txnscan.engine.spark.java import cache_directory, delta_jars, find_java, jar_directory
 from txnscan.sweeps.result import Scan
 
 _TRAINING_S_MAX = 600
@@ -52,7 +52,7 @@ def prepare_spark(say: Callable[[str], None]) -> Path:
     from txnscan.engine.spark.session import spark_archive
 
     find_java()
-    archive = spark_archive(sorted(jar_directory(DELTA, say=say).glob("*.jar")))
+    archive = spark_archive(sorted(jar_directory(delta_jars(), say=say).glob("*.jar")))
     if archive.file is None:
         say("Archiving the classes that Spark loads (about half a minute, 190 MB)")
         archive.make(_train)

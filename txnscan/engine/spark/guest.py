@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from txnscan.engine.spark.session import require_pyspark
+
 # For queries over some hundred rows. A snapshot of a table's log fits in one partition, and joins need few partitions.
 # The source of a merge is in this process and the same each time, so Delta need not keep a copy of it. If the machine's
 # time zone is not UTC, Delta reads a table's whole log again after each commit, for dates before 1883.
@@ -37,7 +39,10 @@ SMALL_QUERIES: Mapping[str, str] = MappingProxyType(
 def own_session(spark: SparkSession) -> SparkSession:
     """A copy of a session, with settings for small queries. The session itself if Spark cannot copy it, as in Spark
     Connect. Settings that this Spark does not know or allow are left out.
+
+    Raises SparkUnavailable if PySpark is too old.
     """
+    require_pyspark()
     try:
         own = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
     except Exception:

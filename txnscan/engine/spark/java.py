@@ -28,6 +28,7 @@ JAVA_VERSION_MIN = 17
 # The user's own Ivy settings file, for machines that reach only a mirror.
 IVY_SETTINGS_VARIABLE = "TXNSCAN_IVY_SETTINGS"
 _VERSION = re.compile(r'version "(?:1\.)?(?P<major>\d+)')
+_SPARK_CORE = re.compile(r"spark-core_[\d.]+-(?P<version>.+)\.jar")
 _ANSWER_S = 30
 _FETCH_S_MAX = 900
 
@@ -93,18 +94,45 @@ class JarSet:
     jars: Sequence[Jar]
 
 
-# PySpark 4.2 has all other dependencies of these jars.
-DELTA = JarSet(
-    "delta-4.4.0-spark-4.2",
-    "Delta Lake 4.4.0 (13 MB, once)",
-    (
-        Jar("io.delta", "delta-spark_4.2_2.13", "4.4.0", alone=True),
-        Jar("io.delta", "delta-storage", "4.4.0", alone=True),
-        Jar("io.delta", "delta-kernel-api", "4.4.0", alone=True),
-        Jar("io.delta", "delta-kernel-defaults", "4.4.0", alone=True),
-        Jar("io.delta", "delta-kernel-unitycatalog", "4.4.0", alone=True),
-    ),
-)
+_DELTA_VERSION = "4.4.0"
+# This Delta has jars for these versions of Spark, oldest first.
+SPARK_VERSIONS = ("4.0", "4.1", "4.2")
+
+
+def delta_set(spark: str) -> JarSet:
+    """Delta's jars for one of SPARK_VERSIONS. That Spark has all other dependencies of them."""
+    modules = (
+        f"delta-spark_{spark}_2.13",
+        *("delta-storage", "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog"),
+    )
+    return JarSet(
+        f"delta-{_DELTA_VERSION}-spark-{spark}",
+        f"Delta Lake {_DELTA_VERSION} (13 MB, once)",
+        tuple(Jar("io.delta", module, _DELTA_VERSION, alone=True) for module in modules),
+    )
+
+
+def delta_jars() -> JarSet:
+    """Delta's jars for the Spark of this machine. Raises JavaError if Delta has none for its version."""
+    version = spark_version()
+    if version is None:
+        # The download reports that Spark is missing.
+        return delta_set(SPARK_VERSIONS[-1])
+    minor = ".".join(version.split(".")[:2])
+    if minor not in SPARK_VERSIONS:
+        raise JavaError(
+            f"Delta Lake {_DELTA_VERSION} has no jars for Spark {version}: install PySpark {SPARK_VERSIONS[0]} to "
+            f"{SPARK_VERSIONS[-1]} (txnscan[spark])"
+        )
+    return delta_set(minor)
+
+
+def spark_version() -> str | None:
+    """The version of the Spark of SPARK_HOME, else inside PySpark, such as "4.2.0". None if there is neither."""
+    for jar in _home_jars() + pyspark_jars():
+        if found := _SPARK_CORE.fullmatch(jar.name):
+            return found["version"]
+    return None
 
 
 def jar_directory(
@@ -169,12 +197,15 @@ def pyspark_jars() -> list[Path]:
     return [jar for location in locations for jar in sorted(Path(location, "jars").glob("*.jar"))]
 
 
+def _home_jars() -> list[Path]:
+    """The jars of SPARK_HOME. PySpark may come from its zip file there, which has no jars."""
+    home = os.environ.get("SPARK_HOME")
+    return sorted(Path(home, "jars").glob("*.jar")) if home else []
+
+
 def ivy_jar() -> Path:
     """The Ivy inside PySpark. Raises JavaError."""
-    # With SPARK_HOME, PySpark may come from its zip file, which has no jars.
-    home = os.environ.get("SPARK_HOME")
-    of_home = sorted(Path(home, "jars").glob("*.jar")) if home else []
-    for jar in pyspark_jars() + of_home:
+    for jar in pyspark_jars() + _home_jars():
         if jar.name.startswith("ivy-"):
             return jar
     raise JavaError("jars are downloaded with the Ivy inside PySpark, which is not installed; install txnscan[spark]")
@@ -267,7 +298,7 @@ def main() -> None:
     import sys
 
     try:
-        directory = jar_directory(DELTA, say=lambda sentence: print(sentence, file=sys.stderr))  # noqa: T201
+        directory = jar_directory(delta_jars(), say=lambda sentence: print(sentence, file=sys.stderr))  # noqa: T201
     except JavaError as error:
         sys.exit(f"txnscan: {error}")
     print(",".join(map(str, sorted(directory.glob("*.jar")))))  # noqa: T201

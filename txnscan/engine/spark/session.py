@@ -15,7 +15,7 @@ import javaproperties
 
 from txnscan.config import ConfigError, printable
 from txnscan.engine.spark.archive import Archive
-from txnscan.engine.spark.java import DELTA, JavaError, find_java, jar_directory, named_java, pyspark_jars
+from txnscan.engine.spark.java import JavaError, delta_jars, find_java, jar_directory, named_java, pyspark_jars
 from txnscan.engine.spark.jvm import JvmFailed, address_of, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.engine.spark.nodes import in_one_jvm, remedy
 from txnscan.engine.spark.scratch import own_directory
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Of a Spark Connect server.
 _CONNECT = "sc://"
 _WAREHOUSE = "spark.sql.warehouse.dir"
+_FIRST_MAJOR = 4
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # PySpark reads the options of its JVM from this variable.
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -76,7 +77,7 @@ def local_settings(master: str, say: Callable[[str], None] = lambda _: None) -> 
 
     Raises JavaError if the jars cannot be downloaded.
     """
-    delta = sorted(jar_directory(DELTA, say=say).glob("*.jar"))
+    delta = sorted(jar_directory(delta_jars(), say=say).glob("*.jar"))
     return {
         **spark_defaults(),
         **(_in_one_jvm(delta) if in_one_jvm(master) else {"spark.jars": ",".join(map(str, delta))}),
@@ -236,14 +237,22 @@ def _master(master: str | None) -> str:
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailable if PySpark is not installed."""
+    """Raises SparkUnavailable if PySpark is not installed, or is older than 4.0: older versions do not exchange Arrow
+    tables, and have no data sources in Python.
+    """
     try:
-        import pyspark  # noqa: F401
+        from pyspark import __version__ as version
     except ImportError:
         raise SparkUnavailable(
             "Spark is not installed: install txnscan[spark], or txnscan[delta] for tables at a path; "
             "find-hanging needs neither"
         ) from None
+    major = version.split(".")[0]
+    if major.isdigit() and int(major) < _FIRST_MAJOR:
+        raise SparkUnavailable(
+            f"PySpark {printable(version)} is too old, txnscan needs {_FIRST_MAJOR}.0 or later: install "
+            "txnscan[spark], or txnscan[delta] for tables at a path"
+        )
 
 
 def is_of_spark(error: BaseException) -> bool:
