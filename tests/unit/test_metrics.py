@@ -202,7 +202,7 @@ def test_producer_ids_are_not_labels() -> None:
     labels = {label for _, labels in NAMES.values() for label in labels}
     assert labels == {
         *("cluster", "cluster_id", "version", "topic", "verdict", "reason", "late", "broker", "stage"),
-        *("of", "state", "result", "target"),
+        *("of", "state", "result", "target", "past_limit"),
     }
 
 

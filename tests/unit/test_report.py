@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 # design.md, 'Commands': the object that `sweep --format json` and `find-hanging --format json` print.
 SWEEP = {"sweep_id", "cluster_id", "started_at", "finished_at", "complete", "partitions", "coordinators", "counts"}
 # Fields outside the contract. New names need a decision.
-SWEEP_MORE = {"candidates", "scope", "late_after_ms", "warnings", "stages", "engine", "engine_reason"}
+SWEEP_MORE = {
+    *("candidates", "scope", "late_after_ms", "blocking", "blocking_after_ms", "warnings", "stages"),
+    *("engine", "engine_reason"),
+}
 TRANSACTION = {
     *("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset"),
     *("last_timestamp_ms", "verdict", "reason", "late", "outcome", "transactional_id", "coordinator_state"),
