@@ -78,7 +78,11 @@ def test_only_a_live_transaction_with_one_claim_has_an_end() -> None:
     cases: tuple[tuple[str, Judged, int | None], ...] = (
         ("one claim", judged(one), START_MS + TIMEOUT_MS),
         ("two claims", judged(one, replace(one, broker_id=3)), None),
-        ("two ids, one of which has the partition", judged(one, view("Empty", transactional_id="Y")), START_MS + TIMEOUT_MS),
+        (
+            "two ids, one of which has the partition",
+            judged(one, view("Empty", transactional_id="Y")),
+            START_MS + TIMEOUT_MS,
+        ),
         ("hanging", judged(view("Empty", 9)), None),
         ("decided", judged(view("PrepareCommit", 4, (P,))), None),
         ("ended", judged(one, second_start_offset=None), None),

@@ -192,8 +192,8 @@ def _connect(group: str, connector: str, task: str) -> str:
 
 def _flink(name: str, prefix: str, o: Observation) -> str:
     return (
-        f"The id has the format of a Flink job with the transactional id prefix '{prefix}'. First check whether a "
-        "completed checkpoint of the job has this transaction: if so, Flink counts its records as delivered, and an "
-        "abort would lose them. The options of Flink's KafkaTransactionTool for it: --transactional-id "
+        f"The id has the format of a Flink job with the transactional id prefix '{prefix}'. Before you end it, check "
+        "whether a completed checkpoint of the job has this transaction: if so, Flink counts its records as delivered, "
+        "and an abort would lose them. The options of Flink's KafkaTransactionTool for it: --transactional-id "
         f"{shlex.quote(name)} --producer-id {o.producer_id} --epoch {o.producer_epoch}"
     )

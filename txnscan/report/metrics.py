@@ -101,8 +101,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster", "topic"),
         ),
         "txnscan_blocking_ends_by_timestamp_seconds": (
-            "Time by which coordinators end the live transactions that hold readers back. Absent if one of them has no "
-            "timeout (two-phase commit) or none is known",
+            "Time by which coordinators end the live transactions that hold readers back. Absent if the end of one of "
+            "them is not known, and under two-phase commit",
             ("cluster", "topic"),
         ),
         "txnscan_last_stable_offset_stuck_seconds": (
