@@ -118,6 +118,7 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
         started_at_ms=NOW_MS,
         finished_at_ms=NOW_MS + 500,
         late_after_ms=LATE_AFTER_MS,
+        blocking_after_ms=LATE_AFTER_MS // 4,
         max_timeout_ms=15 * MINUTE_MS,
         brokers=3,
         partitions_planned=2,

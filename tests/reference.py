@@ -46,7 +46,8 @@ sweeps, also their rows in `topic_reads`. It keeps the other facts, incidents an
 - You can compute the verdict of a row again from its `evidence`.
 - `incidents` has one row for each hanging transaction. Leader epoch and high watermark decide which of two sweeps saw
   the partition later, so sweeps may be stored in any order.
-- `sweeps.healthy` counts healthy transactions. They have rows only with `--store-all`.
+- `sweeps.healthy` counts healthy transactions. They have rows only with `--store-all`, or if they are live and may hold
+  readers back ([live transactions](impact.md#find-live-transactions-that-hold-readers-back)).
 
 Anyone who may write to the tables decides what `apply` may send: `apply` takes stored facts, first sightings and counts
 as true. Give write access only to the principals that sweep and apply. See [resolving](resolving.md).

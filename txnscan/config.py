@@ -51,13 +51,14 @@ class ScanConfig:
     tables: the location of the Delta tables: a path (with a slash) or catalog.schema; with None the sweep is not
     stored. topic: regular expressions; a topic is in scope if any of them matches its whole name; empty means every
     topic. late_after: the age from which a transaction is late, such as "20m"; None means the brokers' longest
-    `transaction.max.timeout.ms` plus five minutes. engine: "spark" reads on executors, "threads" in this process, and
-    "auto" on the executors of a given session if they can connect to the brokers, else in this process. batch_size:
-    partitions in one request. in_flight_max: requests in flight to one broker. broker_ids, topic_names, partitions:
-    limit the scope further, like the options of Kafka's own tool. store_all: whether healthy transactions get rows in
-    the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id that REGEX matches as a
-    whole belongs to NAME. The first match counts, before the known frameworks. timeout: how long the sweep may send
-    requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
+    `transaction.max.timeout.ms` plus five minutes. blocking_after: the age from which a live transaction gets a row,
+    even if no group is seen to wait for it; None means a quarter of late_after. engine: "spark" reads on executors,
+    "threads" in this process, and "auto" on the executors of a given session if they can connect to the brokers, else
+    in this process. batch_size: partitions in one request. in_flight_max: requests in flight to one broker. broker_ids,
+    topic_names, partitions: limit the scope further, like the options of Kafka's own tool. store_all: whether healthy
+    transactions get rows in the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id
+    that REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how
+    long the sweep may send requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
     complete_up_to: names of topics. The sweep reads all their partitions, whatever its scope, and computes the time up
     to which each topic is complete.
 
@@ -79,6 +80,7 @@ class ScanConfig:
     owner_pattern: tuple[str, ...] = ()
     timeout: str | None = None
     complete_up_to: tuple[str, ...] = ()
+    blocking_after: str | None = None
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -93,6 +95,8 @@ class ScanConfig:
             parse_owner_pattern(text)
         if self.late_after is not None:
             parse_duration_ms(self.late_after, "--late-after")
+        if self.blocking_after is not None:
+            parse_duration_ms(self.blocking_after, "--blocking-after")
         if self.timeout is not None:
             parse_duration_ms(self.timeout, "--timeout")
         if self.engine not in [*EngineName]:
@@ -121,6 +125,10 @@ class ScanConfig:
     @property
     def late_after_ms(self) -> int | None:
         return None if self.late_after is None else parse_duration_ms(self.late_after, "--late-after")
+
+    @property
+    def blocking_after_ms(self) -> int | None:
+        return None if self.blocking_after is None else parse_duration_ms(self.blocking_after, "--blocking-after")
 
     @property
     def timeout_ms(self) -> int | None:

@@ -223,7 +223,7 @@ def test_cause_and_owner_come_from_the_transaction_log(world: World) -> None:
     assert (impact.cause, impact.owner.transactional_id) == (Cause.NEVER_ADDED, OWNER)
     assert impact.owner.framework == Framework.FLINK
     named = f"--transactional-id {OWNER} --producer-id {world.producer_id} --epoch 0"
-    assert named in impact.owner.advice
+    assert impact.owner.advice is not None and named in impact.owner.advice
 
 
 def test_a_second_sweep_reports_the_time_without_progress(world: World, tmp_path: Path) -> None:

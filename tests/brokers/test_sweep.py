@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,9 @@ def as_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
         evidence = columns["evidence"]
         observed = {"high_watermark": evidence["observation"]["second"]["high_watermark"]}
         proof = {"coordinators": evidence["coordinators"], "coverage": evidence["context"]["coverage_failure"]}
+        # Spark's rows have local times without a zone.
+        ends_by = columns["ends_by"]
+        proof |= {"ends_by": ends_by.astimezone(UTC) if ends_by is not None else None}
         found.append({name: value for name, value in columns.items() if name not in passing} | observed | proof)
     return sorted(found, key=lambda row: (row["topic"], row["partition"]))
 

@@ -186,7 +186,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     with (
         WireCluster(shape) as cluster,
         Process(
-            *("--bootstrap-server", cluster.bootstrap_servers, "--interval", "1s"),
+            *("--bootstrap-server", cluster.bootstrap_servers, "--interval", "1s", "--blocking-after", "1ms"),
             *("--basic-auth-file", str(directory / "users")),
         ) as watch,
     ):

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import MINUTE_MS, NOW_MS
+from tests.builders import MINUTE_MS, NOW_MS, judged
+from tests.builders import view as claim
 from tests.cases import Cases
 from tests.process import ROOT
 from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete import PartitionRead, TopicRead, concluded
-from txnscan.impact.impact import Impact
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.tables.delta import arrow_rows
 from txnscan.tables.open import open_tables
@@ -47,6 +48,14 @@ def topic_reads(number: int, *partitions: PartitionRead) -> tuple[TopicRead, ...
     return concluded(TopicRead("orders", **of, partitions=partitions)), gone  # type: ignore[arg-type]
 
 
+# A live transaction of two partitions: readers of one of them wait for it.
+CLAIM = claim("Ongoing", 3, ("p-1", "q-0"), producer_id=8, start_time_ms=NOW_MS - 6 * MINUTE_MS)
+BLOCKING = judged(CLAIM, producer_id=8, partition=1)
+BEHIND = judged(CLAIM, producer_id=8, topic="q", second_last_stable_offset=80)
+OF_LIVE = Impact(None, None, Owner("X", "Flink", None), groups_blocked=0, groups_asked=4)
+WAITING = replace(OF_LIVE, groups=(BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5),), groups_blocked=1)
+
+
 IMPACT = Impact(Cause.LATE_WRITE, "a late write", Owner("sink", None, "ask"), event_id="e1")
 
 
@@ -64,7 +73,12 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     first = topic_reads(1, PartitionRead(0, 1, 9, 9), PartitionRead(1, 1, 9, 9))
     tables.write(sweep(1, ORPHAN, STALE, **in_one_event(ORPHAN, STALE), topic_reads=first))
     second = topic_reads(2, PartitionRead(0, 1, 12, 10), PartitionRead(1, code="NO_LEADER"))
-    tables.write(sweep(2, ORPHAN, partitions_failed=1, **in_one_event(ORPHAN), topic_reads=(second[0], first[1])))
+    impacts = in_one_event(ORPHAN)["impacts"] | {
+        BLOCKING.observation.transaction_key: WAITING,
+        BEHIND.observation.transaction_key: OF_LIVE,
+    }
+    last = (ORPHAN, BLOCKING, BEHIND)
+    tables.write(sweep(2, *last, partitions_failed=1, impacts=impacts, topic_reads=(second[0], first[1])))
     # A sweep of one topic does not count for the views of current hanging transactions.
     third = concluded(replace(second[0], read_at_ms=at_ms(3), partitions=(PartitionRead(0, 1, 12, 10),)), first)
     tables.write(sweep(3, scope="topic=x", proven={}, topic_reads=(third,)))
@@ -75,8 +89,20 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 def test_the_current_views_use_the_last_full_sweep(seen: dict[str, list[Row]]) -> None:
     assert [(row["sweep_id"], row["partition"]) for row in seen["current_candidates"]] == [("sweep-2", 0)]
-    (row,) = seen["current_transactions"]
-    assert row["verdict"] == "hanging" and "evidence" not in row
+    rows = {(row["topic"], row["partition"]): row for row in seen["current_transactions"]}
+    verdicts = {which: row["verdict"] for which, row in rows.items()}
+    assert verdicts == {("p", 0): "hanging", ("p", 1): "ongoing", ("q", 0): "ongoing"}
+    assert "evidence" not in rows["p", 0]
+
+
+def test_live_transactions_that_hold_readers_back_have_their_owner_groups_and_end(seen: dict[str, list[Row]]) -> None:
+    (row,) = seen["blocking_transactions"]
+    assert (row["topic"], row["partition"], row["transactional_id"], row["framework"]) == ("p", 1, "X", "Flink")
+    assert (row["verdict"], row["blocked_records"], row["groups_blocked"], row["groups"]) == (
+        *("ongoing", 5, 1),
+        ["billing"],
+    )
+    assert row["ends_by"] == local(NOW_MS + 9 * MINUTE_MS)
 
 
 def test_incidents_are_open_or_have_a_time_to_resolve(seen: dict[str, list[Row]]) -> None:

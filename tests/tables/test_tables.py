@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.builders import NOW_MS, failed, judged, known, plan, said, scan, stored, unobserved, view
+from tests.builders import MINUTE_MS, NOW_MS, failed, judged, known, plan, said, scan, stored, unobserved, view
 from tests.cases import Cases
 from tests.tables.stored import (
     COMMIT,
@@ -29,6 +29,7 @@ from tests.tables.stored import (
     next_sweep,
     read_for,
     reads_of,
+    swept,
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
@@ -46,6 +47,7 @@ from txnscan.tables.schema import (
     SWEEPS,
     TABLES,
     Table,
+    epoch_ms,
     incident_id,
     timestamp,
 )
@@ -106,6 +108,27 @@ def test_healthy_transactions_are_counted_and_have_no_row(tables: Tables) -> Non
         ("p", "pending_marker", 1),
     ]
     assert set(tables.last_seen("cluster-1")()) == {one.observation.transaction_key for one in (ORPHAN, ONGOING, owed)}
+
+
+def test_a_live_transaction_that_holds_readers_back_gets_a_row_and_no_incident(after: After) -> None:
+    """The others are only counted. A plan does not offer it."""
+    from txnscan.resolve.stored import stored_hanging
+
+    claim = view("Ongoing", 3, ("p-1",), start_time_ms=NOW_MS - 6 * MINUTE_MS)
+    blocking, counted = judged(claim, partition=1), judged(view("Ongoing", 3, ("p-0",)))
+    group = BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5)
+    impact = Impact(None, None, Owner("X", None, None), groups=(group,), groups_blocked=1, groups_asked=4)
+    tables = after(swept(blocking, counted, impacts={blocking.observation.transaction_key: impact}))
+    (row,) = tables.read(OPEN_TRANSACTIONS, "sweep-1")
+    assert (row["partition"], row["verdict"], row["blocking"], row["candidate"]) == (1, "ongoing", True, False)
+    assert epoch_ms(row["ends_by"]) == NOW_MS + 9 * MINUTE_MS
+    assert (row["blocked_records"], row["groups_blocked"], row["cause"]) == (5, 1, None)
+    assert [one["group"] for one in row["blocked_groups"]] == ["billing"]
+    last = tables.last_sweep()
+    assert last is not None
+    assert (last["blocking"], last["blocking_after_ms"], last["ongoing"]) == (1, 5 * MINUTE_MS, 2)
+    assert [tuple(count.values()) for count in last["healthy"]] == [("p", "ongoing", 2)]
+    assert incidents(tables) == {} and stored_hanging(tables, "sweep-1") == []
 
 
 # --- ages -------------------------------------------------------------------------------------------------------------
@@ -453,4 +476,4 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
         for table in TABLES
     ]
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
-    assert (SCHEMA_VERSION, digest) == (14, "b6ba755f3bf5")
+    assert (SCHEMA_VERSION, digest) == (15, "5de3c95c4a3e")

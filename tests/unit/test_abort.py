@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import NOW_MS, P, failed, judged, known, lacks, scan, unobserved, view
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
@@ -384,6 +385,22 @@ def test_a_rejected_timeout_is_replaced_by_the_longest_allowed_timeout(
 def test_a_two_phase_commit_id_needs_a_reason() -> None:
     assert fencing.refusal(BEFORE) is None
     assert "two-phase commit" in str(fencing.refusal(replace(BEFORE, timeout_ms=2**31 - 1)))
+
+
+def test_a_fence_warns_of_a_lost_checkpoint_if_the_id_may_be_flinks() -> None:
+    """A decided transaction stands, so nothing can be lost."""
+    with Cases() as cases:
+        for name, state, warns in (
+            ("sink-0-42", "Ongoing", True),
+            ("sink-0-42", "Empty", True),
+            ("sink-0-42", "CompleteCommit", True),
+            ("sink-0-42", "PrepareCommit", False),
+            ("sink-0-42", "PrepareAbort", False),
+            ("X", "Ongoing", False),
+        ):
+            with cases.case((name, state)):
+                said = fencing.warnings(replace(BEFORE, transactional_id=name, state=state))
+                assert sum("may be Flink's" in one and "checkpoint" in one for one in said) == warns
 
 
 def test_a_fence_is_journaled_before_and_after_it_is_sent() -> None:

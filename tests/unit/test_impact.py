@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from txnscan.impact.cause import Cause
 from txnscan.impact.impact import BlockedGroup, BlockReason, KnownImpact
 from txnscan.impact.owner import Framework
 from txnscan.impact.pending_offsets import offset_key, pending_offsets
-from txnscan.impact.who_waits import Blockage, impact_of, read_blockage
+from txnscan.impact.who_waits import Blockage, impact_of, live_impact_of, read_blockage
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import api_name
@@ -148,14 +148,15 @@ def on_offsets(**changes: Any) -> Judged:
     return judged(topic=OFFSETS, partition=3, **changes)
 
 
-def blockage(cluster: FakeCluster, *hanging: Judged) -> Blockage:
+def blockage(cluster: FakeCluster, *hanging: Judged, live: Sequence[Judged] = ()) -> Blockage:
     return read_blockage(
         cluster.send,
         one_by_one,
-        hanging or (ORPHAN,),
+        hanging or (() if live else (ORPHAN,)),
         cluster.brokers,
         5,
         random_token=lambda: NOBODY,
+        live=live,
     )
 
 
@@ -270,6 +271,61 @@ def test_the_largest_blockers_are_read_first(monkeypatch: pytest.MonkeyPatch, wo
     assert found.groups[more.observation.transaction_key].count == 1
     assert error_of(found.groups[ORPHAN.observation.transaction_key]) == wording
     assert found.warnings(say)
+
+
+def live(partition: int = 0, blocked: int = 5, **changes: Any) -> Judged:
+    """A live transaction of a Flink job's id, as a sweep has it after the read of its offsets."""
+    topic = changes.get("topic", "p")
+    claim = view("Ongoing", partitions=(f"{topic}-{partition}",), transactional_id="sink-3-17")
+    return judged(claim, partition=partition, second_high_watermark=100 + blocked, **changes)
+
+
+def test_a_live_transaction_has_the_groups_that_wait_for_it_and_no_cause() -> None:
+    cluster = FakeGroups({2: {"billing": FakeGroup({P: 100}), "reads": FakeGroup({P: 60})}})
+    found = live_impact_of(live(), blockage(cluster, live=(live(),)), ())
+    assert found.groups == (BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5),)
+    assert (found.groups_blocked, found.groups_asked, found.groups_error) == (1, 2, None)
+    assert (found.cause, found.cause_reason, found.event_id, found.owner.framework) == (
+        *(None, None, None),
+        Framework.FLINK,
+    )
+    assert found.cleanup_policy == "delete"
+
+
+def test_hanging_transactions_are_asked_about_before_live_ones(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
+    """Even if live transactions block more records. A warning has the number of the others."""
+    monkeypatch.setattr(under_test, "PARTITIONS_MAX", 2)
+    groups = FakeGroup({("p", index): 100 for index in range(4)})
+    some = [live(1, 7), live(2, 9), live(3, 8)]
+    found = blockage(FakeGroups({1: {"billing": groups}}), live=some)
+    counts = [found.groups[one.observation.transaction_key].count for one in some]
+    assert counts == [0, 1, 1]
+    mixed = blockage(FakeGroups({1: {"billing": groups}}), ORPHAN, live=some)
+    counts = [mixed.groups[one.observation.transaction_key].count for one in (ORPHAN, *some)]
+    assert counts == [1, 0, 1, 0]
+    assert [say(*mixed.groups[one.observation.transaction_key].unknown) for one in (some[0], some[2])] == wording
+    assert mixed.warnings(say) == wording
+
+
+def test_the_number_of_live_transactions_does_not_raise_the_number_of_requests(
+    monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
+    monkeypatch.setattr(under_test, "LIVE_PARTITIONS_MAX", 2)
+    monkeypatch.setattr(under_test, "LIVE_ON_OFFSETS_MAX", 1)
+    asked = []
+    for number in (2, 20):
+        cluster = FakeGroups({1: {"billing": FakeGroup({("p", 1): 100})}})
+        every = [live(index) for index in range(number)]
+        every += [live(topic=OFFSETS, producer_id=index) for index in range(number)]
+        cluster.partitions[OFFSETS, 0] = FakePartition(leader=1, epoch=5)
+        found = blockage(cluster, live=every)
+        asked.append(len(cluster.asked))
+    assert asked[0] == asked[1]
+    (warning,) = found.warnings(say)
+    assert "18 more partitions" in warning and "19 more live transactions" in warning
+    assert say(*found.groups[every[-1].observation.transaction_key].unknown) == wording
 
 
 def test_a_group_further_back_is_blocked_if_only_markers_remain_to_read() -> None:
@@ -571,7 +627,7 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
     ("changes", "said"),
     [
         ({}, ["No group of 4 waits there, by their committed offsets."]),
-        ({"cause": None}, []),
+        ({"cause": None, "groups_asked": None}, []),
         ({"holds_lso": False, "groups_asked": 0}, ["Another open transaction starts before it, and must end first."]),
         (
             {"blocked_groups": (at_lso("a\n", 1_200),), "groups_blocked": 1, "lso_unmoved_ms": 300_000},

@@ -17,7 +17,7 @@ from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete import PartitionRead, TopicRead, concluded
-from txnscan.impact.impact import Impact
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.report import metrics
 from txnscan.report.metrics import (
@@ -34,6 +34,7 @@ from txnscan.report.metrics import (
     watched_once,
 )
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Judged
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
@@ -140,6 +141,51 @@ def test_blocked_groups_are_the_maximum_per_partition_and_missing_if_unknown() -
     assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING, other, impacts=impacts))
 
 
+def live(partition: int, age_ms: int, timeout_ms: int = 60 * MINUTE_MS) -> Judged:
+    """A transaction within its timeout, on this partition."""
+    times = {"start_time_ms": NOW_MS - age_ms, "timeout_ms": timeout_ms}
+    return judged(view("Ongoing", partitions=(f"p-{partition}",), **times), partition=partition)
+
+
+def blocking(*groups_blocked: int | None) -> Samples:
+    """Live transactions of 6 minutes, one more for each number of groups, and an older one under two-phase commit if
+    the number is not known.
+    """
+    owner = Owner("X", None, None)
+    group = BlockedGroup("billing", BlockReason.AT_LSO)
+    found = {}
+    for index, count in enumerate(groups_blocked):
+        one = live(index, (6 + index) * MINUTE_MS, 60 * MINUTE_MS if count is not None else 2**31 - 1)
+        found[one] = Impact(None, None, owner, groups=(group,), groups_blocked=count, groups_asked=1)
+    young = live(9, 2 * MINUTE_MS)
+    found[young] = Impact(None, None, owner, groups=(group,), groups_blocked=1, groups_asked=1)
+    counted = judged(view("Ongoing", partitions=("q-0",)), topic="q")
+    impacts = {one.observation.transaction_key: impact for one, impact in found.items()}
+    return of(scan(*found, counted, impacts=impacts))
+
+
+def test_live_transactions_that_hold_readers_back_have_their_own_metrics() -> None:
+    """They are not among the metrics of hanging transactions."""
+    found = blocking(2, 1)
+    assert found["txnscan_blocking_transactions", ("p", "true")] == 2
+    assert found["txnscan_blocking_transactions", ("p", "false")] == 1
+    assert found["txnscan_blocking_records", ("p",)] == 15
+    assert found["txnscan_blocking_groups", ("p",)] == 2
+    # The youngest one ends last: all have the same timeout.
+    end_ms = NOW_MS - 2 * MINUTE_MS + 60 * MINUTE_MS
+    assert found["txnscan_blocking_ends_by_timestamp_seconds", ("p",)] == end_ms / 1_000
+    names = {name for name, labels in found if labels[:1] in {("p",), ("q",)}}
+    assert not names & {"txnscan_blocked_groups", "txnscan_blocked_records"}
+    assert ("txnscan_blocking_records", ("q",)) not in found
+
+
+def test_an_unknown_end_or_number_of_groups_is_no_sample() -> None:
+    found = blocking(2, None)
+    assert found["txnscan_blocking_transactions", ("p", "true")] == 2
+    assert ("txnscan_blocking_ends_by_timestamp_seconds", ("p",)) not in found
+    assert ("txnscan_blocking_groups", ("p",)) not in found
+
+
 def test_late_partitions_are_counted_by_leader_as_in_the_brokers_gauge() -> None:
     late = (HANGING, judged(view("Empty", epoch=9), start_offset=102), judged(view("Empty", epoch=9), partition=1))
     found = of(scan(*late, ONGOING, broker_ids=(1, 2, 3)))
@@ -202,7 +248,7 @@ def test_producer_ids_are_not_labels() -> None:
     labels = {label for _, labels in NAMES.values() for label in labels}
     assert labels == {
         *("cluster", "cluster_id", "version", "topic", "verdict", "reason", "late", "broker", "stage"),
-        *("of", "state", "result", "target"),
+        *("of", "state", "result", "target", "past_limit"),
     }
 
 

@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
+from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
+from txnscan.impact.owner import live_owner_of
 from txnscan.kafka.units import duration
 from txnscan.report import html, paragraphs
 from txnscan.report.json import dumps, scan_object, stored_object
@@ -23,10 +25,15 @@ from txnscan.verdict.outcome import with_outcome
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
+    from txnscan.sweeps.result import Scan
+
 # design.md, 'Commands': the object that `sweep --format json` and `find-hanging --format json` print.
 SWEEP = {"sweep_id", "cluster_id", "started_at", "finished_at", "complete", "partitions", "coordinators", "counts"}
 # Fields outside the contract. New names need a decision.
-SWEEP_MORE = {"candidates", "scope", "late_after_ms", "warnings", "stages", "engine", "engine_reason"}
+SWEEP_MORE = {
+    *("candidates", "scope", "late_after_ms", "blocking", "blocking_after_ms", "warnings", "stages"),
+    *("engine", "engine_reason"),
+}
 TRANSACTION = {
     *("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset"),
     *("last_timestamp_ms", "verdict", "reason", "late", "outcome", "transactional_id", "coordinator_state"),
@@ -158,6 +165,54 @@ def test_healthy_transactions_are_shown_only_on_request(every: bool, expected: b
     text = shown(scan(judged(view("Ongoing", 3, (P,)))), every=every)
     assert ("ongoing (owned)" in text) is expected
     assert "1 open transaction: 1 ongoing." in text
+
+
+def live(partition: int, age_ms: int, **changes: Any) -> Judged:
+    """A live transaction of a Flink job's id."""
+    times = {"start_time_ms": NOW_MS - age_ms, "timeout_ms": 60 * MINUTE_MS, **changes}
+    claim = view("Ongoing", partitions=(f"p-{partition}",), transactional_id="sink-0-42", **times)
+    return judged(claim, partition=partition)
+
+
+def blocking() -> Scan:
+    """A sweep with a live transaction on two partitions that a group waits for, and a live one that is only counted."""
+    groups = (BlockedGroup("billing", BlockReason.AT_LSO, "Stable", 100, 5),)
+    seen = [live(0, 30 * MINUTE_MS), live(1, 30 * MINUTE_MS), live(2, MINUTE_MS)]
+    impacts = {
+        one.observation.transaction_key: Impact(
+            *(None, None, live_owner_of(one)), groups=groups, groups_blocked=1, groups_asked=4
+        )
+        for one in seen[:2]
+    }
+    return scan(*seen, hanging(partition=3), impacts=impacts)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_live_transactions_that_hold_readers_back_are_shown_after_hanging_ones(
+    verbose: bool, wording: SnapshotAssertion
+) -> None:
+    """With their end. Their verdict stays ongoing."""
+    text = shown(blocking(), verbose=verbose)
+    assert text.index("hanging (stale_epoch)") < text.index("ongoing (owned)")
+    assert "p-2" not in text
+    assert text == wording
+
+
+def test_a_live_transaction_has_its_end_and_whether_it_blocks_in_json() -> None:
+    found = scan_object(blocking())
+    assert (found["sweep"]["blocking"], found["sweep"]["blocking_after_ms"]) == (2, 5 * MINUTE_MS)
+    rows = {row["partition"]: row for row in json.loads(dumps(found))["transactions"]}
+    assert {index: row["blocking"] for index, row in rows.items()} == {0: True, 1: True, 2: None, 3: None}
+    assert {index: row["verdict"] for index, row in rows.items()}[0] == "ongoing"
+    assert (rows[0]["ends_by"], rows[3]["ends_by"]) == ("2023-11-14T22:43:20.000Z", None)
+    assert (rows[0]["groups_blocked"], rows[0]["framework"], rows[0]["cause"]) == (1, "Flink", None)
+    assert [group["group"] for group in rows[0]["blocked_groups"]] == ["billing"]
+
+
+def test_a_transaction_of_two_phase_commit_has_no_end() -> None:
+    endless = live(0, 30 * MINUTE_MS, timeout_ms=2**31 - 1)
+    (row,) = scan_object(scan(endless))["transactions"]
+    assert (row["reason"], row["ends_by"]) == ("two_phase_commit", None)
 
 
 @pytest.mark.parametrize(

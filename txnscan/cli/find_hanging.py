@@ -9,6 +9,7 @@ import typer
 from txnscan.cli.app import app, check_metrics_file, print_scan, progress_bar, warn, write_metrics
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings
 from txnscan.cli.options import (
+    BlockingAfter,
     BootstrapServer,
     CommandConfig,
     EveryTransaction,
@@ -58,6 +59,7 @@ def find_hanging(
         ),
     ] = None,
     late_after: LateAfter = None,
+    blocking_after: BlockingAfter = None,
     timeout: Timeout = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
@@ -81,6 +83,7 @@ def find_hanging(
             bootstrap_servers=bootstrap_server,
             command_config=command_config,
             late_after=late_after,
+            blocking_after=blocking_after,
             engine="threads",
             broker_ids=tuple(broker_id or ()),
             topic_names=tuple(topic or ()),

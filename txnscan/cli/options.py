@@ -63,6 +63,15 @@ LateAfter = Annotated[
         "Default: the brokers' transaction.max.timeout.ms plus 5 minutes.",
     ),
 ]
+BlockingAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--blocking-after",
+        metavar="DURATION",
+        help="Age from which a live transaction is shown and stored if it holds readers back, even if no group is seen "
+        "to wait for it. Default: a quarter of --late-after.",
+    ),
+]
 Timeout = Annotated[
     str | None,
     typer.Option(

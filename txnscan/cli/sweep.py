@@ -26,6 +26,7 @@ from txnscan.cli.app import (
 )
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
+    BlockingAfter,
     CommandConfig,
     CompleteUpTo,
     EveryTransaction,
@@ -88,6 +89,7 @@ def sweep(
     command_config: CommandConfig = None,
     topic: TopicPattern = None,
     late_after: LateAfter = None,
+    blocking_after: BlockingAfter = None,
     timeout: Timeout = None,
     engine: Annotated[
         EngineName,
@@ -146,6 +148,7 @@ def sweep(
                 command_config=command_config,
                 topic=topic,
                 late_after=late_after,
+                blocking_after=blocking_after,
                 timeout=timeout,
                 owner_pattern=owner_pattern,
                 complete_up_to=complete_up_to,
@@ -167,6 +170,7 @@ def sweep(
             tables=tables,
             topic=tuple(topic or ()),
             late_after=late_after,
+            blocking_after=blocking_after,
             engine=engine.value,
             batch_size=_BATCH_SIZE if batch_size is None else batch_size,
             in_flight_max=_IN_FLIGHT if in_flight is None else in_flight,

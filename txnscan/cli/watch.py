@@ -17,6 +17,7 @@ from txnscan.cli.app import app, clusters_of, either_of, need_watch, opened_tabl
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.logs import stderr_lines
 from txnscan.cli.options import (
+    BlockingAfter,
     CommandConfig,
     CompleteUpTo,
     LateAfter,
@@ -56,6 +57,7 @@ def watch(
     command_config: CommandConfig = None,
     topic: TopicPattern = None,
     late_after: LateAfter = None,
+    blocking_after: BlockingAfter = None,
     timeout: Timeout = None,
     owner_pattern: OwnerPattern = None,
     complete_up_to: CompleteUpTo = None,
@@ -121,7 +123,8 @@ def watch(
         need_watch("watch")
         interval_ms = parse_duration_ms(interval, "--interval")
         to_watch = _to_watch(
-            *(config, bootstrap_server, command_config, topic, late_after, timeout, owner_pattern, complete_up_to)
+            *(config, bootstrap_server, command_config, topic, late_after, blocking_after, timeout, owner_pattern),
+            complete_up_to,
         )
         targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
         access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
@@ -158,6 +161,7 @@ def _to_watch(
     command_config: str | None,
     topic: list[str] | None,
     late_after: str | None,
+    blocking_after: str | None,
     timeout: str | None,
     owner_pattern: list[str] | None,
     complete_up_to: list[str] | None,
@@ -172,6 +176,7 @@ def _to_watch(
             command_config=command_config,
             topic=topic,
             late_after=late_after,
+            blocking_after=blocking_after,
             timeout=timeout,
             owner_pattern=owner_pattern,
             complete_up_to=complete_up_to,
@@ -182,6 +187,7 @@ def _to_watch(
             command_config=command_config,
             topic=tuple(topic or ()),
             late_after=late_after,
+            blocking_after=blocking_after,
             timeout=timeout,
             owner_pattern=tuple(owner_pattern or ()),
             complete_up_to=tuple(complete_up_to or ()),

@@ -12,6 +12,7 @@ from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Ahead, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind
+from txnscan.impact.blocking import timeout_end_ms
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
@@ -396,18 +397,12 @@ def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
     """The end of a live transaction, after "that"."""
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         return "has no timeout: it takes part in a two-phase commit, and only its external coordinator ends it"
-    by_ms = _ends_by(start_ms, timeout_ms)
+    by_ms = timeout_end_ms(start_ms, timeout_ms)
     if by_ms is None:
         return "its coordinator will end"
     if by_ms + TIMEOUT_SLACK_MS < now_ms:
         return f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it"
     return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
-
-
-def _ends_by(start_ms: int | None, timeout_ms: int | None) -> int | None:
-    if start_ms is None or start_ms < 0 or timeout_ms is None or not 0 <= timeout_ms < TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return None
-    return start_ms + timeout_ms
 
 
 def _clock(at_ms: int, now_ms: int) -> str:
@@ -465,7 +460,7 @@ def _numbers(
     view = _view(judged) if judged is not None else None
     start_ms = view.start_time_ms if view is not None and view.start_time_ms >= 0 else None
     timeout_ms = view.timeout_ms if view is not None else None
-    by_ms = _ends_by(start_ms, timeout_ms)
+    by_ms = timeout_end_ms(start_ms, timeout_ms)
     ahead = p.ahead if p is not None else None
     return Numbers(
         group=group or f.symptom.group,
@@ -511,7 +506,7 @@ def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = 
         state=one.state,
         started_at_ms=one.start_time_ms,
         timeout_ms=one.timeout_ms,
-        ends_by_ms=_ends_by(one.start_time_ms, one.timeout_ms),
+        ends_by_ms=timeout_end_ms(one.start_time_ms, one.timeout_ms),
         age_ms=one.age_ms,
         overdue_ms=one.overdue_ms,
         max_timeout_ms=f.max_timeout_ms,

@@ -1,4 +1,4 @@
-"""The impact of a hanging transaction, as values."""
+"""The impact of a hanging or live transaction, as values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KnownImpact:
 
 
 class BlockReason(StrEnum):
-    """How a hanging transaction blocks a group, or may block it. UNSTABLE: the transaction has offsets of the group,
+    """How a transaction blocks a group, or may block it. UNSTABLE: the transaction has offsets of the group,
     which brokers do not return until it ends (UNSTABLE_OFFSET_COMMIT). MAYBE_UNSTABLE: brokers do not return offsets of
     the group, and the read could not show whether they are in this transaction. AT_LSO: a read_committed consumer gets
     no record between the group's committed offset and the last stable offset. The group's isolation level is not
@@ -38,7 +38,7 @@ class BlockReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """A consumer group that a hanging transaction blocks, or may block.
+    """A consumer group that a transaction blocks, or may block.
 
     state: of the group, if its coordinator lists it. committed_offset: on the partition. lag: up to the high watermark.
     Both are None if the offset is unstable. partitions: the first "topic-partition" names with unstable offsets.
@@ -54,17 +54,18 @@ class BlockedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """The impact of a hanging transaction. None means not known.
+    """The impact of a hanging transaction, or of a live one (`blocking.py`). None means not known.
 
-    lso_since_ms: when the first sweep of the same history saw the last stable offset at its present value. groups: the
-    first of the blocked groups, up to a limit. groups_blocked: their number, None if some may be missing. groups_asked:
-    the number of groups that were asked about. groups_error: why some may be missing. retention_ms: only for a topic
-    that deletes by age and is not tiered; -1 means no limit. Deletion does not wait for the last stable offset
-    (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`). event_id: see `impact/event.py`.
+    cause, cause_reason: None for a live transaction, which does not hang. lso_since_ms: when the first sweep of the
+    same history saw the last stable offset at its present value. groups: the first of the blocked groups, up to a
+    limit. groups_blocked: their number, None if some may be missing. groups_asked: the number of groups that were asked
+    about. groups_error: why some may be missing. retention_ms: only for a topic that deletes by age and is not tiered;
+    -1 means no limit. Deletion does not wait for the last stable offset (`UnifiedLog.deletableSegments`), but tiering
+    does (`RemoteLogManager`). event_id: see `impact/event.py`.
     """
 
-    cause: Cause
-    cause_reason: str
+    cause: Cause | None
+    cause_reason: str | None
     owner: Owner
     lso_since_ms: int | None = None
     groups: tuple[BlockedGroup, ...] = ()

@@ -1,4 +1,4 @@
-"""The owner of a hanging transaction, and the framework that the shape of its transactional id suggests. Pure.
+"""The owner of a hanging or live transaction, and the framework that the shape of its transactional id suggests. Pure.
 
 A shape is a hint and no proof, because any application may choose such an id. The shapes come from the projects'
 sources:
@@ -9,9 +9,10 @@ sources:
   (`DistributedConfig.transactionalProducerId`), and `<group.id>-<connector>-<task>` for the task of a source connector
   (`Worker.taskTransactionalId`). The second shape alone is too common, so it counts only if the cluster has a group of
   that name with protocol "connect". Debezium runs as a task of Connect, and has the ids of Connect.
-- Flink, `TransactionalIdFactory`: `<prefix>-<subtask>-<number>`. The number is that of a checkpoint. With the pooling
-  strategy (`TransactionNamingStrategyImpl`) it is any free number. Flink's checkpoints have the producer id and epoch
-  (`KafkaCommittable`), with which Flink resumes and commits (`KafkaTransactionTool`, FLINK-39218).
+- Flink, `TransactionalIdFactory`: `<prefix>-<subtask>-<number>`. With the naming strategy INCREMENTING the number is
+  that of a checkpoint, and with POOLING the lowest free number (`TransactionNamingStrategyImpl`). Flink's checkpoints
+  have the producer id and epoch (`KafkaCommittable`), with which Flink resumes and commits (`KafkaTransactionTool`,
+  FLINK-39218).
 - Spring for Apache Kafka before 3.0: `<prefix><group>.<topic>.<partition>`
   (`KafkaMessageListenerContainer.zombieFenceTxIdSuffix`), which counts only if the cluster has that topic. Its other
   shape, `<prefix><number>` (`DefaultKafkaProducerFactory`), suggests no framework, because many other producers use it.
@@ -46,12 +47,12 @@ class Framework(StrEnum):
 class Owner:
     """The owner of a transaction, as far as it is known. transactional_id: the id that has the producer id, or the last
     id in the log that had it. framework: by the shape of the id, or the name of the user's own pattern. advice: the
-    first steps for the user, in sentences.
+    first steps for the user, in sentences; None if there are none, for a live transaction only.
     """
 
     transactional_id: str | None
     framework: str | None
-    advice: str
+    advice: str | None
 
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -90,10 +91,42 @@ def owner_of(
             f"Producers log 'ProducerId set to {o.producer_id} with epoch {o.producer_epoch}' when they start: search "
             f"for this line in the logs of the applications that write to {o.topic}",
         )
-    own = next((whose for whose, pattern in patterns if pattern.fullmatch(name)), None)
+    own = _own(name, patterns)
     if own is not None:
-        return Owner(name, own, f"By --owner-pattern the owner is {own}. {_RESTART}")
+        return Owner(name, own, f"{_by_pattern(own)}. {_RESTART}")
     return Owner(name, *_shape(name, o, connect_groups, topics))
+
+
+def live_owner_of(
+    judged: Judged,
+    connect_groups: Collection[str] = (),
+    topics: Collection[str] = (),
+    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
+) -> Owner:
+    """The owner of a live transaction. Its application can end it, so only Flink needs advice: its pre-committed
+    transactions wait for the job. The arguments are those of `owner_of`.
+    """
+    name = _id_of(judged, ())
+    if name is None:
+        return Owner(None, None, None)
+    own = _own(name, patterns)
+    if own is not None:
+        return Owner(name, own, _by_pattern(own))
+    framework, advice = _shape(name, judged.observation, connect_groups, topics)
+    return Owner(name, framework, advice if framework is Framework.FLINK else None)
+
+
+def may_be_flinks(transactional_id: str) -> bool:
+    """Whether the id has the format of a Flink job's ids."""
+    return _FLINK.fullmatch(transactional_id) is not None and _STREAMS.fullmatch(transactional_id) is None
+
+
+def _own(name: str, patterns: Sequence[tuple[str, re.Pattern[str]]]) -> str | None:
+    return next((whose for whose, pattern in patterns if pattern.fullmatch(name)), None)
+
+
+def _by_pattern(own: str) -> str:
+    return f"By --owner-pattern the owner is {own}"
 
 
 def _id_of(judged: Judged, logged: Sequence[LoggedTransaction]) -> str | None:
@@ -159,8 +192,8 @@ def _connect(group: str, connector: str, task: str) -> str:
 
 def _flink(name: str, prefix: str, o: Observation) -> str:
     return (
-        f"The id has the format of a Flink job with the transactional id prefix '{prefix}'. First check whether a "
-        "completed checkpoint of the job has this transaction: if so, Flink counts its records as delivered, and an "
-        "abort would lose them. The options of Flink's KafkaTransactionTool for it: --transactional-id "
+        f"The id has the format of a Flink job with the transactional id prefix '{prefix}'. Before you end it, check "
+        "whether a completed checkpoint of the job has this transaction: if so, Flink counts its records as delivered, "
+        "and an abort would lose them. The options of Flink's KafkaTransactionTool for it: --transactional-id "
         f"{shlex.quote(name)} --producer-id {o.producer_id} --epoch {o.producer_epoch}"
     )

@@ -1,7 +1,8 @@
-"""Find what hanging transactions block: groups, and the cleaning of their topics. Pure except for `send`.
+"""Find what transactions block: groups, and the cleaning of their topics. Pure except for `send`.
 
-No proof depends on this, and it sends requests only if a transaction hangs. Failed reads are reported with the results,
-and change no verdict.
+No proof depends on this. It sends requests only if a transaction hangs, or if a live one has been open for long
+(`blocking.py`). Failed reads are reported with the results, and change no verdict. Limits keep the requests few, and
+hanging transactions come first.
 
 On `__consumer_offsets` the transaction itself lists groups and partitions (`pending_offsets.py`), and the coordinator
 confirms them: with requireStable it answers UNSTABLE_OFFSET_COMMIT. That answer alone does not identify the
@@ -28,7 +29,7 @@ from typing import Protocol, TypeVar
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import Starved, starved
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
-from txnscan.impact.owner import owner_of
+from txnscan.impact.owner import Owner, live_owner_of, owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -38,11 +39,11 @@ from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, 
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, Key, Partition
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, GROUP_TOPICS, SHARE_GROUP_STATE_TOPIC, Key, Partition
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
-from txnscan.verdict.evidence import Judged
+from txnscan.verdict.evidence import Judged, Verdict
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,8 +52,13 @@ Result = TypeVar("Result")
 GROUPS_MAX = 1_000
 # The limit of groups to keep per transaction. Groups with the greatest lag come first.
 GROUPS_KEPT_MAX = 100
-# The limit of partitions to ask groups about. Partitions with the most blocked records come first.
+# The limit of partitions to ask groups about. Partitions with hanging transactions come first, and of these the
+# partitions with the most blocked records.
 PARTITIONS_MAX = 100
+# The limit of partitions with live transactions to ask groups about. Each sweep may ask about them, so it is lower.
+LIVE_PARTITIONS_MAX = 50
+# The limit of live transactions on `__consumer_offsets` to ask about: a broker returns up to 4 MB for each.
+LIVE_ON_OFFSETS_MAX = 10
 _PARTITIONS_NAMED_MAX = 10
 _REASONS_MAX = 5
 # A consumer that has read everything commits the offset after its last record. There may be a marker at that offset.
@@ -62,8 +68,6 @@ _CONSUMERS = ("", "consumer", "streams")
 # Groups of KIP-932. They have no committed offsets. If share.isolation.level is read_committed, the last stable offset
 # stops them.
 _SHARE = "share"
-# Their records are of groups. Groups do not read them as consumers.
-_OF_GROUPS = (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC)
 _NO_MEMBERS = ("Empty", "Dead")
 _REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED.name
 
@@ -102,7 +106,7 @@ class Blockage:
     def warnings(self, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
         """The failed reads, as sentences. format_failure: puts a failure into words."""
         reasons = _reasons(_said(failures, format_failure) for failures in self.unknown)
-        warnings = [f"groups that wait for a hanging transaction may be missing: {reasons}"] if reasons else []
+        warnings = [f"groups that wait for a transaction may be missing: {reasons}"] if reasons else []
         if self.cleaning_failure is not None:
             said = format_failure(self.cleaning_failure)
             warnings.append(f"the effect on compaction and retention is not known for every topic: {said}")
@@ -129,20 +133,22 @@ def read_blockage(
     offsets_partitions: int,
     *,
     random_token: Callable[[], str],
+    live: Sequence[Judged] = (),
 ) -> Blockage:
-    """The groups and topics that these hanging transactions block.
+    """The groups and topics that these hanging and live transactions block.
 
     offsets_partitions: the partition count of `__consumer_offsets`. random_token: makes a name that no group has, to
-    test whether groups may be invisible.
+    test whether groups may be invisible. live: the first of them are asked about if not all can be.
     """
-    topics = sorted({judged.observation.topic for judged in hanging})
+    every = [*hanging, *live]
+    topics = sorted({judged.observation.topic for judged in every})
     cleaning, cleaning_failure = _cleaning(send, broker_ids, topics)
-    of_offsets = [j.observation for j in hanging if j.observation.topic == CONSUMER_OFFSETS_TOPIC]
+    live_on_offsets = _on_offsets(live)
+    of_offsets = [j.observation for j in (*_on_offsets(hanging), *live_on_offsets[:LIVE_ON_OFFSETS_MAX])]
     of_shares = [j.observation for j in hanging if j.observation.topic == SHARE_GROUP_STATE_TOPIC]
-    waited_for = [j for j in hanging if j.observation.topic not in _OF_GROUPS and j.holds_lso]
-    waited_for.sort(key=lambda j: -(j.blocked_records or 0))
-    keys = list(dict.fromkeys((j.observation.topic, j.observation.partition) for j in waited_for))
-    asked_keys = keys[:PARTITIONS_MAX]
+    of_hanging, of_live = _waited_for(hanging), _waited_for(live)
+    hanging_keys, live_keys = _keys(of_hanging), _keys(of_live)
+    asked_keys = list(dict.fromkeys((*hanging_keys, *live_keys[:LIVE_PARTITIONS_MAX])))[:PARTITIONS_MAX]
     hidden = hidden_groups(send, broker_ids, random_token())
 
     def ask(broker_id: int) -> _Answers:
@@ -155,31 +161,35 @@ def read_blockage(
     answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
     of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
     committed = _committed(answers.values())
-    holders = [j.observation for j in waited_for if (j.observation.topic, j.observation.partition) in asked_keys]
+    holders = [j.observation for j in (*of_hanging, *of_live) if _key(j) in asked_keys]
 
     def read(o: Observation) -> Starved:
         return _read_behind(send, o, committed.get((o.topic, o.partition), ()))
 
     starving = dict(zip((o.transaction_key for o in holders), in_parallel(read, holders), strict=True))
     asked = sum(one.failure is None for answer in answers.values() for one in answer.committed.values())
+    asked_offsets = {o.transaction_key for o in of_offsets}
     found: dict[TransactionKey, Blocked] = {}
-    for judged in hanging:
-        o = judged.observation
-        key = (o.topic, o.partition)
-        if o.topic == CONSUMER_OFFSETS_TOPIC:
+    for judged in every:
+        o, key = judged.observation, _key(judged)
+        if o.transaction_key in asked_offsets and o.leader in answers:
             found[o.transaction_key] = answers[o.leader].of_offsets[o.transaction_key]
         elif o.topic == SHARE_GROUP_STATE_TOPIC:
             found[o.transaction_key] = Blocked(unknown=(_SHARES_MAY_WAIT,))
         elif key in asked_keys and judged.holds_lso:
-            found[o.transaction_key] = _of_partition(
-                committed.get(key, ()), asked, o, of_all, starving[o.transaction_key]
-            )
+            behind = starving[o.transaction_key]
+            found[o.transaction_key] = _of_partition(committed.get(key, ()), asked, o, of_all, behind)
         else:
             found[o.transaction_key] = Blocked(unknown=(_why_not_asked(judged),))
     of_one = [one.unknown for answer in answers.values() for one in answer.of_offsets.values() if one.unknown]
     of_one += [(_SHARES_MAY_WAIT.within(o.topic_partition),) for o in of_shares]
     of_one += [(_not_read(o, starving[o.transaction_key]),) for o in holders if starving[o.transaction_key].failure]
-    unknown = (*((failure,) for failure in of_all), *of_one, *((failure,) for failure in _cut(keys)))
+    cut = [
+        *_cut(sum(key not in asked_keys for key in hanging_keys), "partition", "with a hanging transaction"),
+        *_cut(sum(key not in asked_keys for key in live_keys), "partition", "with a live transaction"),
+        *_cut(len(live_on_offsets) - LIVE_ON_OFFSETS_MAX, "live transaction", f"on {CONSUMER_OFFSETS_TOPIC}"),
+    ]
+    unknown = (*((failure,) for failure in of_all), *of_one, *((failure,) for failure in cut))
     connect = frozenset(g.group for a in answers.values() for g in a.listed if g.protocol_type == _CONNECT)
     return Blockage(found, cleaning, connect, unknown, cleaning_failure)
 
@@ -198,24 +208,40 @@ def impact_of(
     were not read. known: its impact by earlier sweeps. topics: the names of the cluster's topics. patterns: the user's
     own patterns for owners.
     """
-    o = judged.observation
     cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
+    owner = owner_of(
+        judged,
+        logged,
+        blockage.connect_groups,
+        topics,
+        earlier_id=known.owner_id if known is not None else None,
+        patterns=patterns,
+    )
+    unmoved = known is not None and known.last_stable_offset == judged.observation.second.last_stable_offset
+    since_ms = known.lso_since_ms if known is not None and unmoved else None
+    return replace(_blocked(judged, blockage, owner), cause=cause, cause_reason=reason, lso_since_ms=since_ms)
+
+
+def live_impact_of(
+    judged: Judged,
+    blockage: Blockage,
+    topics: Collection[str],
+    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
+) -> Impact:
+    """The impact of one live transaction. topics, patterns: see `impact_of`."""
+    return _blocked(judged, blockage, live_owner_of(judged, blockage.connect_groups, topics, patterns))
+
+
+def _blocked(judged: Judged, blockage: Blockage, owner: Owner) -> Impact:
+    """The impact without a cause."""
+    o = judged.observation
     blocked = blockage.groups.get(o.transaction_key, Blocked())
     cleaning = blockage.cleaning.get(o.topic, Cleaning())
-    unmoved = known is not None and known.last_stable_offset == o.second.last_stable_offset
     deleted = "delete" in (cleaning.cleanup_policy or "").split(",") and not cleaning.tiered
     return Impact(
-        cause=cause,
-        cause_reason=reason,
-        owner=owner_of(
-            judged,
-            logged,
-            blockage.connect_groups,
-            topics,
-            earlier_id=known.owner_id if known is not None else None,
-            patterns=patterns,
-        ),
-        lso_since_ms=known.lso_since_ms if known is not None and unmoved else None,
+        cause=None,
+        cause_reason=None,
+        owner=owner,
         groups=blocked.groups,
         groups_blocked=blocked.count if not blocked.unknown else None,
         groups_asked=blocked.asked,
@@ -231,17 +257,39 @@ _NO_LSO = Failure("the last stable offset is not known", FailureCode.NOT_ASKED)
 
 
 def _why_not_asked(judged: Judged) -> Failure:
-    if judged.holds_lso is None:
+    limit = f"only {PARTITIONS_MAX} partitions"
+    if judged.observation.topic == CONSUMER_OFFSETS_TOPIC:
+        limit = f"at most {LIVE_ON_OFFSETS_MAX} live transactions on {CONSUMER_OFFSETS_TOPIC}"
+    elif judged.holds_lso is None:
         return _NO_LSO
-    if not judged.holds_lso:
+    elif not judged.holds_lso:
         return Failure("another open transaction starts before it", FailureCode.NOT_ASKED)
-    return Failure(f"groups were asked about only {PARTITIONS_MAX} partitions", FailureCode.NOT_ASKED)
+    elif judged.judgement.verdict is not Verdict.HANGING:
+        limit = f"at most {LIVE_PARTITIONS_MAX} partitions with live transactions"
+    return Failure(f"groups were asked about {limit}", FailureCode.NOT_ASKED)
 
 
-def _cut(keys: Sequence[Key]) -> list[Failure]:
-    more = len(keys) - PARTITIONS_MAX
-    cut = f"no group was asked about {plural(more, 'more partition')} with a hanging transaction"
+def _cut(more: int, what: str, which: str) -> list[Failure]:
+    cut = f"no group was asked about {plural(more, f'more {what}')} {which}"
     return [Failure(cut, FailureCode.NOT_ASKED)] if more > 0 else []
+
+
+def _on_offsets(transactions: Iterable[Judged]) -> list[Judged]:
+    return [judged for judged in transactions if judged.observation.topic == CONSUMER_OFFSETS_TOPIC]
+
+
+def _waited_for(transactions: Iterable[Judged]) -> list[Judged]:
+    """Those that hold a last stable offset that consumers wait for, with the most blocked records first."""
+    found = [j for j in transactions if j.observation.topic not in GROUP_TOPICS and j.holds_lso]
+    return sorted(found, key=lambda judged: -(judged.blocked_records or 0))
+
+
+def _keys(transactions: Iterable[Judged]) -> list[Key]:
+    return list(dict.fromkeys(map(_key, transactions)))
+
+
+def _key(judged: Judged) -> Key:
+    return (judged.observation.topic, judged.observation.partition)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

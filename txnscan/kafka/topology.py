@@ -10,6 +10,8 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 # Transactions write here if they acknowledge records of share groups (KIP-1289, a draft; no released broker does it).
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+# Their records are of groups. Applications do not read them.
+GROUP_TOPICS = (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC)
 
 # A partition's topic and number.
 Key = tuple[str, int]

@@ -132,11 +132,10 @@ def _find_hanging(source: Source, arguments: Arguments, _: int) -> Answer:
 
 
 def _urgent_first(row: Mapping[str, Any]) -> tuple[int, bool, int, str, int, int]:
-    from txnscan.report.paragraphs import SHOWN
+    from txnscan.report.paragraphs import rank
 
-    rank = SHOWN.index(row["verdict"]) if row["verdict"] in SHOWN else len(SHOWN)
     where = (row["topic"], row["partition"], row["start_offset"])
-    return rank, not row["late"], -(row["blocked_records"] or 0), *where
+    return rank(row), not row["late"], -(row["blocked_records"] or 0), *where
 
 
 def _list(source: Source, arguments: Arguments, rows_max: int) -> Answer:

@@ -18,16 +18,15 @@ from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.charts import events_chart, sweeps_chart
-from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
+from txnscan.report.impact import cause_sentence, end_sentence, ends_by, impact_sentences, owner_sentence
 from txnscan.report.overview import grouped, heading, shared_sentences
+from txnscan.report.paragraphs import is_shown, urgency
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms, timestamp
 from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
 
 Row = Mapping[str, Any]
-# Most urgent first; healthy transactions are only counted.
-_TOLD = (Verdict.HANGING, Verdict.INDETERMINATE, Verdict.LATE_ONGOING, Verdict.PENDING_MARKER)
 STORIES_MAX = 100
 ERRORS_MAX = 50
 _OUTCOMES = {
@@ -63,8 +62,7 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
     )
     environment.filters |= {"utc": utc, "shown": _shown, "words": lambda text: str(text).replace("_", " ")}
     sweep = stored.sweep
-    shown = [t for t in stored.transactions if t["verdict"] in {verdict.value for verdict in _TOLD}]
-    shown.sort(key=_urgency)
+    shown = sorted(filter(is_shown, stored.transactions), key=urgency)
     incidents = {row["incident_id"]: row for row in stored.incidents}
     in_order = sorted(stored.sweeps, key=lambda row: row["started_at"])
     page = environment.get_template("report.html.j2").render(
@@ -91,11 +89,6 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
 def _shown(text: object) -> str:
     """Text from a cluster, without characters that would change how the rest of the page is shown."""
     return printable(str(text))
-
-
-def _urgency(row: Row) -> tuple[Any, ...]:
-    rank = [verdict.value for verdict in _TOLD].index(row["verdict"])
-    return (rank, not row["candidate"], -row["age_ms"], row["topic"], row["partition"])
 
 
 def _group(group: Sequence[Row], incidents: Mapping[str, Row], location: str) -> dict[str, Any]:
@@ -129,7 +122,8 @@ def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:
         "age": duration(row["age_ms"]),
         "outcome": _OUTCOMES.get(row["outcome"] or ""),
         "impact": impact_sentences(row),
-        "origin": [said for said in (cause_sentence(row), owner_sentence(row)) if said is not None],
+        "ends_by": ends_by(row),
+        "origin": [said(row) for said in (end_sentence, cause_sentence, owner_sentence) if said(row) is not None],
         "events": _events(row, incident),
         "commands": [shlex.join(words) for words in commands],
     }

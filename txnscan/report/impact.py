@@ -1,14 +1,17 @@
-"""The impact, cause and owner of a hanging transaction in sentences, from a row of the tables."""
+"""The impact, cause and owner of a hanging or live transaction in sentences, from a row of the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from txnscan.config import printable
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import BlockReason
 from txnscan.kafka.units import duration, plural
+from txnscan.report.plain import utc
+from txnscan.verdict.evidence import Verdict
 
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5
@@ -34,9 +37,22 @@ def owner_sentence(row: Row) -> str | None:
     return f"Owner: {name}{row['advice']}."
 
 
+def end_sentence(row: Row) -> str | None:
+    """When a live transaction ends at the latest. None for others, and if that is not known."""
+    if row["verdict"] != Verdict.ONGOING or row.get("ends_by") is None:
+        return None
+    return f"Its coordinator aborts it at its timeout, {ends_by(row)}, unless it ends before."
+
+
+def ends_by(row: Row) -> str | None:
+    """The time at which a live transaction times out. None if that is not known."""
+    at = row.get("ends_by")
+    return None if at is None else utc(datetime.fromisoformat(at) if isinstance(at, str) else at)
+
+
 def impact_sentences(row: Row) -> list[str]:
     """The effects on its partition, a sentence each. Empty if they were not examined."""
-    if row.get("cause") is None:
+    if row.get("cause") is None and row.get("groups_asked") is None:
         return []
     said = []
     if row["holds_lso"] is False:

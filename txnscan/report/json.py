@@ -10,7 +10,7 @@ from typing import Any
 
 from txnscan.report.plain import error_object, iso, iso_utc, stored_error
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import IMPACT, OPEN_TRANSACTIONS, TRANSACTION
+from txnscan.tables.schema import IMPACT, LIVE, OPEN_TRANSACTIONS, TRANSACTION
 from txnscan.verdict.evidence import Verdict
 
 
@@ -32,6 +32,8 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
         "candidates": len(scan.candidates),
         "scope": scan.scope,
         "late_after_ms": scan.late_after_ms,
+        "blocking": len(scan.blocking),
+        "blocking_after_ms": scan.blocking_after_ms,
         "warnings": list(scan.warnings),
         "stages": [asdict(stage) for stage in scan.stages],
         "engine": scan.engine.name.value,
@@ -41,7 +43,7 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    names = [column.name for column in (*TRANSACTION, *IMPACT)]
+    names = [column.name for column in (*TRANSACTION, *IMPACT, *LIVE)]
     rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
     for row in rows:
         if row["blocked_groups"] is not None:
@@ -70,6 +72,8 @@ def stored_object(
             "candidates": sweep["candidates"],
             "scope": sweep["scope"],
             "late_after_ms": sweep["late_after_ms"],
+            "blocking": sweep.get("blocking"),
+            "blocking_after_ms": sweep.get("blocking_after_ms"),
             "warnings": list(sweep.get("warnings") or ()),
             "stages": list(sweep.get("stages") or ()),
             "engine": sweep.get("engine"),
@@ -83,7 +87,7 @@ def stored_object(
 def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the tables; rows of an earlier version have no columns of impact."""
     found = {column.name: row[column.name] for column in TRANSACTION}
-    return {**found, **{column.name: row.get(column.name) for column in IMPACT}}
+    return {**found, **{column.name: row.get(column.name) for column in (*IMPACT, *LIVE)}}
 
 
 def dumps(value: Any) -> str:

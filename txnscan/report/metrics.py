@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from txnscan.impact.blocking import end_of
 from txnscan.kafka.topology import Key
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged, Verdict
@@ -82,6 +83,26 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "txnscan_blocked_groups": (
             "Consumer groups that wait for a hanging transaction, of the partition with most groups. Absent if the "
             "number of one partition is not known",
+            ("cluster", "topic"),
+        ),
+        "txnscan_blocking_transactions": (
+            "Live transactions that hold readers back: groups wait for them, or they are older than --blocking-after "
+            "(past_limit) and the last stable offset is at them",
+            ("cluster", "topic", "past_limit"),
+        ),
+        "txnscan_blocking_records": (
+            "Offsets between the last stable offset and the high watermark, on partitions with a live transaction that "
+            "holds readers back",
+            ("cluster", "topic"),
+        ),
+        "txnscan_blocking_groups": (
+            "Consumer groups that wait for a live transaction, of the partition with most groups. Absent if the number "
+            "of one partition is not known",
+            ("cluster", "topic"),
+        ),
+        "txnscan_blocking_ends_by_timestamp_seconds": (
+            "Time by which coordinators end the live transactions that hold readers back. Absent if the end of one of "
+            "them is not known, and under two-phase commit",
             ("cluster", "topic"),
         ),
         "txnscan_last_stable_offset_stuck_seconds": (
@@ -249,7 +270,8 @@ def _of_sweep(scan: Scan) -> Iterator[Sample]:
 def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
     still_open = [judged for judged in scan.transactions if judged.judgement.verdict is not Verdict.GONE]
     blocking = _blocking(scan)
-    label = _topic_labels(still_open, {topic for topic, _, _ in stuck or ()})
+    live = scan.blocking
+    label = _topic_labels(still_open, live, {topic for topic, _, _ in stuck or ()})
 
     counts: Counter[tuple[str, ...]] = Counter()
     oldest_ms: dict[tuple[str, str], int] = defaultdict(int)
@@ -269,19 +291,10 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
     for topic, records in sorted(blocked.items()):
         yield "txnscan_blocked_records", [topic], records
 
-    # A group that stands on several partitions is counted once on each of them: the sum would count it often.
-    # The count that is not known could be the largest of its topic.
-    groups: dict[str, int] = {}
-    unknown: set[str] = set()
-    for judged in still_open:
-        impact, topic = scan.impact(judged), label(judged.observation.topic)
-        if impact is not None and impact.groups_blocked is not None:
-            groups[topic] = max(groups.get(topic, 0), impact.groups_blocked)
-        elif impact is not None and judged.holds_lso is not False:
-            unknown.add(topic)
-    for topic, count in sorted(groups.items()):
-        if topic not in unknown:
-            yield "txnscan_blocked_groups", [topic], count
+    hanging = [judged for judged in still_open if judged.judgement.verdict is Verdict.HANGING]
+    for topic, count in _most_groups(scan, hanging, label):
+        yield "txnscan_blocked_groups", [topic], count
+    yield from _of_live(scan, live, label)
 
     stuck_ms: dict[str, int] = defaultdict(int)
     for (topic, _, _), (_, since_ms) in (stuck or {}).items():
@@ -295,6 +308,48 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
         yield LATE_PARTITIONS, [str(broker_id)], of_broker[broker_id]
 
 
+def _of_live(scan: Scan, live: Sequence[Judged], label: Callable[[str], str]) -> Iterator[Sample]:
+    """live: the live transactions that hold readers back."""
+    counts: Counter[tuple[str, str]] = Counter()
+    records: dict[tuple[str, Key], int] = {}
+    ends_ms: dict[str, list[int | None]] = defaultdict(list)
+    for judged in live:
+        topic = label(judged.observation.topic)
+        counts[topic, str(judged.judgement.age_ms > scan.blocking_after_ms).lower()] += 1
+        records[topic, _key(judged)] = judged.blocked_records or 0
+        ends_ms[topic].append(end_of(judged))
+    for labels, count in sorted(counts.items()):
+        yield "txnscan_blocking_transactions", list(labels), count
+    by_topic: Counter[str] = Counter()
+    for (topic, _), blocked in records.items():
+        by_topic[topic] += blocked
+    for topic, blocked in sorted(by_topic.items()):
+        yield "txnscan_blocking_records", [topic], blocked
+    for topic, count in _most_groups(scan, live, label):
+        yield "txnscan_blocking_groups", [topic], count
+    for topic, ends in sorted(ends_ms.items()):
+        known = [end_ms for end_ms in ends if end_ms is not None]
+        if len(known) == len(ends):
+            yield "txnscan_blocking_ends_by_timestamp_seconds", [topic], max(known) / 1_000
+
+
+def _most_groups(scan: Scan, transactions: Iterable[Judged], label: Callable[[str], str]) -> Iterator[tuple[str, int]]:
+    """For each topic, the number of groups that wait for one of these transactions, of the one with most groups.
+
+    A group that stands on several partitions is counted once on each of them: the sum would count it often. A count
+    that is not known could be the largest of its topic, so the topic is omitted.
+    """
+    groups: dict[str, int] = {}
+    unknown: set[str] = set()
+    for judged in transactions:
+        impact, topic = scan.impact(judged), label(judged.observation.topic)
+        if impact is not None and impact.groups_blocked is not None:
+            groups[topic] = max(groups.get(topic, 0), impact.groups_blocked)
+        elif impact is not None and judged.holds_lso is not False:
+            unknown.add(topic)
+    return ((topic, count) for topic, count in sorted(groups.items()) if topic not in unknown)
+
+
 def _of_topics(scan: Scan) -> Iterator[Sample]:
     """The user names these topics, so their number has no limit here."""
     for read in scan.topic_reads:
@@ -306,13 +361,16 @@ def _blocking(scan: Scan) -> dict[Key, Judged]:
     return {_key(j): j for j in scan.transactions if not j.healthy and j.blocked_records}
 
 
-def _topic_labels(still_open: Iterable[Judged], others: Iterable[str]) -> Callable[[str], str]:
+def _topic_labels(still_open: Iterable[Judged], live: Iterable[Judged], others: Iterable[str]) -> Callable[[str], str]:
     """The label of a topic. If there are too many topics, topics with candidates come first, then topics with other
-    unhealthy transactions, then topics with the oldest transactions. Topics without open transactions come last.
+    unhealthy transactions, with live ones that hold readers back (`live`), and with the oldest transactions. Topics
+    without open transactions come last.
     """
-    worst = dict.fromkeys(others, (False, False, -1))
+    worst = dict.fromkeys(others, (False, False, False, -1))
+    blocking = {judged.observation.transaction_key for judged in live}
     for judged in still_open:
-        rank = (judged.candidate, not judged.healthy, judged.judgement.age_ms)
+        blocks = judged.observation.transaction_key in blocking
+        rank = (judged.candidate, not judged.healthy, blocks, judged.judgement.age_ms)
         topic = judged.observation.topic
         worst[topic] = max(rank, worst.get(topic, rank))
     shown = frozenset(sorted(worst, key=lambda topic: (worst[topic], topic), reverse=True)[:TOPICS_MAX])

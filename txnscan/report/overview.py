@@ -14,7 +14,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
-from txnscan.report.impact import cause_sentence, owner_sentence
+from txnscan.report.impact import cause_sentence, ends_by, owner_sentence
 from txnscan.report.paragraphs import STYLES, alike, marker_sentence, outcome_sentence, print_text, urgency
 from txnscan.report.rows import Column, headers, table_line
 
@@ -32,6 +32,7 @@ _COLUMNS = (
     Column("OUTCOME", 0, lambda t: t["outcome"]),
     Column("RECORDS", 0, lambda t: t["blocked_records"], right=True),
     Column("GROUPS", 0, lambda t: t.get("groups_blocked"), right=True),
+    Column("ENDS BY", 0, ends_by),
     Column("PRODUCER ID", 0, lambda t: t["producer_id"], right=True),
     Column("PARTITION", 0, lambda t: printable(f"{t['topic']}-{t['partition']}")),
 )

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
-from txnscan.report.impact import cause_sentence, impact_sentences, owner_sentence
+from txnscan.report.impact import cause_sentence, end_sentence, impact_sentences, owner_sentence
 
 Row = Mapping[str, Any]
 STYLES = {
@@ -23,7 +23,8 @@ STYLES = {
     "late_ongoing": "yellow",
     "pending_marker": "cyan",
 }
-# Verdicts worth a reader's time, most urgent first; the rest is counted.
+# Verdicts worth a reader's time, most urgent first; of the rest, transactions that hold readers back are shown, and
+# others are counted.
 SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
 # The meaning of each outcome for markers. "May be committed" is worded unlike the reason maybe_committed: the reason is
 # by the coordinator's answer, and the outcome is by its log.
@@ -56,7 +57,7 @@ def print_transactions(
     """Prints those worth a reader's time, or with `every` all, the most urgent first. started_at: of the sweep. more:
     sentences to print below a transaction; where one of a group has any, each of the group is printed by itself.
     """
-    shown = sorted((t for t in transactions if every or t["verdict"] in SHOWN), key=urgency)
+    shown = sorted((t for t in transactions if every or is_shown(t)), key=urgency)
     for group in alike(shown, _paragraph_of):
         said = [(one, more(one)) for one in group]
         for together in [[one] for one in said] if any(lines for _, lines in said) else [said]:
@@ -74,12 +75,21 @@ def print_text(console: Console, text: Text, indent: int = 0) -> None:
         console.print(Text(" " * indent) + line, soft_wrap=True)
 
 
+def is_shown(transaction: Mapping[str, Any]) -> bool:
+    """Whether a transaction is worth a reader's time."""
+    return transaction["verdict"] in SHOWN or bool(transaction.get("blocking"))
+
+
+def rank(transaction: Mapping[str, Any]) -> int:
+    """The place of a transaction in the order of urgency, by its verdict, and by whether it holds readers back."""
+    verdict = transaction["verdict"]
+    return SHOWN.index(verdict) if verdict in SHOWN else len(SHOWN) + (not transaction.get("blocking"))
+
+
 def urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
     """The order of transactions, the most urgent first."""
-    verdict = transaction["verdict"]
-    rank = SHOWN.index(verdict) if verdict in SHOWN else len(SHOWN)
     return (
-        rank,
+        rank(transaction),
         not transaction["candidate"],
         -transaction["age_ms"],
         transaction["topic"],
@@ -111,7 +121,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     print_text(console, title)
     print_text(console, Text(printable(first["explanation"])), indent=2)
     # The owner comes before the markers.
-    for sentence in (cause_sentence(first), owner_sentence(first)):
+    for sentence in (end_sentence(first), cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
     if (outcome := outcome_sentence(first)) is not None:

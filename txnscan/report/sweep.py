@@ -14,7 +14,7 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.overview import print_overview
-from txnscan.report.paragraphs import SHOWN, alike, print_text, print_transactions, time_of
+from txnscan.report.paragraphs import alike, is_shown, print_text, print_transactions, time_of
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms
 
@@ -31,7 +31,7 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
     if verbose:
         print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every)
     else:
-        print_overview(console, [t for t in found["transactions"] if every or t["verdict"] in SHOWN])
+        print_overview(console, [t for t in found["transactions"] if every or is_shown(t)])
         if found["sweep"]["counts"]["hanging"]:
             print_text(console, Text("\n--verbose explains each transaction, and txnscan plan prepares its end."))
     if found["errors"]:
@@ -84,6 +84,9 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
         lines.append(Text("No transaction hangs.", style="green"))
     else:
         lines.append(Text("No observed transaction hangs, but not everything was observed.", style="yellow"))
+    if blocking := sweep.get("blocking"):
+        verb = "holds" if blocking == 1 else "hold"
+        lines.append(Text(f"{plural(blocking, 'live transaction')} {verb} readers back."))
     return lines
 
 

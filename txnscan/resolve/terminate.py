@@ -22,6 +22,7 @@ from typing import Protocol
 from txnscan.config import ConfigError
 from txnscan.coordinators.transactions import Transaction
 from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.impact.owner import may_be_flinks
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.failure import Permission
@@ -103,6 +104,11 @@ def warnings(one: Transaction) -> list[str]:
     if one.partitions and one.state == State.ONGOING:
         where = plural(len(one.partitions), "partition")
         said.append(f"it aborts the whole transaction of the id, on {where}")
+    if may_be_flinks(one.transactional_id) and one.state not in PREPARED:
+        said.append(
+            "the id may be Flink's, by its format: if a completed checkpoint or savepoint of a job has its "
+            "transaction, Flink counts the records as delivered, and an abort loses them. First check the job"
+        )
     if one.state in PREPARED:
         said.append(f"its transaction is already decided ({one.state}): it stands, and the fence waits for its markers")
     said.append(

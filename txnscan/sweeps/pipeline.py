@@ -18,10 +18,12 @@ from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
+from txnscan.impact.blocking import SHARE_OF_LATE, gets_a_row, looked_at, only_counted_warning
+from txnscan.impact.cause import Cause
 from txnscan.impact.complete import TopicRead, concluded
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
-from txnscan.impact.who_waits import impact_of, read_blockage
+from txnscan.impact.who_waits import impact_of, live_impact_of, read_blockage
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
@@ -31,7 +33,7 @@ from txnscan.sweeps.complete import STAGE, read_topics
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
-from txnscan.sweeps.observations import claimed_observation, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import CLAIMED, claimed_observation, observe, suspects, with_history, with_offsets
 from txnscan.sweeps.reader import Reader, Wide
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
@@ -80,6 +82,7 @@ class Planned:
     hidden_topics: Failure | None
     max_timeout_ms: int
     late_after_ms: int
+    blocking_after_ms: int
     errors: tuple[Unobserved, ...]
 
 
@@ -135,7 +138,7 @@ class Snapshotted:
 @dataclass(frozen=True, slots=True)
 class Enriched:
     """The judged transactions with their outcomes; the facts behind the outcomes; and the impact of hanging
-    transactions.
+    transactions, and of live transactions that get a row.
 
     unsure: partitions whose open transaction may or may not continue an incident. topic_reads: of the topics of
     `complete_up_to`, with a failure for each partition without a proven read.
@@ -165,8 +168,9 @@ def scan(
     """Sweeps the cluster once.
 
     reads_log: whether to check hanging transactions against the transaction log, and to read their outcomes there.
-    reads_impact: whether to find out what hanging transactions block, and who owns them. Raises ClusterUnreachable if
-    no bootstrap server answers, and ConfigError if a topic, partition or broker that the user named does not exist.
+    reads_impact: whether to find out what hanging and live transactions block, and who owns them. Raises
+    ClusterUnreachable if no bootstrap server answers, and ConfigError if a topic, partition or broker that the user
+    named does not exist.
     """
     run = Run(
         *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
@@ -182,12 +186,12 @@ def scan(
     topics_gone = cluster.topics_gone(everything.view, ((one.topic, one.topic_id) for one in everything.incidents))
     judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second))
     reads, unread = complete_up_to(run, everything)
-    enriched = replace(enrich(run, everything, judged), unsure=unsure, topic_reads=reads, topic_errors=unread)
+    enriched = replace(enrich(run, planned, everything, judged), unsure=unsure, topic_reads=reads, topic_errors=unread)
     return result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
 
 
 def plan(run: Run) -> Planned:
-    """The most recent metadata, and the age from which a transaction is late."""
+    """The most recent metadata, and the ages from which a transaction is late, and from which a live one gets a row."""
     run.progress("plan", 0, 1)
     latest = run.cluster.latest()
     unresolved = run.history.unresolved(latest.view.cluster_id)
@@ -196,7 +200,8 @@ def plan(run: Run) -> Planned:
     check_scope(run.config, latest.view, in_scope(run.config, latest.view))
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
     late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
-    return Planned(latest, unresolved, hidden_topics, max_timeout_ms, late_after_ms, errors)
+    blocking_after_ms = run.config.blocking_after_ms or late_after_ms // SHARE_OF_LATE
+    return Planned(latest, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors)
 
 
 def read_all(run: Run, planned: Planned) -> AllRead:
@@ -271,22 +276,24 @@ def judge_all(
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
     of_claims = zip(with_history(claims.claimed, seen), split.claimed, strict=True)
     claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]
-    # An overdue claimed transaction may block consumers. The offsets of its partition show how much, without proof.
-    offsets = run.reader.offsets({_key(one) for one in claimed if not one.healthy}, everything.view)
     # If the time is up, there is no reason to wait for executors.
     few = len(observations) <= DRIVER_JUDGES_MAX
     engine = run.engine.driver if few or run.cluster.deadline.is_up else run.engine
-    judged = [
-        *engine.judge(observations, snapshot.views, context),
-        *(with_offsets(one, offsets.get(_key(one))) for one in claimed),
-    ]
+    others = engine.judge(observations, snapshot.views, context)
+    # An overdue or old claimed transaction may block consumers. The offsets of its partition show how much, without
+    # proof.
+    live = looked_at([*others, *claimed], planned.blocking_after_ms)[0] if run.reads_impact else ()
+    unread = {_key(one) for one in live if one.observation.second.failure == CLAIMED}
+    unread |= {_key(one) for one in claimed if not one.healthy}
+    offsets = run.reader.offsets(unread, everything.view)
+    judged = [*others, *(with_offsets(one, offsets.get(_key(one))) for one in claimed)]
     run.progress("judge", 1, 1)
     return judged, frozenset(unsure)
 
 
-def enrich(run: Run, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
-    """Adds the outcome and the impact of hanging transactions. If the log contradicts the verdict `hanging`, it is
-    withdrawn.
+def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
+    """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
+    the verdict `hanging`, it is withdrawn.
     """
     decided: list[OutcomeEvidence] = []
     if run.reads_log:
@@ -297,9 +304,17 @@ def enrich(run: Run, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
         decided = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
         judged = with_outcomes(judged, decided)
     hanging = _hanging(judged)
-    if not (run.reads_impact and hanging):
+    live, left = looked_at(judged, planned.blocking_after_ms)
+    if not (run.reads_impact and (hanging or live)):
         return Enriched(judged, decided, {}, ())
-    return Enriched(judged, decided, *_impacts(run, everything, hanging, decided))
+    impacts, warnings = _impacts(run, everything, hanging, live, decided)
+    lives = {one.observation.transaction_key: one for one in live}
+    kept = {
+        which: impact
+        for which, impact in impacts.items()
+        if which not in lives or gets_a_row(lives[which], impact, planned.blocking_after_ms)
+    }
+    return Enriched(judged, decided, kept, (*warnings, *only_counted_warning(left, planned.blocking_after_ms)))
 
 
 def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
@@ -349,6 +364,7 @@ def result(
         started_at_ms=run.started_at_ms,
         finished_at_ms=run.now_ms(),
         late_after_ms=planned.late_after_ms,
+        blocking_after_ms=planned.blocking_after_ms,
         max_timeout_ms=planned.max_timeout_ms,
         brokers=len(view.brokers),
         partitions_planned=wide.planned,
@@ -388,7 +404,11 @@ def _hanging(judged: Iterable[Judged]) -> list[Judged]:
 
 
 def _impacts(
-    run: Run, everything: AllRead, hanging: Sequence[Judged], decided: Sequence[OutcomeEvidence]
+    run: Run,
+    everything: AllRead,
+    hanging: Sequence[Judged],
+    live: Sequence[Judged],
+    decided: Sequence[OutcomeEvidence],
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
     """The impact, cause and owner of each of these; and warnings about information that could not be read."""
     run.progress("ask who waits", 0, 1)
@@ -402,6 +422,7 @@ def _impacts(
         [broker.broker_id for broker in view.brokers],
         len(offsets.indexes) if offsets is not None else 0,
         random_token=cluster.random_token,
+        live=live,
     )
     patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
     logged = {e.observation.transaction_key: e.logged for e in decided if e.log_failure is None}
@@ -412,7 +433,9 @@ def _impacts(
         known = incident.impact if incident is not None else None
         found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
     run.progress("ask who waits", 1, 1)
-    return with_events(view.cluster_id, hanging, found, everything.incidents), blockage.warnings(cluster.format_failure)
+    found = with_events(view.cluster_id, hanging, found, everything.incidents)
+    found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}
+    return found, blockage.warnings(cluster.format_failure)
 
 
 def with_events(
@@ -429,7 +452,7 @@ def with_events(
             last_timestamp_ms=o.last_timestamp_ms,
             producer_id=o.producer_id,
             owner_id=impacts[which].owner.transactional_id,
-            cause=impacts[which].cause,
+            cause=impacts[which].cause or Cause.UNKNOWN,
             event_id=incident.impact.event_id if incident is not None and incident.impact is not None else None,
         )
     events = event_ids(members.values())

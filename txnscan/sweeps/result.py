@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
+from txnscan.impact.blocking import blocks
 from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import Impact, KnownImpact
 from txnscan.kafka.failure import Failure, Unobserved
@@ -43,12 +44,13 @@ class Scan:
     rows in the tables too. proven: the topic id of each partition whose last read was proven to come from its leader.
     ends: the leader epoch and high watermark of that read. boot: the time since boot when the sweep finished. stages:
     the duration of each stage. principal: the principal that brokers most likely see. broker_ids: the brokers in
-    Metadata. impacts: of hanging transactions, if the sweep looked for them. read_bytes: bytes of producer states and
-    of `__transaction_state` that were read. decided: the facts about hanging transactions whose log was read.
-    log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on. topics_gone: by
-    name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or TOPIC_RECREATED.
-    engine: the engine that read the partitions, and why.
-    topic_reads: of the topics of `complete_up_to`, concluded.
+    Metadata. impacts: of hanging transactions, and of live transactions that get a row (`impact/blocking.py`), if the
+    sweep looked for them. blocking_after_ms: the age from which live transactions get a row. read_bytes: bytes of
+    producer states and of `__transaction_state` that were read. decided: the facts about hanging transactions whose log
+    was read. log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on.
+    topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or
+    TOPIC_RECREATED. engine: the engine that read the partitions, and why. topic_reads: of the topics of
+    `complete_up_to`, concluded.
     """
 
     sweep_id: str
@@ -85,6 +87,7 @@ class Scan:
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
     engine: EngineChoice = WITHOUT_SESSION
     topic_reads: tuple[TopicRead, ...] = ()
+    blocking_after_ms: int = 0
 
     @property
     def named_principal(self) -> str | None:
@@ -115,29 +118,42 @@ class Scan:
         return scanned | {read.partition: read.leader_epoch for one in news for read in one.reads}
 
     def impact(self, judged: Judged) -> Impact | None:
-        """The impact of a transaction, if it hangs and the sweep looked for it."""
+        """The impact of a transaction, if it hangs or is live and gets a row, and if the sweep looked for it."""
         return self.impacts.get(judged.observation.transaction_key)
+
+    def blocks(self, judged: Judged) -> bool | None:
+        """Whether a live transaction holds readers back. None if that is not known, and for other transactions."""
+        return blocks(judged, self.impact(judged), self.blocking_after_ms)
+
+    @property
+    def blocking(self) -> tuple[Judged, ...]:
+        """The live transactions that hold readers back."""
+        return tuple(judged for judged in self.transactions if self.blocks(judged))
 
     def evidence_of_outcome(self, judged: Judged) -> OutcomeEvidence | None:
         """The facts about a transaction's outcome, if the log was read for it."""
         return self.decided.get(judged.observation.transaction_key)
 
     def left_of_impact(self, judged: Judged) -> KnownImpact | None:
-        """The part of the impact that the next sweep needs; None if this sweep did not look for it."""
+        """The part of the impact that the next sweep needs; None if this sweep did not look for it, and for a live
+        transaction.
+        """
         impact, o = self.impact(judged), judged.observation
-        if impact is None:
+        if impact is None or impact.cause is None:
             return None
         since_ms = o.second.read_at_ms if impact.lso_since_ms is None else impact.lso_since_ms
         known_since_ms = None if o.second.last_stable_offset is None else since_ms
         owner = impact.owner.transactional_id
         return KnownImpact(
-            o.second.last_stable_offset, known_since_ms, impact.cause, impact.cause_reason, owner, impact.event_id
+            o.second.last_stable_offset, known_since_ms, impact.cause, impact.cause_reason or "", owner, impact.event_id
         )
 
     @property
     def stored(self) -> tuple[Judged, ...]:
-        """The transactions that get a row in the tables: healthy ones only with `store_all`."""
-        return tuple(judged for judged in self.transactions if self.store_all or not judged.healthy)
+        """The transactions that get a row in the tables. Healthy ones get one only with `store_all`, or if their
+        impact was examined.
+        """
+        return tuple(j for j in self.transactions if self.store_all or not j.healthy or self.impact(j) is not None)
 
     @property
     def healthy(self) -> tuple[HealthyCount, ...]:

@@ -18,6 +18,7 @@ from types import GenericAlias
 from typing import Any
 
 from txnscan.engine.clock import StageTime
+from txnscan.impact.blocking import end_of
 from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
 from txnscan.impact.impact import BlockedGroup
 from txnscan.kafka.answers import CoordinatorView, EpochEnd
@@ -26,7 +27,7 @@ from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,13 @@ def _decided(name: str) -> Callable[[Scan, Judged], Any]:
     return found
 
 
+def _ends_by(scan: Scan, judged: Judged) -> datetime | None:
+    end_ms = end_of(judged)
+    return timestamp(end_ms) if end_ms is not None else None
+
+
 def _impact(path: str) -> Callable[[Scan, Judged], Any]:
-    """A field of the impact of a hanging transaction; null for others."""
+    """A field of the impact of a hanging transaction, or of a live one with a row; null for others."""
     value = attrgetter(path)
 
     def found(scan: Scan, judged: Judged) -> Any:
@@ -293,7 +299,8 @@ TRANSACTION = (
     Column("explanation", "STRING", "The verdict in one sentence", _judgement("explanation"), True),
 )
 
-# The impact of what hangs. These were added later than TRANSACTION, so they stand at the end of the tables.
+# The impact of hanging transactions, and of live ones with a row. These were added later than TRANSACTION, so they
+# stand at the end of the tables.
 IMPACT = (
     Column(
         "holds_lso",
@@ -364,12 +371,31 @@ IMPACT = (
     ),
 )
 
+LIVE = (
+    Column(
+        "blocking",
+        "BOOLEAN",
+        "Whether a live transaction (ongoing or late_ongoing) holds readers back: groups wait or may wait for it, or "
+        "it is older than --blocking-after and the last stable offset is at it. Null if that is not known, and for "
+        "others. It is no accusation: the coordinator will end it",
+        lambda s, j: s.blocks(j),
+    ),
+    Column(
+        "ends_by",
+        "TIMESTAMP",
+        "When a live transaction times out by its coordinator: its start plus its timeout. Its coordinator aborts it "
+        "then, unless it has ended before. Null under two-phase commit, which has no timeout, and if the coordinator "
+        "does not report both",
+        _ends_by,
+    ),
+)
+
 _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
 
 OPEN_TRANSACTIONS = Table(
     "open_transactions",
     "The open transactions that a sweep judged, with the evidence. Healthy transactions are only counted in sweeps, "
-    "unless --store-all was given",
+    "unless --store-all was given, a group waits for them, or they are older than --blocking-after",
     (
         *SWEEP,
         *TRANSACTION,
@@ -407,6 +433,7 @@ OPEN_TRANSACTIONS = Table(
             lambda s, j: timestamp(j.observation.first.read_at_ms),
             True,
         ),
+        *LIVE,
     ),
     (
         ("verdict_known", f"verdict IN ({_VERDICTS})"),
@@ -839,6 +866,18 @@ SWEEPS = Table(
             "Why: requested; no_session, without a Spark session; executors_connect, every executor can connect to a "
             "broker; executors_failed, an executor cannot, see warnings",
             lambda s, _: s.engine.reason.value,
+        ),
+        Column(
+            "blocking",
+            "BIGINT",
+            "Live transactions that hold readers back, as far as it is known: at most the 1,000 oldest were looked at",
+            lambda s, _: len(s.blocking),
+        ),
+        Column(
+            "blocking_after_ms",
+            "BIGINT",
+            "Age from which a live transaction gets a row in open_transactions, even if no group waits for it",
+            lambda s, _: s.blocking_after_ms,
         ),
     ),
     (

@@ -33,10 +33,20 @@ VIEWS = (
     View(
         "current_transactions",
         "Stored open transactions in the last full sweep of each cluster, without the evidence. "
-        "Healthy transactions are stored only with --store-all",
+        "Healthy transactions are stored only with --store-all, or if they may hold readers back",
         "SELECT t.* EXCEPT (evidence) FROM {open_transactions} AS t JOIN "
         + _LAST_FULL
         + " AS l ON t.sweep_id = l.sweep_id",
+    ),
+    View(
+        "blocking_transactions",
+        "Live transactions that hold readers back, in the last full sweep of each cluster: owner, records and groups "
+        "that wait, and the time by which the coordinator ends them. They do not hang",
+        "SELECT t.cluster_id, t.sweep_id, t.started_at, t.topic, t.partition, t.transactional_id, t.framework, "
+        "t.verdict, t.producer_id, t.start_offset, t.age_ms, t.ends_by, t.blocked_records, t.groups_blocked, "
+        "transform(t.blocked_groups, g -> g.group) AS groups FROM {open_transactions} AS t JOIN "
+        + _LAST_FULL
+        + " AS l ON t.sweep_id = l.sweep_id WHERE t.blocking",
     ),
     View(
         "open_incidents",

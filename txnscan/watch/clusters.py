@@ -43,6 +43,7 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "command-config": ("command_config", str),
         "topic": ("topic", list),
         "late-after": ("late_after", str),
+        "blocking-after": ("blocking_after", str),
         "timeout": ("timeout", str),
         "batch-size": ("batch_size", int),
         "in-flight": ("in_flight_max", int),

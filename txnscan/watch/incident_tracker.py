@@ -179,7 +179,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
             explanation=judged.judgement.explanation,
             groups_blocked=impact.groups_blocked if impact is not None else None,
             groups_error=impact.groups_error if impact is not None else None,
-            cause=impact.cause.value if impact is not None else None,
+            cause=impact.cause.value if impact is not None and impact.cause is not None else None,
             owner=impact.owner.transactional_id if impact is not None else None,
         ),
         notified=notified,
