@@ -23,17 +23,17 @@ Q = "q-0"
 
 
 def said(failure: Failure | None, principal: str = UNKNOWN_PRINCIPAL) -> str | None:
-    """A failure in words, None where nothing failed."""
+    """A failure in words. None if there is no failure."""
     return None if failure is None else explained(failure, principal)
 
 
 def lacks(permission: Permission, principal: str = UNKNOWN_PRINCIPAL) -> str:
-    """The words of a failure for want of this permission alone."""
+    """The words of a failure in which only this permission is missing."""
     return explained(Failure("", "REFUSED", needs=permission), principal)
 
 
 def failed(error: str, **changes: Any) -> Failure:
-    """A failure in these words. Its code is the same where they are an error of the protocol."""
+    """A failure in these words. If they name an error of the protocol, its code is the same."""
     return replace(Failure(error, error if error.isupper() else FailureCode.UNREACHABLE), **changes)
 
 
@@ -75,7 +75,7 @@ def observation(**changes: Any) -> Observation:
 
 
 def view(state: str, epoch: int = 3, partitions: tuple[str, ...] = (), **changes: Any) -> CoordinatorView:
-    """What a proven coordinator says of transactional id X."""
+    """The answer of a proven coordinator about transactional id X."""
     base = CoordinatorView(
         transactional_id="X",
         broker_id=2,
@@ -90,7 +90,7 @@ def view(state: str, epoch: int = 3, partitions: tuple[str, ...] = (), **changes
 
 
 def context(**changes: Any) -> Context:
-    """A snapshot that saw everything."""
+    """A complete snapshot."""
     return replace(Context(None, None, (), NOW_MS, LATE_AFTER_MS), **changes)
 
 
@@ -105,7 +105,7 @@ def judged(*views: CoordinatorView, **changes: Any) -> Judged:
 
 
 def known(outcome: str = "not_committed", why: str = "'X' never committed", **changes: Any) -> KnownOutcome:
-    """What a whole log gave."""
+    """The outcome from a complete log."""
     return replace(KnownOutcome(Outcome(outcome), why), **changes)
 
 
@@ -139,7 +139,7 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
 
 
 def stored(**changes: Any) -> Stored:
-    """The same transaction as the tables have it, hanging by a stale epoch, not committed: nothing forbids an abort."""
+    """The same transaction in the tables. It hangs with a stale epoch and is not committed, so an abort is allowed."""
     base = Stored(
         incident_id="incident-1",
         topic="p",

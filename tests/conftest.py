@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, and one real cluster of three brokers, started when first asked for."""
+"""Shared by the tests: one Spark session, and one real cluster of three brokers, started on first use."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from tests.brokers.shared import Shared
     from txnscan.tables.tables import Tables
 
-# How long an example takes says more about what else the machine does.
+# No deadline: the time of an example depends mostly on the load of the machine.
 hypothesis.settings.register_profile("txnscan", deadline=None)
 hypothesis.settings.load_profile("txnscan")
 
 
-# The folders of tests, and what a test there needs. `pytest -m unit` runs one, as `pytest tests/unit` does.
+# The folders of tests, and the needs of their tests. `pytest -m unit` runs one, as `pytest tests/unit` does.
 ROOMS = {
     "unit": "values and fakes alone",
     "search": "simulated histories",
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell has what it starts in the background ignore Ctrl-C, and that is handed on; tests send it to children."""
+    """Restores Ctrl-C: a shell's background jobs and their children ignore it, but tests send it to children."""
     for room, needs in ROOMS.items():
         config.addinivalue_line("markers", f"{room}: {needs}")
     config.addinivalue_line("markers", "slow(reason): left out of `make test`; tests/slow.py lists them")
@@ -60,9 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with the settings of conf/, as the command line makes it. But a sweep's lives for seconds, and
-    this one for minutes: where Java compiles well what it runs, the tests of the tables take a fifth less of the
-    processors. Nor does it collect garbage while tests run beside it.
+    """A local session with the settings of conf/, as the command line makes it, but with other Java options.
+
+    A sweep's session lives for seconds, and this session for minutes. With all of Java's compilers the tests of the
+    tables take a fifth less processor time. The parallel collector does not run beside the tests.
     """
     from txnscan.engine.spark.session import DRIVER_JAVA_OPTIONS, local_settings, spark_session
 
@@ -77,7 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-# Files that take longest are begun first, so that no process is left with one of them in the end.
+# The longest files start first, so that no process still runs one when the others are done.
 _LONG = (
     *("test_nodes", "test_demo_story", "test_contract", "test_stores", "test_lost_records", "test_offline_real"),
     *("test_prove_watching", "test_demo_brokers", "test_faults", "test_distribution", "test_conformance"),
@@ -112,15 +113,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """Where tests are spread by file; who asks for another way gets it from xdist."""
+    """The scheduler for `--dist loadfile`. All other modes are left to xdist."""
     return _OneOfEach(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 class _OneOfEach(LoadFileScheduling):  # type: ignore[misc]
-    """One process has all files that need the Spark session: a second one would have to learn all again.
+    """One process runs all files that need the Spark session, because a second session would start cold.
 
-    In the fast tier the same process has the files of the shared brokers, which are started once. The slow tests of
-    these would leave the other process without work.
+    In the fast tier the same process runs the files of the shared brokers, which are started once. In the slow tier
+    their tests would leave the other process without work.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -156,18 +157,18 @@ def location(tmp_path: Path) -> str:
     return str(tmp_path / "tables")
 
 
-# What ends the brokers of `shared`.
+# The stack that ends the brokers of `shared`.
 _OF_SHARED = pytest.StashKey[ExitStack]()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Nothing is started yet."""
+    """Makes the stack. It is empty until a test uses `shared`."""
     session.config.stash[_OF_SHARED] = ExitStack()
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Shared]:
-    """The brokers that tests share. Tests leave them as they found them; those that break brokers start their own."""
+    """The shared brokers. Restore their state after a test. A test that breaks brokers starts its own."""
     from tests.brokers.shared import shared_cluster
 
     with pytestconfig.stash[_OF_SHARED] as stack:

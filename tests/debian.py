@@ -1,6 +1,6 @@
-"""Programs that tests need and pip has not: of the PATH, or of Debian's packages, fetched once into the user's cache.
+"""Programs that tests need and pip lacks: from the PATH, or from Debian's packages, fetched once into the user's cache.
 
-Nothing is installed, and no right of root is needed: `apt-get download` into a directory, with lists of its own.
+It installs no package and needs no root: `apt-get download` writes to a directory, with lists of its own if needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txn
 
 
 def program(name: str, package: str) -> str:
-    """The path of a program. Fails the test where it cannot be had: what it would have tested is not tested then."""
+    """The path of a program. If it cannot be fetched, the test fails, because it could not test its subject."""
     found = shutil.which(name)
     if found is not None:
         return found
@@ -33,7 +33,7 @@ def _fetch(name: str, package: str, kept: Path) -> None:
     _CACHE.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{package}-", dir=_CACHE))
     try:
-        # The machine's lists, or where it has none, lists of our own.
+        # First with the machine's lists. If they lack the package, with lists of our own.
         if not _download(package, work):
             own = ["-o", f"Dir::State::Lists={work / 'lists'}", "-o", f"Dir::Cache={work / 'cache'}"]
             for folder in ("lists/partial", "cache/archives/partial"):
@@ -43,7 +43,7 @@ def _fetch(name: str, package: str, kept: Path) -> None:
                 pytest.fail(f"{package} cannot be fetched from Debian's packages; put {name} on the PATH")
         (archive,) = work.glob("*.deb")
         _ran(["dpkg-deb", "-x", str(archive), str(work / "root")], work)
-        # Whole or not at all: another test process may fetch it at the same time.
+        # Rename a complete directory: another test process may fetch it at the same time.
         if not kept.exists():
             (work / "root" / "usr" / "bin").rename(kept)
     finally:

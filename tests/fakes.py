@@ -1,7 +1,7 @@
 """A cluster that answers `send(broker_id, request)` from data, with kafka-python's own answer classes.
 
 `FakeCluster.send` is what the API modules take as `send`. Change its data to change its answers; put a function into
-`edit` to spoil one kind of answer: it is given the broker's id and the finished answer and gives back the one to send.
+`edit` to change one kind of answer: it gets the broker's id and the finished answer, and returns the answer to send.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def partition(topic: str = "t", index: int = 0, leader: int = 1, epoch: int = 5,
 
 
 def producer(producer_id: int, start_offset: int = 100, **changes: int) -> OpenProducer:
-    """A producer as DescribeProducers shows it; a start offset of -1 says that it has no transaction open."""
+    """A producer as DescribeProducers lists it. A start offset of -1 means that it has no open transaction."""
     values = {"producer_epoch": 3, "coordinator_epoch": 0, "last_timestamp_ms": 1_700_000_000_000, "last_sequence": 4}
     return OpenProducer(producer_id=producer_id, start_offset=start_offset, **(values | changes))
 
 
 @dataclass
 class FakePartition:
-    """What the brokers hold of one partition."""
+    """The state of one partition on the brokers."""
 
     leader: int = 1
     epoch: int = 5
@@ -402,7 +402,7 @@ def producer_state(shown: OpenProducer) -> Any:
 
 
 def leadership_error(held: FakePartition, broker_id: int, leader_epoch: int) -> int:
-    """What a broker says that does not lead the partition at this leader epoch; 0 where it does."""
+    """The error code of a broker that does not lead the partition at this leader epoch; 0 if it leads."""
     if broker_id != held.leader:
         return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if leader_epoch in (held.epoch, -1):
@@ -430,7 +430,7 @@ def base_offset(batch: bytes) -> int:
 
 
 def last_offset(batch: bytes) -> int:
-    """The last one."""
+    """The last offset of a record batch."""
     return base_offset(batch) + int(struct.unpack_from(">i", batch, LAST_OFFSET_DELTA_AT)[0])
 
 
@@ -443,14 +443,14 @@ def offset_kind(request: Any) -> str:
 
 
 def one_by_one(call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """What agreement takes to ask in parallel, in order instead."""
+    """Makes calls in sequence. Replaces the parallel calls of the metadata quorum."""
     return [call(item) for item in items]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Nobody watches."""
+    """Ignores the progress."""
 
 
 def broker(broker_id: int, port: int | None = None) -> Broker:
-    """A broker of the fake cluster, or one on a local port."""
+    """A broker of the fake cluster, or a broker on a local port."""
     return Broker(broker_id, ADDRESS, 9000 + broker_id if port is None else port)

@@ -1,8 +1,7 @@
-"""Histories that fooled a sweep once, as data: the shortest of each kind that a search found.
+"""Histories that once fooled a sweep, as data: the shortest of each kind that a search found.
 
-In each the transaction log that a sweep can read tells something else than what was decided, or a coordinator does not
-know what stands in its log. Every event of each was possible when it happened; what is true of it in the end is told
-here too.
+In each history either the readable transaction log contradicts the decision, or a coordinator does not know the records
+in its log. Every event was possible when it happened. Each history states the truth at its end.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ from tests.sim.table import Event
 
 @dataclass(frozen=True)
 class Known:
-    """committed: what was decided about the data that stands open; None where it is not decided yet. hangs: whether
-    anybody will end it. log: what broker 2 gives of the transaction log in the end, record by record: offset, state and
-    producer epoch.
+    """A history and the truth at its end.
+
+    committed: the decision about the open data; None if it is not decided yet. hangs: whether the transaction never
+    ends. log: the records of the transaction log on broker 2 at the end: offset, state and producer epoch.
     """
 
     tells: str
@@ -52,7 +52,7 @@ _DONE_WITHOUT_MARKER: tuple[Event, ...] = (
 
 
 def _appended_in_vain(*events: Event) -> tuple[Event, ...]:
-    """What is appended while broker 2 hangs is not acknowledged in time. Broker 2 copies it when it is back."""
+    """An append while broker 2 hangs is not acknowledged in time. Broker 2 copies it when it is back."""
     return (("pause broker", (2,)), *events, ("append timeout", (1, A)), ("resume broker", (2,)))
 
 

@@ -1,4 +1,4 @@
-"""What the tests of `txnscan.offline` share: segments and snapshots as bytes, and logs at random."""
+"""Shared by the tests of `txnscan.offline`: segments and snapshots as bytes, and logs at random."""
 
 from __future__ import annotations
 
@@ -103,8 +103,10 @@ def partition_directory(parent: Path, name: str, segments: dict[int, bytes], **f
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[bytes]:
-    """A log of some producers, most of it in order: transactions that end or do not, epochs that rise and fall,
-    markers of nothing, gaps, batches without producers, of earlier formats and with what no broker writes.
+    """A log of some producers, most of it in order.
+
+    It has transactions with and without an end, epochs that rise and fall, markers without a transaction, gaps, batches
+    without producers, batches of earlier formats, and batches that no broker writes.
     """
     batches, offset, ms = [], draw(st.integers(0, 3)), MS
     for _ in range(draw(st.integers(0, 40))):

@@ -20,7 +20,7 @@ def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subpro
 
 
 def run_here(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """As `run`, but in this process, which saves its start. There is no terminal, and nothing on stdin."""
+    """As `run`, but in this process, which saves its start. There is no terminal, and stdin is empty."""
     from typer.testing import CliRunner
 
     from txnscan.cli.app import app

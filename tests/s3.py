@@ -1,9 +1,9 @@
-"""A server that speaks S3, in a process of its own on loopback, with what it holds in its memory.
+"""A server that speaks S3, in a process of its own on loopback. It keeps objects in memory.
 
     python -m tests.s3 [--takes-no-notice]
 
-It takes one request at a time, so that a conditional put is one step, as it is in S3; moto's own looks and then puts.
---takes-no-notice: of If-None-Match, as servers do that know no conditional puts.
+It takes one request at a time, so that a conditional put is one step, as in S3. moto's own server checks first and puts
+later. --takes-no-notice: ignore If-None-Match, as a server without conditional puts does.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
 
 
 def slow_reason(nodeid: str) -> str | None:
-    """Why this test is slow; None where it is not."""
+    """Why this test is slow; None if it is not slow."""
     return next((why for beginning, why in SLOW.items() if _pattern(beginning).match(nodeid)), None)
 
 

@@ -21,7 +21,7 @@ FILE = Path(__file__).parent / "__snapshots__" / "wording.ambr"
 
 
 class OneFile(AmberSnapshotExtension):
-    """All snapshots of all tests in one file, by their own name and that of their module."""
+    """All snapshots of all tests in one file, by the name of the test and its module."""
 
     @classmethod
     def dirname(cls, *, test_location: PyTestLocation) -> str:
@@ -47,5 +47,5 @@ class OneFile(AmberSnapshotExtension):
 
 @pytest.fixture
 def wording(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    """Equal to what the file has for this test and this place in it."""
+    """Equals the text in the file for this test and this place in the test."""
     return snapshot.use_extension(OneFile)

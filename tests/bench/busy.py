@@ -1,13 +1,13 @@
-"""A cluster at work beside one at rest: the same brokers and partitions, in one run, in turn.
+"""A cluster at work beside a cluster at rest: the same brokers and partitions, in one run, in turn.
 
-On the busy one a share of the partitions has a live transaction, and there are transactional ids in every state, with
-their records in `__transaction_state`. On both there are consumer groups, some of which wait behind what hangs.
+On the busy cluster a share of the partitions has a live transaction. It has transactional ids in every state, with
+their records in `__transaction_state`. Both clusters have consumer groups, and some wait behind a hanging transaction.
 
 - find_hanging, no Spark.
-- sweep with tables, the session up and the tables there; each cluster has tables of its own.
+- sweep with tables. The session is up and the tables exist; each cluster has its own tables.
 
-Timed: the calls as a whole. Not timed: the start of Spark, the first sweep, and what the brokers take to make an answer
-for the first time.
+Timed: the calls as a whole. Not timed: the start of Spark, the first sweep, and the time in which the brokers make an
+answer for the first time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FIND_HANGING, SWEEP = "find_hanging", "sweep, warm"
 QUIET, BUSY = "quiet", "busy"
-# What the busy one may take, in quiet ones.
+# The busy cluster may take at most this many times as long as the quiet one.
 _TARGET = 1.3
 _MASTER = "local[2]"
 

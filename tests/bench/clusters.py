@@ -1,4 +1,4 @@
-"""What the benchmarks run against and with: the big cluster on the wire, the plan of its wide read, a Spark session."""
+"""The setting of the benchmarks: the big cluster on the wire, the plan of its wide read, a Spark session."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def described(shape: ClusterShape) -> dict[str, Any]:
 
 
 def view_of(bootstrap_servers: str) -> ClusterView:
-    """What the first bootstrap server believes."""
+    """The metadata of the first bootstrap server."""
     first, *_ = parse_bootstrap_servers(bootstrap_servers)
     with Client(ConnectionSettings(), [first]) as client:
         return read_metadata(client.send, first.broker_id)
@@ -83,12 +83,12 @@ def wide_plan(view: ClusterView, batch_size: int | None = None) -> tuple[WideBat
 
 
 def connect_to(view: ClusterView) -> ClientFactory:
-    """How a process reaches the brokers. Connections are kept for as long as one of these is used, as in one sweep."""
+    """The clients of a process. Each factory keeps its connections, as in one sweep."""
     return ClientFactory(str(uuid.uuid4()), ConnectionSettings(), view.brokers)
 
 
 def tally(rows: Iterable[WideRow]) -> Work:
-    """What a wide read saw."""
+    """The counts of a wide read."""
     counts = [(row.answered, row.producers, len(row.open_producers)) for row in rows]
     partitions, producers, still_open = map(sum, zip(*counts, strict=True))
     return {"partitions": partitions, "producers": producers, "open": still_open}
@@ -104,7 +104,7 @@ def added(works: Iterable[Mapping[str, int]]) -> Work:
 
 
 def answers_of(cluster: WireCluster) -> Work:
-    """What the brokers counted since the last reset: DescribeProducers requests, and the bytes of their answers."""
+    """The brokers' counts since the last reset: DescribeProducers requests, and the bytes of their answers."""
     stats = cluster.stats().values()
     return {
         "requests": sum(each.requests.get("DescribeProducers", 0) for each in stats),

@@ -70,7 +70,7 @@ def _txnscan() -> str:
 
 
 def _ran(directory: Path, *command: str) -> str:
-    """What the command printed. Raises RuntimeError where it fails."""
+    """The stdout of the command. Raises RuntimeError if it fails."""
     ran = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {ran.stderr.strip()}")
@@ -78,6 +78,6 @@ def _ran(directory: Path, *command: str) -> str:
 
 
 def _seen(printed: str) -> Work:
-    """What a sweep's JSON says that it found."""
+    """The counts in a sweep's JSON."""
     swept: dict[str, Any] = json.loads(printed)["sweep"]
     return {"hanging": swept["counts"]["hanging"], "partitions": swept["partitions"]["planned"]}

@@ -19,10 +19,10 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.kafka_tool import kafka_transactions
 from txnscan.demo.story import plant_all
 
-# Of the tool's time, at most.
+# The largest share of the tool's time that a command may take.
 TARGET = 0.6
 IDS = 1_000_000
-# Of a process that lists them, at most, in megabytes.
+# The most memory of a process that lists these ids.
 LIST_MB_MAX = 200
 _MEASURED = """
 import resource, sys
@@ -33,7 +33,7 @@ except SystemExit as ended:
     assert not ended.code, ended.code
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 """
-# What to ask, as both understand it.
+# The commands and their options, which both tools understand.
 ASKED: dict[str, tuple[str, ...]] = {
     "list": (),
     "describe": ("--transactional-id", "payments-service-0"),
@@ -88,7 +88,7 @@ def _pair(cluster: KafkaCluster, name: str, words: tuple[str, ...]) -> tuple[Sid
 
 
 def _long_list() -> Work:
-    """How many ids a `list` showed, and the most memory that it had, in megabytes."""
+    """How many ids a `list` printed, and its most memory, in megabytes."""
     say(f"  list of {IDS:,} ids")
     shape = ClusterShape.busy(10, 1_000, transactional_ids=IDS)
     with WireCluster(shape) as cluster:

@@ -1,9 +1,9 @@
-"""What one broker, partition, producer and open transaction cost a `find_hanging`; and whether a sum of these predicts.
+"""The costs of one broker, partition, producer and open transaction in `find_hanging`, and a check of their sum.
 
-Each cost is the difference between two clusters that differ in nothing else, by the median of the runs;
-`sweeps/capacity.py` adds them up for any cluster. The check is on two clusters that no cost was taken from, one of them
-with a latency. Timed: the call, in one process whose imports are done. Bytes for each partition come from a process of
-its own for each of two sizes.
+Each cost is the difference between two clusters that differ only in this, by the median of the runs.
+`sweeps/capacity.py` adds the costs up for any cluster. The check uses two other clusters, one of them with a latency.
+Timed: the call, in one process whose imports are done. Bytes for each partition are the difference between two sizes,
+each measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(options: Options) -> Finding:
     partition_us = _difference_us(partitions_s, small_s, 100_000)
     producer_us = _difference_us(seconds(_MANY_PRODUCERS, options), partitions_s, 20 * 101_000)
     open_us = _difference_us(seconds(_MANY_OPEN, options), small_s, 500)
-    # What is left of the difference when ten open transactions are paid for.
+    # Metadata costs the rest of the difference, without the cost of ten open transactions.
     more = (
         predict(planned(_LARGE_TOPICS_OPEN), _FREE).received_bytes
         - predict(planned(_LARGE_TOPICS), _FREE).received_bytes

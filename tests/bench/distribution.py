@@ -1,8 +1,8 @@
 """Executors and threads: from which size on Spark pays for itself, and whether a busy broker leaves executors idle.
 
-Three processes, each with what it needs beforehand: threads in the driver, `local[2]`, and `local-cluster[2,1,1024]`
-(two executors with a core each, in JVMs of their own). All have a session, as `sweep` needs one for its tables; those
-that do not work wait. For each size and latency: the wide read alone, and a whole sweep with tables that exist.
+Three processes, all prepared beforehand: threads in the driver, `local[2]`, and `local-cluster[2,1,1024]` (two
+executors with a core each, in JVMs of their own). All have a session, because `sweep` needs one for its tables. Only
+one process works at a time. For each size and latency: the wide read alone, and a whole sweep with tables that exist.
 
 Timed: the calls. Not timed: starting Spark, Metadata and plan of the wide read, the first call of each. All this runs
 on one machine with the brokers: executors are a gain in cores only where there are cores.

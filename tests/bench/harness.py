@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing in turn, medians and ratios, tables, JSON, the machine, the memory of processes."""
+"""Shared by the benchmarks: timing in turn, medians and ratios, tables, JSON, the machine, the memory of processes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from rich.text import Text
 from txnscan.engine.spark.java import JavaError, find_java
 
 ROOT = Path(__file__).parents[2]
-# What was done: such as how many partitions and producers were read. Where two name the same thing they must agree.
+# Counts of the work, such as the partitions and producers read. Two sides must agree on every count that both report.
 Work = Mapping[str, int]
 _WIDTH = 140
-# What Python's workers are forked from, on this machine and elsewhere.
+# The processes from which Python workers are forked, on this machine and elsewhere.
 _DAEMONS = (["-m", "txnscan.engine.spark.daemon"], ["-m", "pyspark.daemon"])
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for on the command line.
+    """The options of the command line.
 
-    quiet: measure on a cluster where nothing is live and that has no transactional ids. Otherwise `live_share` of the
-    partitions have a live transaction, and there are so many ids at rest, and records in `__transaction_state`. Both
-    have as many consumer groups.
+    quiet: measure on a cluster without live transactions and without transactional ids. Otherwise `live_share` of the
+    partitions have a live transaction, and the cluster has `transactional_ids` at rest and `log_records` in
+    `__transaction_state`. Both clusters have the same number of consumer groups.
     """
 
     runs: int = 5
@@ -60,10 +60,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One way to do the work. run: does it and tells what it did.
+    """One way to do the work. run: does the work and returns its counts.
 
-    runs_max: for what takes too long to be done in every round. times: what its seconds are multiplied by, where it
-    does a part of the work.
+    runs_max: the most rounds, for a side that takes too long for every round. times: the factor for its seconds, for a
+    side that does a part of the work.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Timed:
 
 
 class DifferentWork(Exception):
-    """Two sides of a comparison did not do the same."""
+    """Two sides of a comparison did different work."""
 
 
 def timed_in_turn(
@@ -98,9 +98,9 @@ def timed_in_turn(
     before: Callable[[], None] = lambda: None,
     after: Callable[[], Work] = dict,
 ) -> tuple[tuple[Timed, ...], Work]:
-    """The sides in turn, round after round, behind one round that is not counted; and the work they did.
+    """Times the sides in turn, round after round, after a warm-up round that does not count. Returns also their work.
 
-    before and after: done around each run, outside the clock; what `after` tells belongs to the work.
+    before and after: called around each run, outside the clock. The counts from `after` belong to the work.
     Raises DifferentWork.
     """
     done: dict[str, tuple[int, str]] = {}
@@ -137,7 +137,7 @@ class Ratio:
     """Two sides compared by their medians.
 
     target: with `faster`, how many times faster ours has to be, at least; otherwise ours may take at most so many times
-    as long as the peer. None where there is only something to see.
+    as long as the peer. None if there is no target.
     """
 
     ours: str
@@ -170,7 +170,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of its own, for what is not seconds alone."""
+    """A further table, for figures other than seconds."""
 
     title: str
     columns: Sequence[str]
@@ -179,7 +179,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a benchmark found. setting: on what it ran. work: what each run did. notes: what the tables do not say."""
+    """The result of a benchmark. setting: where it ran. work: counts of each run. notes: facts beside the tables."""
 
     name: str
     title: str
@@ -305,7 +305,7 @@ def say(text: str) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """Where and when, and with which versions."""
+    """The machine, the date and the versions."""
     memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
@@ -350,18 +350,18 @@ def most_memory_of_spark_mb() -> dict[str, float]:
     """The same for this process's JVMs together and for the largest of their Python workers, while they run."""
     commands = {pid: command_line(pid) for pid in descendants(os.getpid())}
     jvms = [most_memory_mb(pid) for pid, command in commands.items() if command.split("\0")[0].endswith("java")]
-    # The process that they are forked from is one of them, and they share what it has.
+    # The process that forks the workers counts as a worker, and they share its memory.
     workers = [most_memory_mb(pid) for pid, command in commands.items() if command.split("\0")[1:3] in _DAEMONS]
     return {"jvm": sum(jvms), "worker": max(workers, default=0.0)}
 
 
 def descendants(ancestor: int) -> Iterable[int]:
-    """The ids of the processes that this one and its children have started."""
+    """The ids of all processes below this ancestor: its children, their children, and so on."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                # The name of the command, in parentheses, may hold anything.
+                # The name of the command, in parentheses, may contain any character.
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 continue

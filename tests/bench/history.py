@@ -50,7 +50,7 @@ def run(options: Options) -> Finding:
 
 
 def compare(options: Options, spark: SparkSession) -> Finding:
-    """The history, and what it takes to ask it."""
+    """Writes the history, and times the reads of it."""
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-history-") as directory:
         location = f"{directory}/tables"
         tables = open_tables(location, None)
@@ -89,7 +89,7 @@ class _Writes:
         self._open: list[tuple[Judged, ...]] = []
 
     def write(self, tables: Tables) -> Work:
-        """The next sweep. It asks for what is open, as a sweep does."""
+        """Writes the next sweep. First reads the unresolved incidents, as a sweep does."""
         tables.unresolved("cluster-1")()
         tables.write(self._next())
         return {}
@@ -124,7 +124,7 @@ def _hanging(number: int) -> Judged:
 
 
 def _written(writes: _Writes, options: Options) -> Grid:
-    """Writes the history, and says what the writes of each day took."""
+    """Writes the history. Returns how long the writes of each day took."""
     rows = []
     while writes.number < options.sweeps:
         took_s = []

@@ -1,12 +1,12 @@
-"""One orphan beside a long `__transaction_state`: what the sweep takes that reads it, and what later sweeps do.
+"""One orphan beside a long `__transaction_state`: the cost of the first sweep, which reads the log, and of later ones.
 
-Three clusters at work: one with a transaction that hangs and a long log, one with such a transaction and the log of the
-other benchmarks, one with a long log where nothing hangs. A process for each sweeps, in threads, with tables through
-delta-rs. The first sweep looks for the orphan's producer id in the whole log, and what that shows is kept on the
-incident: later sweeps should take no longer than without that log, and hardly longer than where nothing hangs.
+Three clusters at work: a hanging transaction with a long log, a hanging transaction with the log of the other
+benchmarks, and a long log without a hanging transaction. One process sweeps each cluster, in threads, with tables
+through delta-rs. The first sweep searches the whole log for the orphan's producer id and keeps the result on the
+incident. So later sweeps should take no longer than with a short log, and hardly longer than without an orphan.
 
-Timed: later sweeps. Shown of the first: seconds, MB from the brokers, and the most memory that the process has had
-behind it. Not timed: a call of another process, for which the brokers make their answers for the first time.
+Timed: later sweeps. Reported for the first sweep: seconds, MB from the brokers, and the most memory of the process up
+to its end. Not timed: a call of another process, for which the brokers make their answers for the first time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.sim.wire import WireCluster
 from txnscan import ScanConfig, find_hanging, sweep
 
 ORPHAN, SHORT, NOTHING = "one orphan, long log", "one orphan, short log", "nothing hangs, long log"
-# What later sweeps beside both may take, in sweeps without one of the two.
+# With an orphan and a long log, later sweeps may take at most this many times as long as with one of the two.
 _TARGET = 1.1
 _COLUMNS = ("cluster", "seconds", "MB received", "driver MB", "MB of a later one")
 
@@ -77,7 +77,7 @@ def _swept(name: str, worker: Worker) -> Callable[[], Work]:
 
 @contextmanager
 def sweeping(bootstrap_servers: str) -> Iterator[Callable[..., Any]]:
-    """In a process of its own: sweeps with tables, and tells the most memory that it has had."""
+    """In a process of its own: sweeps with tables, and reports its most memory."""
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-tables-") as tables:
         config = ScanConfig(bootstrap_servers, tables=tables, engine="threads")
 

@@ -1,9 +1,9 @@
 """Metadata of the big cluster: all topics and partitions, with their leaders, from one broker.
 
-Timed: from the call to its result, over connections that are open. Not timed: connecting, and what the broker takes to
-make its answer for the first time.
+Timed: from the call to its result, over connections that are open. Not timed: connecting, and the time in which the
+broker makes its answer for the first time.
 
-- `list_topics` and `describe_topics` of KafkaAdminClient, as one learns names and leaders with it.
+- `list_topics` and `describe_topics` of KafkaAdminClient, which return names and leaders.
 - one Metadata request, decoded by kafka-python into its objects.
 - ours: `read_metadata`, one Metadata request decoded into columns.
 """

@@ -117,7 +117,7 @@ def _dumped(jars: Path, directory: Path, name: str, *more: str) -> Work:
     out = directory.parent / "dump.txt"
     with out.open("wb") as file:
         subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=True)
-    # Of the last batch alone: to count them all takes time that is not the tool's.
+    # Read only the last batch. A count of all batches would add time that the tool did not take.
     with out.open("rb") as file:
         file.seek(-min(_TAIL_BYTES, out.stat().st_size), 2)
         last = file.read().rpartition(b"lastOffset: ")[2]

@@ -115,7 +115,7 @@ class _Draining:
         return self._left == 0
 
     def receive(self, buffer: bytearray) -> int:
-        """Takes what is there: how many bytes."""
+        """Receives the available bytes. Returns their number."""
         got = self._connection.recv_into(buffer)
         if not got:
             raise ConnectionError("a broker closed the connection")
@@ -137,7 +137,7 @@ class _Draining:
 
 
 def describe(admin: KafkaAdminClient, batch: WideBatch) -> tuple[Work, list[tuple[str, int, int, int]]]:
-    """One request through kafka-python's public call; what it saw, and what is open: topic, number, id and offset."""
+    """One request through kafka-python's public call. Counts, and open transactions: topic, number, id, offset."""
     wanted = [TopicPartition(topic, index) for topic, indexes in batch.indexes.items() for index in indexes]
     answer = admin.describe_producers(wanted, broker_id=batch.leader)
     still_open = [
@@ -156,9 +156,9 @@ def one_after_the_other(admin: KafkaAdminClient, batches: Sequence[WideBatch]) -
 
 
 def fan_out(spark: SparkSession, bootstrap_servers: str, batches: Sequence[WideBatch], tasks: int) -> Work:
-    """What one would write first: each task makes a KafkaAdminClient and describes its share of the requests.
+    """The obvious first program: each task makes a KafkaAdminClient and describes its share of the requests.
 
-    What comes back is what a sweep needs: the counts of each request, and what is open.
+    It returns the counts of each request and the open transactions, as a sweep needs them.
     """
     shares = [batches[task::tasks] for task in range(tasks)]
 
@@ -192,21 +192,22 @@ def _record_batch(seen: Work, still_open: Iterable[tuple[str, int, int, int]]) -
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """As much of a demo cluster as Kafka's tool needs."""
+    """The parts of a demo cluster that Kafka's tool needs."""
 
     bootstrap_servers: str
     jars: Path
 
 
 def tool(bootstrap_servers: str) -> Tool:
-    """Kafka's transactions command against these brokers. Raises DemoError where its jars cannot be had."""
+    """Kafka's transactions command against these brokers. Raises DemoError if its jars cannot be fetched."""
     return Tool(bootstrap_servers, kafka_jars())
 
 
 def tool_broker_by_broker(tool: Tool, broker_ids: Iterable[int]) -> int:
-    """`find-hanging --broker-id` once for each, one after the other: how many hang on partitions of these brokers.
+    """Runs `find-hanging --broker-id` for each broker in sequence. Counts the hanging transactions.
 
-    The tool asks a broker for every partition that it has a replica of, and reports what hangs once for each of them.
+    The tool asks each broker for every partition of which it has a replica, and reports a hanging transaction once for
+    each replica.
     """
     found = (one for broker_id in broker_ids for one in find_hanging(tool, broker_id))  # type: ignore[arg-type]
     return len({(one.topic, one.partition, one.producer_id, one.start_offset) for one in found})

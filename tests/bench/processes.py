@@ -1,4 +1,4 @@
-"""Processes: one that does a thing and ends, and those that get ready beforehand and work when told."""
+"""Processes of two kinds: some make one call and end, others prepare first and then work on request."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 from tests.bench.harness import ROOT
 
 Result = TypeVar("Result")
-# Fresh ones: nothing of this process's threads, sockets or memory.
+# Fresh processes, without this process's threads, sockets or memory.
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 class Failed(Exception):
-    """What went wrong in another process: its traceback."""
+    """Another process failed. The text is its traceback."""
 
 
 class Worker:
-    """A process that gets ready and then works, as often as it is told. Use it as a context manager.
+    """A process that prepares itself and then works on request. Use it as a context manager.
 
-    prepare: gives the function to call, called with what it is told, and tidies up. It runs in the process, as that
-    function does. The process is ready when this is made.
+    prepare: a context manager that yields the function to call with the arguments of each request, and cleans up. Both
+    run in the process. The constructor returns when the process is ready.
     """
 
     def __init__(self, prepare: Callable[..., AbstractContextManager[Callable[..., Any]]], *arguments: Any) -> None:
@@ -41,11 +41,11 @@ class Worker:
             raise
 
     def tell(self, *arguments: Any) -> None:
-        """Has it work."""
+        """Starts the work. Does not wait for the result."""
         self._here.send(arguments)
 
     def hear(self) -> Any:
-        """Waits until it is done. Raises Failed."""
+        """Waits for the result. Raises Failed."""
         try:
             failure, result = self._here.recv()
         except EOFError:
@@ -55,12 +55,12 @@ class Worker:
         return result
 
     def ask(self, *arguments: Any) -> Any:
-        """Has it work, and waits."""
+        """Starts the work and waits for the result. Raises Failed."""
         self.tell(*arguments)
         return self.hear()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self._here.close()
         self._process.join()
 
@@ -72,7 +72,7 @@ class Worker:
 
 
 def together(workers: Sequence[Worker]) -> list[Any]:
-    """All work at once; what each of them gives."""
+    """Has all workers work at once. Returns their results."""
     for worker in workers:
         worker.tell()
     return [worker.hear() for worker in workers]
@@ -86,7 +86,7 @@ def crew(
 
 
 def apart(call: Callable[..., Result], *arguments: Any) -> Result:
-    """What the call gives, made in a process of its own. Raises Failed."""
+    """The result of a call in a process of its own. Raises Failed."""
     with Worker(_calling, call, arguments) as worker:
         result: Result = worker.ask()
     return result
@@ -98,7 +98,7 @@ def _calling(call: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Cal
 
 
 def _serve(there: Connection, prepare: Callable[..., AbstractContextManager[Any]], arguments: Sequence[Any]) -> None:
-    # Python workers of Spark import what they are sent.
+    # Python workers of Spark import the modules of the functions that they receive.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError), ExitStack() as stack:
         try:

@@ -1,11 +1,11 @@
-"""One slow broker among ten, and one that throttles: what they delay, and what they do not.
+"""One slow or throttling broker among ten: the delay of its own answers, and of the others'.
 
-Three clusters of the same size, every broker 5 ms away: an even one; one whose broker 1 is ten times slower; one whose
-broker 1 tells clients to hold back for 50 ms after each answer. The wide read of each in turn, with the threads engine
-and on Spark. Timed: from the start of the read to the last answer of broker 1, and to the last answer of the nine
-others together, over new connections. Not timed: Metadata, plan, sessions, and what comes back from the executors.
+Three clusters of the same size, every broker 5 ms away: an even cluster; a cluster whose broker 1 is ten times slower;
+a cluster whose broker 1 tells clients to hold back for 50 ms after each answer. The wide read of each in turn, with the
+threads engine and on Spark. Timed: from the start of the read to the last answer of broker 1, and to the last answer of
+the nine others together, over new connections. Not timed: Metadata, plan, sessions, and the results of the executors.
 
-In-flight DescribeProducers requests are counted by the brokers, over all runs.
+The brokers count the DescribeProducers requests in flight, over all runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLOW = 1
 # Smaller than the product's, so that a broker is asked often enough for a wait to add up.
 _BATCH_SIZE = 100
 _MASTER = "local[2]"
-# What the others may take beside a slow broker; two cores are not that steady.
+# Beside a slow broker the others may take at most this many times as long. Two cores are not steadier than this.
 _TARGET = 1.25
 EVEN, SLOW, THROTTLING = "even", "one 10 times slower", "one throttles"
 

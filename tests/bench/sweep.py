@@ -1,17 +1,17 @@
 """Whole sweeps of the big cluster, beside Kafka's own tool run for one broker after the other.
 
-- the tool: `TransactionsCommand find-hanging --broker-id N`, a process for each broker, which is how it covers a
-  cluster. With --tool-brokers K only the first K brokers are asked, and the seconds multiplied. It describes each
-  partition at every broker that has a replica of it.
+- the tool: `TransactionsCommand find-hanging --broker-id N`. It covers a cluster with a process for each broker. With
+  --tool-brokers K only the first K brokers are asked, and the seconds are multiplied. It describes each partition at
+  every broker that has a replica of it.
 - an ordinary session: `txnscan.sweep` with tables in a Spark session as users make it, with Delta and without other
-  settings. The session is up and the tables are there: the second and later sweeps.
+  settings. The session is up and the tables exist: the second and later sweeps.
 - our session: the same in the session that `txnscan sweep` makes.
 - in threads: the same with `engine="threads"` and no Spark, whose tables are written through delta-rs.
 - without tables: `txnscan.find_hanging`.
 
 Timed: the calls as a whole; for the tool also the start of its processes, which cannot be avoided with it. Not timed:
-the start of Spark, the first sweep, and what the brokers take to make an answer for the first time: each side has a
-warm-up. The first sweep of each session, which creates the tables, has a table of its own. The tool is run in fewer
+the start of Spark, the first sweep, and the time in which the brokers make an answer for the first time: each side has
+a warm-up. The first sweep of each session, which creates the tables, has a table of its own. The tool is run in fewer
 rounds, because it takes minutes. Each session is in a process of its own, and idles while others work.
 """
 
@@ -65,7 +65,7 @@ def run(options: Options) -> Finding:
 
         def by_tool() -> Work:
             found = tool_broker_by_broker(kafka, broker_ids)
-            # Where it asked all brokers it must have found as much as the others.
+            # If the tool asked all brokers, it must find as many as the other sides.
             return {"hanging": found} if hanging_there == shape.hanging else {"hanging at those brokers": found}
 
         workers: dict[str, Worker] = {}

@@ -1,12 +1,12 @@
 """The wide read of the big cluster: every partition described by its leader, the same requests on all sides.
 
 Timed: from the first request to the last answer, with what each side makes of the answers in this process. Not timed:
-Metadata, the plan, starting processes and Spark, and what the brokers take to make an answer for the first time.
+Metadata, the plan, starting processes and Spark, and the time in which the brokers make an answer for the first time.
 
 - the drain: two processes, raw sockets, requests encoded beforehand, one connection and one request in flight for each
-  broker; the answers are thrown away. Nobody can be faster than about this.
+  broker; the answers are thrown away. This is about the lower bound.
 - ours without Spark: two processes with half of the brokers each, through `txnscan.reads.tasks` and the lanes of
-  `txnscan.engine.threads`; connections stay open from run to run, as those of the drain do.
+  `txnscan.engine.threads`; connections stay open from run to run, as in the drain.
 - kafka-python alone: `KafkaAdminClient.describe_producers` for one request after the other, in one thread.
 - kafka-python on Spark: `mapInArrow`, each task with a KafkaAdminClient of its own, and two tasks for each core.
 - ours on Spark: `SparkEngine.read`, on the same warm session. Both open their connections within the clock, as every
@@ -61,7 +61,7 @@ def run(options: Options) -> Finding:
 
 
 def compare(options: Options, spark: SparkSession | None) -> Finding:
-    """All five sides, or those that need no Spark."""
+    """All five sides, or without a session the sides that need no Spark."""
     shape = big(options)
     with ExitStack() as stack:
         cluster = stack.enter_context(WireCluster(shape))

@@ -1,9 +1,9 @@
 """Tables after a year of sweeps every five minutes, beside their first day: opening, `show`, and writing one sweep.
 
 A year is 105,000 sweeps, which would take a day to make. So the tables are made as `txnscan maintain` leaves them: each
-day's sweeps in one file of a table. What the log looks like then is made beforehand: a checkpoint at the version that
-so many commits lead to, and before it the commits of as many days as
-the log is kept. Some sweeps more are written as any sweep is. The first day is made in the same way.
+day's sweeps in one file of a table. The table's log is prepared: a checkpoint at the version after so many commits,
+and the commits of as many days as the log is kept. A few more sweeps are written as usual. The first day is made in the
+same way.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from txnscan.tables.tables import items_of
 DAY_MS, EVERY_MS = 86_400_000, 300_000
 SWEEPS_A_DAY = DAY_MS // EVERY_MS
 DAYS = 365
-# Since the night.
+# Sweeps since the last `txnscan maintain`.
 SINCE = 20
 FIRST, YEAR = "the first day", "a year"
-# Of the first day's time, at most.
+# A year may take at most this many times as long as the first day.
 TARGET = 2.0
 _OF_SWEEPS = (SWEEPS, OPEN_TRANSACTIONS, CANDIDATES)
 _EACH_SWEEP = (*_OF_SWEEPS, FIRST_SEEN, INCIDENTS)
 
 
 def run(options: Options) -> Finding:
-    """Each in turn on both; whole processes, but for the write."""
+    """Each operation in turn on both tables. All but the write are whole processes."""
     with tempfile.TemporaryDirectory(prefix="txnscan-bench-year-") as scratch:
         locations = {FIRST: f"{scratch}/day/tables", YEAR: f"{scratch}/year/tables"}
         numbers: dict[str, Iterator[int]] = {}
@@ -59,7 +59,7 @@ def run(options: Options) -> Finding:
 
 
 def make(location: str, days: int, *, sweeps_a_day: int = SWEEPS_A_DAY) -> int:
-    """Tables that had so many days of sweeps. Gives the number of the next one."""
+    """Makes tables with so many days of sweeps. Returns the number of the next sweep."""
     tables = open_tables(location, None)
     tables.create()
     for day in range(days):
@@ -68,7 +68,7 @@ def make(location: str, days: int, *, sweeps_a_day: int = SWEEPS_A_DAY) -> int:
             rows = [row for one in some for row in table.rows(one, items_of(one, table))]
             tables.delta.append(table, arrow_rows(table.columns, rows))
     written = days * sweeps_a_day
-    # The incident, and since when it is open.
+    # The incident, and the time since which it is open.
     tables.write(_sweep(written))
     for table in _EACH_SWEEP:
         _age(Path(location) / table.name, written, min(days, LOG_DAYS) * sweeps_a_day)
@@ -78,13 +78,13 @@ def make(location: str, days: int, *, sweeps_a_day: int = SWEEPS_A_DAY) -> int:
 
 
 def _sweep(number: int) -> Scan:
-    """One that found the same transaction hanging as the one before."""
+    """A sweep that finds the same hanging transaction as the sweep before."""
     at_ms = NOW_MS + number * EVERY_MS
     return scan(judged(), sweep_id=f"sweep-{number:07d}", started_at_ms=at_ms, finished_at_ms=at_ms + 500)
 
 
 def _age(directory: Path, version: int, kept: int) -> None:
-    """Makes the table's log that of a table with so many commits, of which the last ones are still there."""
+    """Changes the table's log as if the table had `version` commits. Only the last `kept` commits still exist."""
     from deltalake import DeltaTable
 
     found, log = DeltaTable(str(directory)), directory / "_delta_log"

@@ -437,7 +437,7 @@ def test_force_terminate_ends_all_partitions_of_an_id_and_fences_its_producer(wo
     assert ran.returncode == 0, ran.stderr
     assert "aborted on 2 partitions" in ran.stdout and "fences the producer" in ran.stderr
     (after,) = world.json("describe", "--transactional-id", "fenced-service")["transactions"]
-    # The id keeps its own timeout. Kafka's tool replaces it with that of its requests.
+    # The id keeps its own timeout. Kafka's tool replaces it with the timeout of its requests.
     assert (after["state"], after["partitions"], after["timeout_ms"]) == ("Empty", [], 900_000)
     assert after["producer_epoch"] > producer.known.producer_epoch
 

@@ -88,7 +88,7 @@ def incidents_of(config: ScanConfig, topic: str) -> list[Row]:
 
 
 def without_broker(cluster: KafkaCluster, ends: Callable[[], object]) -> None:
-    """What ends while the partitions of the last broker have no leader."""
+    """Calls `ends` while the partitions of the last broker have no leader."""
     cluster.stop_broker(AWAY)
     for topics in SOLOS.values():
         for topic in topics:
@@ -119,7 +119,7 @@ def delete_records(wire: Wire, topic: str, before_offset: int) -> None:
 
 
 def moved_without_its_first_records(cluster: KafkaCluster, wire: Wire, producer_id: int) -> None:
-    """The first records are deleted, and a new replica builds what it knows of producers from those that are left."""
+    """Deletes the first records. A new replica then rebuilds its producer state from the remaining records."""
     topic = SOLOS[MOVED][0]
     delete_records(wire, topic, len(RECORDS))
     reassign(wire, {(topic, 0): (KEEPER,)})

@@ -69,7 +69,7 @@ REFUSED = tuple(CALLS)[tuple(CALLS).index("no tool") :]
 
 @dataclass(frozen=True)
 class Session:
-    """What a client saw of the server: its tools, its answers, and what it wrote to stderr."""
+    """A client's view of the server: its tools, its answers, and its stderr."""
 
     instructions: str
     tools: tuple[Tool, ...]

@@ -124,7 +124,7 @@ def python_of_nodes(directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A master and two workers on loopback, whose `python3` is that of nodes."""
+    """A master and two workers on loopback, with a `python3` that has only the packages of nodes."""
     directory = tmp_path_factory.mktemp("standalone")
     python = python_of_nodes(directory / "python")
     port, *_ = choose_ports(1)

@@ -132,7 +132,7 @@ def _open(wire: Wire, topic: str, name: str) -> None:
 
 
 def _client(servers: str, wire: Wire) -> None:
-    """A client like that of an application: codecs, offsets of a group, and an idempotent producer."""
+    """Writes as an application does: with codecs, offsets of a group, and an idempotent producer."""
     create_topic(wire, CODECS, [[3, 1, 2]])
     for codec in (None, "gzip", "zstd"):
         producer = KafkaProducer(

@@ -1,7 +1,7 @@
-"""Files of running brokers: transactions end between the reads of two files, and none of them is hanging.
+"""Files of running brokers: a transaction that ends between the reads of two files is not hanging.
 
 A reader is stopped between two files, while real brokers continue. Links to the partitions stand for a disk without a
-visible lock, such as that of another machine: only the files show that a broker writes them.
+visible lock, for example a disk of another machine. Only the files show that a broker writes them.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, shared: Shared, mo
 
 
 def as_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Rows in order, without the fields that differ between any two sweeps. Of the evidence, a part."""
+    """Rows in order, with a part of the evidence, without the fields that differ between any two sweeps."""
     passing = {"sweep_id", "started_at", "age_ms", "first_seen_at", "read_at", "evidence"}
     found = []
     for row in rows:

@@ -73,7 +73,7 @@ def closes_both(process: subprocess.Popen[str]) -> None:
     closes_stdin(process)
 
 
-# What the client does, the exit status, and lines on stderr.
+# The last step of the client, the exit status, and lines on stderr.
 ENDS = (
     (closes_stdin, ExitStatus.DONE, 0),
     (closes_both, ExitStatus.DONE, 0),

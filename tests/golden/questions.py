@@ -108,7 +108,7 @@ def offsets(timestamp: int, isolation_level: int, *partitions: tuple[str, int, i
 
 
 def epoch_end(epoch: int, *partitions: tuple[str, int, int]) -> Any:
-    """Where this epoch ends. partitions: topic, number and current leader epoch."""
+    """Asks for the end of this epoch. partitions: topic, number and current leader epoch."""
     topic_type = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     topics = [
         topic_type(
@@ -242,7 +242,7 @@ def _epoch_ends(known: Known) -> Iterator[Question]:
     for version in known.versions(Api.OffsetForLeaderEpoch):
         for leader, topic, index in (partition_of("hanging"), partition_of("live"), log):
             for current in (-1, 0, 1):
-                # Epoch 0 is the only one that there is.
+                # Only epoch 0 exists.
                 for epoch in (0, 1, -1, -2):
                     for broker_id in (leader, SHAPE.replicas(leader)[1]):
                         yield broker_id, epoch_end(epoch, (topic, index, current)), version

@@ -10,8 +10,8 @@ requests must be the recorded bytes, but for what `mask.py` lists and for these 
 - `__consumer_offsets` has no records in the wire cluster, because no sweep reads it unless a transaction hangs on it.
   Its offsets are not asked for.
 - ApiVersions: the wire cluster offers a part of what brokers offer, and no features.
-- `__transaction_state`: real coordinators wrote another history, so each record is compared with the one
-  of the wire cluster for the same facts.
+- `__transaction_state`: real coordinators wrote another history, so each record is compared with the record of the
+  wire cluster for the same facts.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.txnlog.decode import transactional_id
 
 PART = "states"
-# A state that the brokers pass through is not recorded: they get this long to stay in one.
-# How often brokers are looked at, with a pause in between, before they count as not steady.
+# A passing state is not recorded. The brokers are asked again, with a pause in between. After this many times they
+# count as not steady.
 _LOOKS_MAX = 200
 _POLL_S = 0.1
 _FETCH_BYTES = 1 << 20

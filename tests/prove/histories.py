@@ -2,10 +2,10 @@
 
     python -m tests.prove.histories
 
-Five parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find somebody
-innocent accused; larger worlds at random; the same with several sweeps in them, which know of each other; and the same
-with an apply in them, whose markers must do no harm. Ends with the figures; exits with 1 when a verdict is wrong, when
-a marker did harm, or when an obligation turns out not to be needed. A random history of one sweep is run again by
+Five parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find an
+innocent transaction accused; larger worlds at random; the same with several sweeps, which know of each other; and the
+same with an apply, whose markers must do no harm. Prints the figures at the end. Exits with 1 if a verdict is wrong, if
+a marker did harm, or if an obligation turns out not to be needed. A random history of one sweep is run again by
 `python -m tests.sim --world WORLD --seed SEED`.
 """
 

@@ -336,7 +336,7 @@ def _records(send: Send, partition: Partition, start: int) -> list[tuple[int, by
 
 
 def log_batches(send: Send, partition: Partition, start: int) -> Iterator[Batch]:
-    """The batches of a log partition, from the one with this offset to the high watermark."""
+    """The batches of a log partition, from the batch with this offset to the high watermark."""
     while True:
         fetched = fetch(send, partition, start, _PIECE_BYTES, records=True)
         yield from (batch for batch in fetched.batches if not batch.is_control)
@@ -360,7 +360,7 @@ def _end_once(stage: Stage, who: str, commit: bool) -> str:
 
 
 def _asked_once(wire: Wire, name: str) -> bool:
-    """Sends one InitProducerId. False if the coordinator did nothing because it still fetches producer ids."""
+    """Sends one InitProducerId. False if the coordinator refused because it still fetches producer ids."""
     try:
         Producer(wire, name, deadline_s=0.0).init_producer_id()
     except DemoError as failed:

@@ -107,9 +107,8 @@ def test_a_claim_counts_at_the_time_of_its_description() -> None:
 
 def test_data_of_a_decision_that_never_completes_is_not_overlooked() -> None:
     """A PrepareCommit of v2 timed out, yet it is in the log. Its coordinator commits by v1, at the epoch before. The
-    next
-    coordinator writes the marker of the first, after which the partition permanently refuses that of the second. A
-    partition missing in a Prepare* may still get its marker, as far as any read shows.
+    next coordinator writes the marker of the first decision. After it the partition permanently refuses the marker of
+    the second. A partition missing in a Prepare* may still get its marker, as far as any read shows.
     """
     _, wrong, world = run(History(WIDE["unacknowledged-appends"], (), _TIMED_OUT, _DECIDED_TWICE))
     calm = settled(world)

@@ -96,7 +96,7 @@ def test_a_new_coordinator_resends_a_marker() -> None:
 
 
 def test_a_coordinator_with_a_partly_loaded_log_still_claims_it() -> None:
-    """The log. By every probe the new coordinator serves the id's partition of the log, and has loaded none of it."""
+    """The log. In every probe the new coordinator serves the id's partition of the log, before it has loaded it."""
     assert told("log") == ([("hanging", "orphan")], [("indeterminate", "split")])
 
 

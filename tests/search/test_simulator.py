@@ -473,7 +473,7 @@ def test_a_commit_covers_only_its_listed_partitions() -> None:
 
 
 def test_a_batch_sent_before_the_last_batch_of_its_epoch_is_refused() -> None:
-    """Its sequence number is below that of the last batch."""
+    """Its sequence number is lower than the sequence number of the last batch."""
     early: tuple[Event, ...] = (("send data", (A, P, 1)), ("time passes", ()), ("send data", (A, P, 1)))
     world = opened(WIDE["never-added-v1"], (INIT, ADD, *early, ("append data", (1,)), ("append data", (0,))))
     assert len(world.logs[P, 2]) == 1

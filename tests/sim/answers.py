@@ -190,8 +190,8 @@ def _epoch_cache(world: World, broker_id: int, key: Key) -> dict[int, int]:
 
     A replica adds an epoch with the first batch of that epoch that it copies. A leader adds its own epoch when it is
     elected (`Partition.makeLeader`). A hole adds no epoch, because the replica may have copied a log after its
-    compaction. A replica that cleaned its own log still knows the epochs of the dropped records; here it counts as one
-    that copied, which knows less: an epoch may seem to end later than it did.
+    compaction. A replica that cleaned its own log still knows the epochs of the dropped records. Here it counts as a
+    replica that copied and so knows less: an epoch may seem to end later than it did.
     """
     starts: dict[int, int] = {}
     for offset, (epoch, record) in enumerate(world.logs[key, broker_id]):

@@ -51,7 +51,7 @@ class History:
     """The events before a sweep and during it: enough to replay it.
 
     turns: the seed for the order in which brokers answer parallel requests; None for sequential answers. earlier: the
-    sweeps before this one; `before` happens after them. known, now_ms: see Visit.
+    previous sweeps; `before` happens after them. known, now_ms: see Visit.
     """
 
     scenario: Scenario

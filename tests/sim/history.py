@@ -321,7 +321,7 @@ def _right(judged: Judged, future: World) -> bool:
 
 
 def mistaken(found: Scan, end: World) -> list[Wrong]:
-    """Transactions that continue the incident of another transaction: a marker ended that one before this one began."""
+    """Transactions that continue the incident of an earlier transaction, although a marker had ended it before."""
     return [
         replace(_wrong(judged, "it goes on with the incident of another transaction"), mistaken=True)
         for judged in found.transactions
@@ -330,8 +330,9 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
 
 
 def _is_one(world: World, o: Observation) -> bool:
-    """Whether no marker separates the first record of the incident from that of the open transaction, which was read on
-    a leader, below its high watermark.
+    """Whether no marker is between the first record of the incident and the first record of the open transaction.
+
+    The open transaction was read on a leader, below its high watermark.
     """
     logs = (with_beginning(world.logs[(o.topic, o.partition), b]) for b in world.places[o.topic, o.partition])
     between = [record for log in logs for _, record in log[o.incident_offset : o.start_offset]]

@@ -26,8 +26,8 @@ class Memory:
         self.incidents: dict[str, Row] = {}
 
     def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
-        """Adds the result of a sweep. at_start: the incidents that were open when it began; None means those
-        open now.
+        """Adds the result of a sweep. at_start: the incidents that were open when it began; None means the
+        incidents that are open now.
         """
         began_with = self.open_incidents if at_start is None else at_start
         for row in (*INCIDENTS.rows(found, accused(found)), *_over(found, began_with)):

@@ -116,7 +116,7 @@ def _accepts(world: World, leader: int, produce: Produce) -> bool:
         and known.producer_epoch == produce.data.producer_epoch
         and produce.data.sent_ms < known.last_ms
     ):
-        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the numbers are those of the client
+        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the client assigns the numbers
     if known is not None and known.start_offset >= 0 and known.producer_epoch == produce.data.producer_epoch:
         return True  # an open transaction at the same epoch is not verified again
     return (produce.version == 1 and not world.scenario.verify) or _verified(world, produce)

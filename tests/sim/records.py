@@ -62,8 +62,8 @@ class Gone(NamedTuple):
 
 Record = Data | Marker | TransactionLogRecord
 # A record with the epoch of the leader that appended it. None is a hole: a cleaner dropped the record, on this replica
-# or on the one that it was copied from. Offsets do not move. Records below the start of a replica's log cannot be read
-# any more; the replica's producer state still includes them until it is rebuilt.
+# or on the replica from which it was copied. Offsets do not move. Records below the start of a replica's log cannot be
+# read any more; the replica's producer state still includes them until it is rebuilt.
 Entry = tuple[int, Record | Gone | None]
 Log = tuple[Entry, ...]
 
@@ -75,7 +75,7 @@ class TransactionMetadata(NamedTuple):
     """A transactional id in its coordinator's cache (`TransactionMetadata.scala`).
 
     client_version: 1 or 2, the transactions version of the client that last wrote or ended it. next_producer_id: the
-    producer id that follows when the epochs of this one are used up. txn: ground truth.
+    producer id that follows when all epochs are used up. txn: ground truth.
     """
 
     producer_id: int

@@ -20,8 +20,8 @@ LOG = (TRANSACTION_STATE_TOPIC, 0)
 class Small:
     """A world to search exhaustively.
 
-    opening: the first events; after each one, replicas catch up and appends are acknowledged (`rest`). bounds: pairs of
-    the number of events before the sweep, and the number between its answers. brief: the pair for a search of a few
+    opening: the first events; after each event, replicas catch up and appends are acknowledged (`rest`). bounds: pairs
+    of the number of events before the sweep, and the number between its answers. brief: the pair for a search of a few
     seconds.
     """
 

@@ -1,5 +1,5 @@
 """A history, step by step, as lines of text: the events, the state of partitions and coordinators after each, the
-requests of the sweep, its verdicts, and the truth. This module prints nothing.
+requests of the sweep, its verdicts, and the truth. This module does not print them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Values are immutable tuples (`records.py`) in a few dictionaries. So copying these dictionaries copies a world, and two
 worlds are equal if their `key` is. The tables of `coordinator.py`, `partition.py`, `controller.py` and `producer.py`
 change a world. `decided` is ground truth that a real cluster does not have for a whole transaction. A transaction is
-decided once its Prepare* or Complete* record is acknowledged, and so cannot be lost; a Prepare* that was appended, but
-not acknowledged, decides nothing yet.
+decided once its Prepare* or Complete* record is acknowledged, and so cannot be lost. A Prepare* that was appended, but
+not acknowledged, is no decision yet.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Scenario:
 
     @cached_property
     def partitions(self) -> tuple[tuple[Key, tuple[int, ...]], ...]:
-        """The partitions of topics, then those of `__transaction_state`."""
+        """The partitions of topics, then the partitions of `__transaction_state`."""
         log = tuple(((TRANSACTION_STATE_TOPIC, k), replicas) for k, replicas in enumerate(self.coordinators))
         return self.topics + log
 

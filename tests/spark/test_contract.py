@@ -344,7 +344,7 @@ ODD = log_read(
 
 
 def test_facts_survive_a_round_trip(opens: Opens, tables: Tables, location: str) -> None:
-    """Including facts of an unfinished sweep, without those of another cluster or producer id."""
+    """Including facts of an unfinished sweep, without facts of another cluster or producer id."""
     from txnscan.resolve.journal import TablesJournal
 
     commits = [SeenCommit(ODD.transactional_id, 7, 0), SeenCommit("X", 7, 32_767), SeenCommit("Y", 2**40, 3)]

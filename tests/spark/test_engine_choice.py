@@ -28,7 +28,7 @@ SHAPE = ClusterShape(brokers=2, partitions=20, hanging=2)
 
 
 def cut_off(servers: object) -> Run:
-    """What executors without a route to the brokers answer."""
+    """The answer of executors without a route to the brokers."""
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:

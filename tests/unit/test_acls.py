@@ -108,7 +108,7 @@ def test_an_acl_error_keeps_its_text_and_names_the_missing_permission() -> None:
 
 
 def test_a_known_missing_permission_is_not_replaced() -> None:
-    """Reading needs Describe before Read: the first permission that failed is the one to grant."""
+    """Reading needs Describe before Read: grant the first permission that failed."""
     needs = Permission("Describe", "Topic", "t")
     failure = needing(Failure("t: X", "TOPIC_AUTHORIZATION_FAILED"), needs)
     assert needing(failure, Permission("Read", "Topic", "t")) == failure and failure.needs == needs

@@ -869,7 +869,7 @@ AMBIGUOUS = (3, 6, 56, -1)
 
 
 def check_world(applies: Sequence[Sequence[Fate]]) -> None:
-    """No marker follows one that may be in the log, and the final status is correct."""
+    """After a marker that may be in the log no further marker is written, and the final status is correct."""
     world = World()
     for fates in applies:
         world.apply(fates)

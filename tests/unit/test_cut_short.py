@@ -170,7 +170,7 @@ def verdicts(found: Scan) -> dict[tuple[str, int], tuple[Verdict, bool, str | No
 
 
 def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> None:
-    """Each verdict equals that of the whole sweep or is `indeterminate`. A closed incident is closed there, too."""
+    """Each verdict equals the whole sweep's or is `indeterminate`. A closed incident is closed there, too."""
     expected = verdicts(whole)
     for which, judged in verdicts(found).items():
         assert judged[0] is Verdict.INDETERMINATE or judged == expected[which], which

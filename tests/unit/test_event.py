@@ -101,7 +101,7 @@ def test_the_order_of_incidents_does_not_matter(members: tuple[list[Member], lis
 
 @given(MEMBERS, MEMBERS)
 def test_events_never_split(before: list[Member], changed: list[Member]) -> None:
-    """Whatever a later sweep finds out about the incidents, and whichever of them are over."""
+    """A later sweep may change any facts of the incidents, and any of them may be over."""
     by_id = {one.incident_id: one for one in changed}
     first = stored(before)
     then = [

@@ -27,7 +27,7 @@ from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 
 BY_NAME = {script.name: script for script in SCRIPTS}
 RECORDED_BYTES_MAX = 2_000_000
-# Of each message in each version. `make test-all` decodes all of them separately.
+# The bodies to decode separately of each message in each version. `make test-all` decodes all of them.
 BODIES_TAKEN_APART = 25
 Clients = dict[str, tuple[int, int]]
 

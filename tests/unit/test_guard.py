@@ -250,7 +250,7 @@ def test_a_partition_is_named_as_in_kafka() -> None:
 _EPOCHS = st.integers(-1, 5)
 _TIMES = st.sampled_from([0, NOW_MS - 61 * MINUTE_MS, NOW_MS - LATE_AFTER_MS, NOW_MS, NOW_MS + MINUTE_MS])
 _DURATIONS = st.sampled_from([-1, 0, MAX_TIMEOUT_MS - 1, MAX_TIMEOUT_MS, LATE_AFTER_MS])
-# Half of the drawn fields are those of a resolvable transaction. Otherwise nearly all would be refused.
+# Half of the drawn fields belong to a resolvable transaction. Otherwise nearly all would be refused.
 _ODD: dict[str, st.SearchStrategy[Any]] = {
     "topic": st.sampled_from([OFFSETS, SHARES, "", "p", "q"]),
     "producer_epoch": _EPOCHS,

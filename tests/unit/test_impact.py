@@ -377,7 +377,7 @@ def with_log(cluster: FakeGroups, *records: tuple[int, bytes], pid: int = 7) -> 
 
 
 def test_a_group_is_unstable_if_both_transaction_and_coordinator_name_it() -> None:
-    """A group that is unstable for another transaction, or whose offsets are available, does not wait for this one."""
+    """A group does not wait if it is unstable for another transaction, or if its offsets are available."""
     pending = ("p", 0)
     cluster = FakeGroups(
         {

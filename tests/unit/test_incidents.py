@@ -123,7 +123,7 @@ def sweeps(draw: st.DrawFn) -> list[Row]:
     """Rows of sweeps about one transaction, in the order of the partition.
 
     At each leader epoch the transaction hangs until it ends, if it does. An unclean leader may have lost that end: then
-    it hangs again at the next epoch. A recreated topic ends it for good. Clocks show anything.
+    it hangs again at the next epoch. A recreated topic ends it for good. Clocks may be wrong.
     """
     clock = st.integers(-1_000, 1_000)
     rows: list[Row] = []

@@ -15,7 +15,7 @@ from txnscan.txnlog.scan import of_ids
 from txnscan.txnlog.scan import of_producers as of_producers_one_by_one
 
 X = transactional_id_key("X")
-# Its bytes are those of no length and no version.
+# Its bytes cannot be mistaken for a length or a version.
 ID = 0x7F02030405060708
 REST = bytes(30)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SECRET = "s3cr3t"
 LONG = "x" * (TEXT_MAX + 1)
-# An object, how many items of a list it may have, what is kept, and what is left out.
+# An object, how many items of a list it may have, the part that is kept, and the counts of the rest.
 OBJECTS: tuple[tuple[dict[str, Any], int, dict[str, Any], dict[str, int]], ...] = (
     ({}, 1, {}, {}),
     ({"a": [1, 2, 3]}, 3, {"a": [1, 2, 3]}, {}),

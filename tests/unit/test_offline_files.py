@@ -195,7 +195,7 @@ LOG = [data(0), data(1, 8), end(2), data(3, sequence=1)]
 
 
 def test_the_state_is_the_newest_valid_snapshot_plus_later_batches(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    """As for a broker that loads it: a damaged snapshot is replaced by the one before."""
+    """As for a broker that loads it: a damaged snapshot is replaced by the previous snapshot."""
     old, new = ProducerState(9, 0, start_offset=0), ProducerState(8, 3, last_timestamp_ms=MS, start_offset=1)
     name = {"00000000000000000002.snapshot": snapshot_of([new]), "00000000000000000001.snapshot": snapshot_of([old])}
     directory = partition_directory(tmp_path, "t-0", {0: b"".join(LOG)}, **name)

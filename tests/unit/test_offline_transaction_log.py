@@ -333,7 +333,7 @@ def test_an_invalid_request_is_a_usage_error_in_one_line(tmp_path: Path, argumen
 @given(st.data())
 @settings(max_examples=150)
 def test_damage_never_creates_a_hanging_transaction(tmp_path_factory: Any, draw: st.DataObject) -> None:
-    """A live transaction, and a finished one: under any damage neither is hanging."""
+    """One live and one finished transaction: no damage makes a transaction hanging."""
     tmp_path = tmp_path_factory.mktemp("damaged")
     owned = [record("X", "Empty", 3), record("X", "Ongoing", 3)]
     root = directory(tmp_path, logged=owned)

@@ -115,7 +115,7 @@ def test_an_invalid_batch_is_counted_and_ends_no_transaction(odd: bytes, what: s
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 7])
 def test_a_compressed_batch_is_read_by_its_header(codec: int) -> None:
-    """Its records may be anything: no codec library is needed."""
+    """Its records may be invalid: no codec library is needed."""
     body = data(1, sequence=4)[61:]
     one = changed(changed(data(1, sequence=4), 21, bytes((0, 0x10 | codec))), 61, b"\xff" * len(body))
     state, damage = folded(data(0), one, end(2), check_crc=True)

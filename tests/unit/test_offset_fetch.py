@@ -1,4 +1,4 @@
-"""OffsetFetch as bytes: requests and answers equal those of kafka-python's objects."""
+"""OffsetFetch as bytes: requests and answers equal the bytes of kafka-python's objects."""
 
 from __future__ import annotations
 

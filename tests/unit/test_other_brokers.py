@@ -1,4 +1,4 @@
-"""Brokers of other vendors keep transaction state elsewhere, which proves nothing here and is reported.
+"""Brokers of other vendors keep transaction state elsewhere, which is no proof here and is reported.
 
 Redpanda has the APIs of KIP-664 and no topic `__transaction_state`, and its WriteTxnMarkers aborts for any marker
 (its handler ignores the result): a COMMIT would delete committed data. A COMMIT needs a record of

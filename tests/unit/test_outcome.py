@@ -1099,7 +1099,7 @@ class Transition:
     `TransactionCoordinator` that takes them.
 
     steps: states before and after. raised: by how much the epoch may rise, by the transactions version of the later
-    record. partitions: how those of the later record may compare with the earlier ones. with_a_hole: further
+    record. partitions: how the later record's partitions may compare with the earlier ones. with_a_hole: further
     comparisons if a record between the two is missing. keeps_start: the transaction is the same.
     """
 
@@ -1176,7 +1176,7 @@ TRANSITIONS = (
 
 
 def compared(a: LoggedTransaction, b: LoggedTransaction) -> str:
-    """How the partitions of b compare with those of a."""
+    """How the partitions of b compare with the partitions of a."""
     if a.partitions == b.partitions:
         return "same"
     if a.partitions < b.partitions:

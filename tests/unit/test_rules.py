@@ -1,6 +1,6 @@
 """The specification of the judge: each case has the evidence, the expected verdict, and the reason.
 
-Numbers are those of the scenarios behind the rules. By default producer id 7 is open on p-0 at epoch 3 from offset
+The numbers come from the scenarios behind the rules. By default producer id 7 is open on p-0 at epoch 3 from offset
 100, both reads are proven, every coordinator is covered, no id is hidden, and the transaction is late.
 """
 

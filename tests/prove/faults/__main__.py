@@ -74,7 +74,7 @@ def run_on(name: str, sweeps: int, seed: int, figures: Figures, directory: Path,
             for make in fault_order(rng):
                 if figures.sweeps >= wanted - 1:
                     break
-                # A separate random generator: a fault draws in its own thread, while the sweeps draw in this one.
+                # A separate random generator: a fault draws in its own thread, while the sweeps draw in this thread.
                 fault = make(world, random.Random(rng.random()))
                 figures.rounds[fault.kind] += 1
                 one_round(sweeper, fault, rng)

@@ -86,7 +86,7 @@ class Traffic:
                 producer = producer or _producer(wire, f"lasting-{number}", v2=number % 2 == 0)
                 fate = rng.choice(("commit", "commit", "abort"))
                 if not self._survive(producer, rng, fate, lasting=True):
-                    # A new producer ends the open transaction of this one.
+                    # A new producer ends the open transaction of this producer.
                     producer = None
 
     def _survive(self, producer: Producer, rng: random.Random, fate: str, *, lasting: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""A cluster on the wire until Ctrl-C: brokers on 127.0.0.1 that speak Kafka's protocol and hold next to nothing.
+"""A cluster on the wire until Ctrl-C: brokers on 127.0.0.1 that speak Kafka's protocol and store almost no data.
 
 It is a cluster at work: some partitions have live transactions, and there are many transactional ids.
 """

@@ -131,7 +131,7 @@ class Layout:
 class Rows:
     """Rows of batches, all with the same layout. A batch has one record.
 
-    data: the rows in sequence. They may differ in any bytes except those that `with_fields` replaces.
+    data: the rows in sequence. They may differ in any bytes except the bytes that `with_fields` replaces.
     """
 
     def __init__(self, layout: Layout, data: bytes) -> None:

@@ -168,7 +168,7 @@ def controller_at(world: World, version: int, *, of_cluster: bool) -> int:
 
 
 def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
-    """Version 4, without synonyms: the one relevant setting of a broker, and the cleanup settings of a topic."""
+    """Version 4, without synonyms: the only relevant setting of a broker, and the cleanup settings of a topic."""
 
     def result() -> bytes:
         kind, name = request.number("b"), request.name()

@@ -30,7 +30,7 @@ _RECORD = (None, b"x")
 
 
 def read(world: World, ordinal: int, offset: int, bytes_max: int, end: int) -> bytes:
-    """Batches from the one with this offset on, below `end`: at least one batch; the last one may be cut off."""
+    """The batches from this offset to `end`: at least one batch. The last batch may be cut off."""
     found, size, whole = [], 0, 0
     for data in _batches(world, ordinal, offset, end):
         found.append(data)
@@ -42,7 +42,7 @@ def read(world: World, ordinal: int, offset: int, bytes_max: int, end: int) -> b
 
 
 def _batches(world: World, ordinal: int, offset: int, end: int) -> Iterator[bytes]:
-    """The batches from the one with this offset on that begin below `end`."""
+    """From the batch that has this offset on, the batches that begin below `end`."""
     epoch = world.shape.leader_epoch(ordinal)
     opened = {one.start_offset: one for one in world.open_transactions.get(ordinal, ())}
     for first, last in pairwise(_BOUNDS):

@@ -58,8 +58,8 @@ class OpenTransaction:
 class TransactionalId:
     """A transactional id at its coordinator.
 
-    held: the partitions of its transaction, by ordinal; empty at rest. shown: those that its coordinator lists; in
-    Prepare* only those whose marker is owed. number: its number among the ids of its kind.
+    held: the partitions of its transaction, by ordinal; empty at rest. shown: the partitions that its coordinator
+    lists; in Prepare* only partitions without their marker yet. number: its number among the ids of its kind.
     """
 
     name: str
@@ -72,7 +72,7 @@ class TransactionalId:
 
     @property
     def began_ago_ms(self) -> int | None:
-        """How long before the start of the cluster its last transaction began; None if it had none."""
+        """How long before the start of the cluster its last transaction began; None without a transaction."""
         return None if self.state == "Empty" else RECENT_AGE_MS
 
 
@@ -429,7 +429,7 @@ class ClusterShape:
         )
 
     def _prepared_id(self, number: int) -> TransactionalId:
-        """Its epoch is one above that of its data, because the end of a transaction raises it."""
+        """Its epoch is higher by one than the epoch of its data, because the end of a transaction raises it."""
         held, state = self.prepared_ordinals(number), "PrepareAbort" if number % 4 == 3 else "PrepareCommit"
         producer_id = _FIRST_PREPARED_PRODUCER_ID + number
         return TransactionalId(_name(_PREPARED, number), number, producer_id, 1, state, held, held[: self._owed])

@@ -159,7 +159,7 @@ class _Partition:
         return self.sections[-1].end_offset if self.sections else 0
 
     def read(self, offset: int, bytes_max: int) -> bytes:
-        """The batches from the one with this offset on, up to `bytes_max`, but at least the complete first batch."""
+        """The batches from the batch with this offset on, up to `bytes_max`, but at least the complete first batch."""
         pieces: list[bytes] = []
         # The part of the first row before the offset is cut off at the end.
         enough, size = bytes_max, 0
