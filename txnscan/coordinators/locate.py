@@ -13,9 +13,8 @@ from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagree
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Broker
 
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 _UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
