@@ -76,7 +76,7 @@ TARGETS = (
     Target("coordinators/snapshot.py", ("unit/test_snapshot.py",)),
     Target("coordinators/claims.py", ("unit/test_claims.py",)),
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
-    Target("txnlog/transitions.py", ("unit/test_outcome.py",)),
+    Target("txnlog/transitions.py", ("unit/test_outcome.py", "unit/test_verification.py")),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
     Target("impact/event.py", ("unit/test_event.py",)),
     Target("sweeps/news.py", ("unit/test_notifications.py",)),
@@ -97,6 +97,7 @@ _PIECES = "a log is the same in pieces of any size"
 _SAME_BATCHES = "both look at the same batches"
 _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
+_LABELS = "the labels of the others keep it apart"
 _ENDS = "a slice ends where the log ends"
 EXPLAINED: dict[Key, str] = {
     (
@@ -200,8 +201,18 @@ EXPLAINED: dict[Key, str] = {
     (
         "txnlog/lineage.py",
         "_confirmed",
-        "at offset {record.offset}' → at offset {record.offset}' break #2",
+        "at offset {record.offset}') → at offset {record.offset}') break #2",
     ): "the outer loop begins anew after each read that grew, and comes to the others then",
+    ("impact/event.py", "Member.shared", "('producer', self.producer_id) → (self.producer_id,)"): _LABELS,
+    ("impact/event.py", "Member.shared", "('producer', self.producer_id) → ('', self.producer_id)"): _LABELS,
+    ("impact/event.py", "Member.shared", "('owner', self.owner_id) → ('', self.owner_id)"): _LABELS,
+    ("impact/event.py", "Member.shared", "('cause', self.cause) → (self.cause,)"): _LABELS,
+    ("impact/event.py", "Member.shared", "('cause', self.cause) → ('', self.cause)"): _LABELS,
+    (
+        "impact/event.py",
+        "_linked.top",
+        "above[at] = above[above[at]] → pass",
+    ): "it shortens later walks to the same top",
     ("tables/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
     ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import NOW_MS
+from tests.builders import MINUTE_MS, NOW_MS
 from txnscan.impact.cause import Cause
-from txnscan.impact.event import APART_MS_MAX, Member, event_ids
+from txnscan.impact.event import Member, event_ids
 
+HOUR_MS = 60 * MINUTE_MS
 A = Member("a", NOW_MS, NOW_MS, 7, None, Cause.UNKNOWN)
 B = replace(A, incident_id="b", first_seen_ms=NOW_MS + 1, producer_id=8)
 C = replace(B, incident_id="c", first_seen_ms=NOW_MS + 2, producer_id=9)
@@ -39,12 +40,19 @@ CASES = (
     Case("the same owner", (replace(A, owner_id="sink"), replace(B, owner_id="sink")), "a a"),
     Case("other owners", (replace(A, owner_id="sink"), replace(B, owner_id="source")), "a b"),
     Case("the same cause", of(Cause.MARKER_MISSING, A, B), "a a"),
+    Case("other causes", (*of(Cause.MARKER_MISSING, A), *of(Cause.FENCED, B)), "a b"),
+    Case("an owner with the name of a cause", (replace(A, owner_id=Cause.FENCED.value), *of(Cause.FENCED, B)), "a b"),
+    Case(
+        "an owner whose name is event, further apart",
+        (replace(A, owner_id="event"), later(replace(B, owner_id="event"), HOUR_MS + 1)),
+        "a b",
+    ),
     Case("no known cause", of(Cause.UNKNOWN, A, B), "a b"),
-    Case("at most an hour apart", (A, later(replace(B, producer_id=7), APART_MS_MAX)), "a a"),
-    Case("further apart", (A, later(replace(B, producer_id=7), APART_MS_MAX + 1)), "a b"),
+    Case("at most an hour apart", (A, later(replace(B, producer_id=7), HOUR_MS)), "a a"),
+    Case("further apart", (A, later(replace(B, producer_id=7), HOUR_MS + 1)), "a b"),
     Case(
         "linked by others between them",
-        of(Cause.FENCED, A, later(C, 2 * APART_MS_MAX), later(B, APART_MS_MAX)),
+        of(Cause.FENCED, A, later(B, 2 * HOUR_MS), later(C, HOUR_MS)),
         "a a a",
     ),
     Case("linked in two ways", (A, replace(B, producer_id=7, owner_id="sink"), replace(C, owner_id="sink")), "a a a"),
@@ -77,7 +85,7 @@ MEMBERS = st.lists(
         Member,
         incident_id=st.integers(0, 9).map(str),
         first_seen_ms=st.integers(0, 3),
-        last_timestamp_ms=st.integers(0, 6).map(lambda n: n * APART_MS_MAX // 2),
+        last_timestamp_ms=st.integers(0, 6).map(lambda n: n * HOUR_MS // 2),
         producer_id=st.integers(0, 9),
         owner_id=st.sampled_from([None, "x", "y"]),
         cause=st.sampled_from(Cause),

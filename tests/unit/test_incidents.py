@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS
 from tests.cases import Cases
-from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
+from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, TOPIC_RECREATED
 from txnscan.tables.incidents import Row, folded
 
 START = datetime.fromtimestamp(NOW_MS / 1000, UTC)
@@ -84,6 +84,8 @@ TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
     ("nor that of its end", [hanging("a", 5, None), end(5, None)], ("ended", 1)),
     ("a topic that was made anew begins at leader epoch 0", [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED)],
      (TOPIC_RECREATED, 1)),
+    ("its topic was deleted, and a leader epoch does not count", [hanging("a", 5, 105), end(-1, None, how=TOPIC_DELETED)],
+     (TOPIC_DELETED, 1)),
     ("and the old topic does not come back",
      [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED), hanging("b", 6, 120)], (TOPIC_RECREATED, 1)),
 )  # fmt: skip

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 WHERE = TransactionKey("orders", "t0", 3, 7, 100)
-DETAILS = Details(3, "orphan", None, "unknown", 5, "No transactional id has producer id 7.")
+DETAILS = Details(3, "orphan", None, "unknown", 5, "No transactional id has producer id 7.", None, None, None, None)
 OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, DETAILS)
 CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
 SECRET = "T0-B0-hunter2"
@@ -180,7 +180,8 @@ def told(
 ) -> list[tuple[str, str, int, int, int, str | None]]:
     """By event: its id, its change, its numbers of open, opened and closed incidents, and its target event.
 
-    before, after: the event of each incident of which notifications were sent. opened, closed: incidents.
+    before, after: the event of each incident of which notifications were sent. opened, closed: incidents. An incident
+    was first seen at the place of its id in the alphabet.
     """
     news = [replace(OPENED, incident_id=one) for one in opened] + [replace(CLOSED, incident_id=one) for one in closed]
     first_seen_ms = {one: at for at, one in enumerate("abcdef")}
@@ -221,6 +222,13 @@ CHANGES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str], list[An
         [("a", "updated", 2, 0, 0, None), ("b", "closed", 0, 0, 0, "a")],
     ),
     "nothing changed": (TWO, TWO, {}, []),
+    "incidents without earlier notifications": (ONE, ONE, {"opened": "c", "closed": "d"}, []),
+    "the earliest event comes first": (
+        {"b": "b", "c": "b"},
+        {"b": "b", "a": "a"},
+        {"opened": "a", "closed": "c"},
+        [("a", "opened", 1, 1, 0, None), ("b", "updated", 1, 0, 1, None)],
+    ),
     "a new process notifies again": (TWO, TWO, {"opened": "ab"}, [BOTH_OPENED]),
 }
 
@@ -230,6 +238,12 @@ def test_each_changed_event_is_notified_once(
     before: dict[str, str], after: dict[str, str], changes: dict[str, str], expected: list[Any]
 ) -> None:
     assert told(before, after, **changes) == expected
+
+
+def test_an_event_was_first_seen_with_its_earliest_incident() -> None:
+    before = {"a": Announced("a", 5), "b": Announced("a", 3)}
+    (found,) = events_of("prod", "cluster-1", NOW_MS, (), before, {"a": Announced("a", 5)})
+    assert found.first_seen_ms == 3
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from txnscan.kafka.topology import Key
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.decode import tombstone
 from txnscan.txnlog.facts import LoggedTransaction, ProducerFacts, SeenCommit, SeenMarker
-from txnscan.txnlog.transitions import follows, whole
+from txnscan.txnlog.transitions import first_doubt, follows, whole
 from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
 from txnscan.verdict.outcome import decisions, outcome, with_outcome
 
@@ -1015,6 +1015,16 @@ CASES = (
     ),
     Case("v1: a completed commit of the next epoch", [complete(COMMIT, 4)], UNKNOWN),
     Case("v1: a completed commit of this epoch, and nothing else", [complete(COMMIT, 3), empty(3)], MAYBE),
+    Case(
+        "v2: a commit without the partition, and the beginning of a v1 transaction, in a log whose epoch falls",
+        [ongoing(3, P), *v2(COMMIT, Q), empty(2)],
+        MAYBE,
+    ),
+    Case(
+        "v2: a commit without the partition, and the end of a v1 transaction, in a log whose epoch falls",
+        [complete(ABORT, 3), *v2(COMMIT, Q), empty(2)],
+        MAYBE,
+    ),
 )
 
 
@@ -1293,6 +1303,35 @@ WOULD_SHOW = {
     (State.COMPLETE_COMMIT, State.COMPLETE_COMMIT, 0): "the same completion",
     (State.COMPLETE_ABORT, State.COMPLETE_ABORT, 0): "the same completion",
 }
+
+
+@pytest.mark.parametrize(
+    ("logged", "doubtful"),
+    [
+        ([complete(COMMIT, 2, V2), GAP, ongoing(2, client=V2)], None),
+        ([complete(COMMIT, 3, V2), GAP, ongoing(3, client=V2)], 1),
+        ([complete(COMMIT, 3, V2), GAP, ongoing(3, P, client=V2)], None),
+        ([complete(COMMIT, 3, V2), GAP, ongoing(3, client=V2), ongoing(3, P, client=V2)], None),
+        ([complete(COMMIT, 3, V2), GAP, ongoing(3, client=V2), ongoing(3, P, start_time_ms=NOW_MS + 5)], 1),
+        ([complete(COMMIT, 3, V2), GAP, complete(COMMIT, 3, V2)], None),
+        ([prepare(COMMIT, 3, P), complete(COMMIT, 3, V2), GAP, prepare(ABORT, 4, client=V2)], 2),
+    ],
+    ids=[
+        "the gap is at another epoch",
+        "the next v2 transaction does not add the partition",
+        "it adds the partition",
+        "it adds the partition later",
+        "another transaction adds the partition",
+        "a completion is written twice",
+        "an abort of nothing adds nothing",
+    ],
+)
+def test_a_gap_hides_no_v1_transaction_if_the_next_transaction_adds_the_partition(
+    logged: list[LoggedTransaction | None], doubtful: int | None
+) -> None:
+    chain = numbered(logged)
+    expected = None if doubtful is None else (chain[doubtful - 1], chain[doubtful])
+    assert first_doubt(chain, observation(coordinator_epoch=-1)) == expected
 
 
 def test_a_gap_is_harmless_only_if_missing_records_would_be_visible() -> None:

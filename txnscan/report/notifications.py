@@ -315,7 +315,7 @@ def _iso(epoch_ms: int, later: timedelta = timedelta()) -> str:
 
 _WHERE = TransactionKey('a "topic"', "id", 0, 7, 100)
 _OPENED, _CLOSED = (
-    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, how="ended") for kind in (Kind.OPENED, Kind.CLOSED)
+    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, None, how="ended") for kind in (Kind.OPENED, Kind.CLOSED)
 )
 _EXAMPLE = (
     EventNews(Kind.OPENED, "cluster", "id", "0f", 0, 1_000, 1, opened=(_OPENED,)),

@@ -34,10 +34,10 @@ class Details:
     outcome: str | None
     blocked_records: int | None
     explanation: str
-    groups_blocked: int | None = None
-    groups_error: str | None = None
-    cause: str | None = None
-    owner: str | None = None
+    groups_blocked: int | None
+    groups_error: str | None
+    cause: str | None
+    owner: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class News:
     where: TransactionKey
     first_seen_ms: int
     at_ms: int
-    details: Details | None = None
+    details: Details | None
     how: str | None = None
 
 
@@ -109,7 +109,8 @@ def events_of(
             continue
         # A new process repeats all notifications once.
         goes_on = old - {one.incident_id for one in opened[event_id]}
-        elsewhere = sorted({after[which].event_id for which in old - now if which in after})
+        # An event never splits: all of it went to one other event.
+        elsewhere = {after[which].event_id for which in old - now if which in after}
         found.append(
             EventNews(
                 kind=Kind.CLOSED if not now else Kind.UPDATED if goes_on else Kind.OPENED,
@@ -121,7 +122,7 @@ def events_of(
                 open_incidents=len(now),
                 opened=tuple(opened[event_id]),
                 closed=tuple(closed[event_id]),
-                merged_into=elsewhere[0] if elsewhere and not now else None,
+                merged_into=min(elsewhere, default=None),
             )
         )
     return tuple(found)
