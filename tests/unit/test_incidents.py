@@ -84,7 +84,7 @@ TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
     ("nor that of its end", [hanging("a", 5, None), end(5, None)], ("ended", 1)),
     ("a topic that was made anew begins at leader epoch 0", [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED)],
      (TOPIC_RECREATED, 1)),
-    ("its topic was deleted, and a leader epoch does not count", [hanging("a", 5, 105), end(-1, None, how=TOPIC_DELETED)],
+    ("a topic that was deleted has no leader epoch", [hanging("a", 5, 105), end(-1, None, how=TOPIC_DELETED)],
      (TOPIC_DELETED, 1)),
     ("and the old topic does not come back",
      [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED), hanging("b", 6, 120)], (TOPIC_RECREATED, 1)),
