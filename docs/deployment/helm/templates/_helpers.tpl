@@ -6,7 +6,7 @@
 
 {{- define "txnscan.selector" -}}
 app.kubernetes.io/name: txnscan
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "txnscan.labels" -}}
