@@ -20,7 +20,7 @@ def by_name(found: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def validate(one: dict[str, Any]) -> None:
-    """Raises kubernetes_validate.ValidationError. Of the kinds in CUSTOM only the version is checked."""
+    """Raises kubernetes_validate.ValidationError. Checks only the version of the kinds in CUSTOM."""
     import kubernetes_validate
 
     if (one["kind"], one["apiVersion"]) not in CUSTOM.items():

@@ -1,6 +1,4 @@
-"""The Helm chart takes the keys of clusters.toml and no credentials. What Helm renders is valid for Kubernetes and for
-txnscan's own reader of clusters.
-"""
+"""The Helm chart takes the keys of clusters.toml and no credentials. Kubernetes and txnscan accept its objects."""
 
 from __future__ import annotations
 
