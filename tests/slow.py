@@ -58,6 +58,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/commands/test_bench.py::test_the_wide_read": "a benchmark, small",
         "tests/commands/test_distribution.py::test_an_executor": "executors in processes of their own",
         "tests/commands/test_docs_site.py::test_a_strict": "the site, built once more",
+        "tests/commands/test_helm_chart.py::test_rendered": "Helm, which may have to be compiled",
         "tests/commands/test_lock.py::test_only_one_process*[spark": "the second store",
         "tests/commands/test_lock.py::test_tables_of_a_catalog": "tables in a catalog of Spark",
         "tests/commands/test_lock.py::test_session_settings": "a Spark session",

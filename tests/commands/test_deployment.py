@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ import yaml
 from typer.main import get_command
 
 from tests.cases import Cases
+from tests.kubernetes import CUSTOM, by_name, excess_rights, validate
+from tests.kubernetes import pods as pods_of
 from tests.process import ROOT
 from txnscan.cli.app import app
 from txnscan.tables.views import VIEWS
@@ -29,28 +31,19 @@ from txnscan.watch.clusters import read_clusters
 FOLDER = ROOT / "docs" / "deployment"
 KUBERNETES = FOLDER / "kubernetes"
 BOARD: dict[str, Any] = json.loads((FOLDER / "databricks" / "txnscan.lvdash.json").read_text("utf-8"))
-# The oldest supported version at the time of writing. Later versions include its fields.
-KUBERNETES_VERSION = "1.33"
-# Kinds without a schema in Kubernetes itself.
-CUSTOM = {"Kustomization", "ServiceMonitor"}
 
 
 @cache
 def objects() -> dict[str, dict[str, Any]]:
     """The Kubernetes objects, by kind and name."""
-    found = [one for path in sorted(KUBERNETES.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text("utf-8"))]
-    return {f"{one['kind']} {one['metadata']['name']}" if "metadata" in one else one["kind"]: one for one in found}
+    return by_name(
+        one for path in sorted(KUBERNETES.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text("utf-8"))
+    )
 
 
 def pods() -> dict[str, dict[str, Any]]:
     """The pods that they start."""
-    return {
-        name: one["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-        if one["kind"] == "CronJob"
-        else one["spec"]["template"]["spec"]
-        for name, one in objects().items()
-        if one["kind"] in ("CronJob", "Deployment")
-    }
+    return pods_of(objects())
 
 
 @cache
@@ -64,16 +57,10 @@ def bundle() -> dict[str, Any]:
 
 
 def test_an_object_matches_the_schemas_of_kubernetes() -> None:
-    import kubernetes_validate
-
     with Cases() as cases:
         for name in sorted(objects()):
             with cases.case(name):
-                one = objects()[name]
-                if one["kind"] in CUSTOM:
-                    assert one["apiVersion"] in ("kustomize.config.k8s.io/v1beta1", "monitoring.coreos.com/v1")
-                else:
-                    kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
+                validate(objects()[name])
 
 
 def test_an_unknown_kubernetes_field_is_detected() -> None:
@@ -82,22 +69,36 @@ def test_an_unknown_kubernetes_field_is_detected() -> None:
     spoilt = json.loads(json.dumps(objects()["CronJob txnscan-sweep"]))
     spoilt["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["comand"] = []
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(spoilt, KUBERNETES_VERSION, strict=True)
+        validate(spoilt)
 
 
 def test_a_pod_is_not_root_and_has_minimal_rights() -> None:
     with Cases() as cases:
         for name, pod in pods().items():
             with cases.case(name):
-                assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
-                assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-                assert pod["automountServiceAccountToken"] is False
-                for container in pod["containers"]:
-                    allowed = container["securityContext"]
-                    assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
-                    assert allowed["capabilities"] == {"drop": ["ALL"]}
-                    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
-                    assert "memory" in container["resources"]["limits"]
+                assert [*excess_rights(pod)] == []
+
+
+def test_an_excess_right_of_a_pod_is_detected() -> None:
+    def spoil(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> list[str]:
+        pod = json.loads(json.dumps(pods()["CronJob txnscan-sweep"]))
+        change(pod, pod["containers"][0])
+        return [*excess_rights(pod)]
+
+    with Cases() as cases:
+        for expected, change in (
+            ("root", lambda pod, _: pod["securityContext"].update(runAsNonRoot=False)),
+            ("root", lambda pod, _: pod["securityContext"].update(runAsUser=0)),
+            ("system calls", lambda pod, _: pod["securityContext"].update(seccompProfile={"type": "Unconfined"})),
+            ("token", lambda pod, _: pod.update(automountServiceAccountToken=True)),
+            ("escalation or writes", lambda _, one: one["securityContext"].update(readOnlyRootFilesystem=False)),
+            ("escalation or writes", lambda _, one: one["securityContext"].update(allowPrivilegeEscalation=True)),
+            ("capabilities", lambda _, one: one["securityContext"].update(capabilities={})),
+            ("no requests", lambda _, one: one["resources"]["requests"].pop("cpu")),
+            ("no limit of memory", lambda _, one: one["resources"]["limits"].pop("memory")),
+        ):
+            with cases.case(expected):
+                assert spoil(change) == [expected]
 
 
 def test_every_mount_of_a_pod_exists() -> None:
@@ -177,8 +178,6 @@ def test_only_the_metrics_port_accepts_connections() -> None:
 
 
 def test_kustomize_uses_every_file(tmp_path: Path) -> None:
-    import kubernetes_validate
-
     kustomization = objects()["Kustomization"]
     files = {path.name for path in KUBERNETES.iterdir()}
     generated = {
@@ -196,7 +195,7 @@ def test_kustomize_uses_every_file(tmp_path: Path) -> None:
     rendered = [one for one in yaml.safe_load_all(ran.stdout) if one["kind"] not in CUSTOM]
     assert len(rendered) == len(objects()) - len(CUSTOM) + len(generated)
     for one in rendered:
-        kubernetes_validate.validate(one, KUBERNETES_VERSION, strict=True)
+        validate(one)
 
 
 def test_the_clusters_of_the_config_map_are_valid_for_watch(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_every_file_has_the_same_version() -> None:
         / "README.md": rf"^    pip install '\./txnscan-{version}-py3-none-any\.whl\[watch\]'$",
         deployment / "README.md": rf"/txnscan:{version} ",
         deployment / "kubernetes" / "kustomization.yaml": rf"newTag: {version}$",
+        deployment / "helm" / "Chart.yaml": rf'^version: {version}$.*^appVersion: "{version}"$',
         deployment / "databricks" / "databricks.yml": rf"txnscan-{version}-py3-none-any\.whl$",
     }
     release = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Release")[2]
