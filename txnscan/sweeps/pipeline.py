@@ -44,7 +44,7 @@ from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge, judge_observation
 from txnscan.version import __version__
 
-# At most this many open transactions are judged in the driver, in 0.7 s. A join on two cores takes 13 times as long:
+# At most this many open transactions are judged in the driver, in 0.8 s. A join on two cores takes five times as long:
 # `python -m tests.bench judge`.
 DRIVER_JUDGES_MAX = 20_000
 _UNSURE = Failure("the start of its log cannot be read: does its incident go on?", FailureCode.UNUSABLE_ANSWER)
