@@ -222,7 +222,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 def test_names_in_notifications_are_one_line_of_plain_text() -> None:
     details = Details(1, "no_owner", "id", None, 3, "why", None, groups_error="why", owner="me", cause="late")
-    news = News(Kind.OPENED, "c", "cid", "0f", TransactionKey("t", "id", 0, 7, 100), 0, 1_000, details=details)
+    news = News(
+        Kind.OPENED, "c", "cid", "0f", TransactionKey("t", "id", 0, 7, 100), 0, 1_000, details=details, how=None
+    )
     hostile: dict[str, Callable[[str], News]] = {
         "topic": lambda text: replace(news, where=news.where._replace(topic=text)),
         "cluster": lambda text: replace(news, cluster=text),

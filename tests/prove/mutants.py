@@ -213,6 +213,11 @@ EXPLAINED: dict[Key, str] = {
         "_linked.top",
         "above[at] = above[above[at]] → pass",
     ): "it shortens later walks to the same top",
+    (
+        "sweeps/news.py",
+        "events_of",
+        "min(elsewhere, default=None) → max(elsewhere, default=None)",
+    ): "an event never splits, so there is at most one",
     ("tables/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
     ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"

@@ -59,6 +59,11 @@ CASES = (
     Case("the earliest incident gives the id", (replace(A, producer_id=8, first_seen_ms=NOW_MS + 9), B), "b b"),
     Case("of two that were seen at once the lower id", (replace(B, producer_id=7, first_seen_ms=NOW_MS), A), "a a"),
     Case("a stored event goes on without what linked it", (replace(A, event_id="x"), replace(B, event_id="x")), "x x"),
+    Case(
+        "a stored event goes on, however far apart",
+        (replace(A, event_id="x"), later(replace(B, event_id="x"), HOUR_MS + 1)),
+        "x x",
+    ),
     Case("a stored event goes on without its earliest incident", (replace(B, event_id="a"),), "a"),
     Case("a new incident joins a stored event", (replace(A, event_id="x"), replace(B, producer_id=7)), "x x"),
     Case(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WHERE = TransactionKey("orders", "t0", 3, 7, 100)
 DETAILS = Details(3, "orphan", None, "unknown", 5, "No transactional id has producer id 7.", None, None, None, None)
-OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, DETAILS)
+OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, DETAILS, None)
 CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
 SECRET = "T0-B0-hunter2"
 

@@ -54,7 +54,7 @@ class News:
     first_seen_ms: int
     at_ms: int
     details: Details | None
-    how: str | None = None
+    how: str | None
 
 
 @dataclass(frozen=True, slots=True)

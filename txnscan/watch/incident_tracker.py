@@ -211,6 +211,7 @@ def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenInc
         first_seen_ms=one.first_seen_ms,
         at_ms=scan.finished_at_ms,
         details=one.details,
+        how=None,
     )
 
 
