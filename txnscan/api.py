@@ -98,9 +98,6 @@ class ClusterSweep:
         return None if self.error is None else _in_one_line(self.error)
 
 
-_INTERRUPTED = "--tables: the sweep was not stored, as it was interrupted"
-
-
 class NotStored(TxnscanError):
     """The sweep is complete, but the tables could not be written. `str()` is one sentence with `--tables` and the
     cause. result: the sweep, which is in no table.
@@ -150,6 +147,16 @@ def sweep_clusters(
     At most ten sweeps run at a time. If a sweep fails, its result has the error, and the other sweeps continue.
     Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
+    with interruptible(spark):
+        return _all_swept(spark, configs, progress, say)
+
+
+def _all_swept(
+    spark: SparkSession | None,
+    configs: Mapping[str, ScanConfig],
+    progress: Progress,
+    say: Callable[[str], None],
+) -> tuple[ClusterSweep, ...]:
     with described(spark, "sweep_clusters", progress) as named:
         engines = {name: _engine(spark, config) for name, config in configs.items()}
         # Create the tables once: two sweeps would both try to create them.
@@ -171,16 +178,6 @@ def sweep_clusters(
         return ClusterSweep(name, result)
 
     progress("sweep clusters", 0, len(configs))
-    with interruptible(spark):
-        return _all_swept(spark, configs, swept, progress)
-
-
-def _all_swept(
-    spark: SparkSession | None,
-    configs: Mapping[str, ScanConfig],
-    swept: Callable[[str, ScanConfig], ClusterSweep],
-    progress: Progress,
-) -> tuple[ClusterSweep, ...]:
     pool = ThreadPoolExecutor(min(_AT_ONCE_MAX, len(configs) or 1), thread_name_prefix="txnscan-sweep")
     try:
         waiting = {pool.submit(inheriting(spark, swept), name, config): name for name, config in configs.items()}
@@ -249,11 +246,9 @@ def _swept(
         progress("write tables", 0, 1)
         try:
             tables.write(found)
-        except KeyboardInterrupt as interrupt:
-            raise NotStored(_INTERRUPTED, result) from interrupt
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             if is_interrupt(error):
-                raise NotStored(_INTERRUPTED, result) from error
+                raise NotStored("--tables: the sweep was not stored, as it was interrupted", result) from error
             # Each kind of storage fails in its own ways. The result must not be lost.
             said = f"the sweep was not stored, as {config.tables} cannot be written: {tables.why_failed(error)}"
             raise NotStored(f"--tables: {printable(said)}", result) from error

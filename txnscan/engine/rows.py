@@ -7,6 +7,7 @@ Supported types: int, bool, str, bytes, StrEnum, `X | None`, tuple[X, ...] and n
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -110,24 +111,8 @@ def _flattener(hint: Any) -> Callable[[Any], Any]:
         flatten = _flattener(item)
         return lambda value: None if value is None else list(map(flatten, value))
     if dataclasses.is_dataclass(hint):
-        return _row_flattener(typing.cast(type, hint))
+        return _by_field(_flattener, typing.cast(type, hint), getattr, dict)
     return _text if issubclass(hint, StrEnum) else _unchanged
-
-
-def _row_flattener(row_type: type) -> Callable[[Any], Any]:
-    flatteners = {name: _flattener(field) for name, field in _fields(row_type)}
-    names = tuple(flatteners)
-    others = tuple((name, flatten) for name, flatten in flatteners.items() if flatten is not _unchanged)
-
-    def flatten_row(row: Any) -> Any:
-        if row is None:
-            return None
-        values = {name: getattr(row, name) for name in names}
-        for name, flatten in others:
-            values[name] = flatten(values[name])
-        return values
-
-    return flatten_row
 
 
 @cache
@@ -138,26 +123,34 @@ def _builder(hint: Any) -> Callable[[Any], Any]:
         build = _builder(item)
         return lambda value: tuple(map(build, value or ()))
     if dataclasses.is_dataclass(hint):
-        return _row_builder(typing.cast(type, hint))
+        return _by_field(_builder, typing.cast(type, hint), operator.getitem, typing.cast(Any, hint))
     if issubclass(hint, StrEnum):
         return lambda value: None if value is None else hint(value)
     return _unchanged
 
 
-def _row_builder(row_type: type) -> Callable[[Any], Any]:
-    builders = {name: _builder(field) for name, field in _fields(row_type)}
-    names = tuple(builders)
-    others = tuple((name, build) for name, build in builders.items() if build is not _unchanged)
+def _by_field(
+    conversion: Callable[[Any], Callable[[Any], Any]],
+    row_type: type,
+    get: Callable[[Any, str], Any],
+    make: Callable[..., Any],
+) -> Callable[[Any], Any]:
+    """How to convert a row of this type field by field. get: a field of a row. make: the result, from the converted
+    fields by name.
+    """
+    converters = {name: conversion(field) for name, field in _fields(row_type)}
+    names = tuple(converters)
+    others = tuple((name, convert) for name, convert in converters.items() if convert is not _unchanged)
 
-    def build_row(row: Any) -> Any:
+    def convert_row(row: Any) -> Any:
         if row is None:
             return None
-        values = {name: row[name] for name in names}
-        for name, build in others:
-            values[name] = build(values[name])
-        return row_type(**values)
+        values = {name: get(row, name) for name in names}
+        for name, convert in others:
+            values[name] = convert(values[name])
+        return make(**values)
 
-    return build_row
+    return convert_row
 
 
 def _unchanged(value: Any) -> Any:
