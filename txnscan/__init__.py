@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from txnscan.config import ConfigError, ScanConfig
     from txnscan.coordinators.cluster import ClusterUnreachable
-    from txnscan.engine.spark.session import SparkUnavailable
+    from txnscan.engine.spark.errors import SparkUnavailable
     from txnscan.errors import TxnscanError
     from txnscan.resolve.apply import ApplyRunning, JournalLost
     from txnscan.resolve.guard import Limits

@@ -258,7 +258,7 @@ def _swept(
 
 def _in_one_line(error: Exception) -> str:
     """An error as a sentence; an unforeseen error with its type."""
-    from txnscan.engine.spark.session import in_one_line, is_of_spark
+    from txnscan.engine.spark.errors import in_one_line, is_of_spark
 
     if isinstance(error, TxnscanError):
         said = str(error) if error.option is None else f"{error.option}: {error}"

@@ -6,17 +6,16 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.brokers.shared import SCENE_TOPICS, Shared
 from tests.brokers.test_sweep import AT_SCENE, EXPECTED
+from tests.nodes import python_of_nodes
 from tests.process import ROOT
 from txnscan.demo.ports import HOST, choose_ports, is_listening
 from txnscan.demo.process import GuardedProcess
@@ -25,8 +24,6 @@ from txnscan.engine.spark.java import find_java, pyspark_jars
 from txnscan.engine.spark.nodes import archive
 
 WORKERS = 2
-# The requirements of nodes in README: pyspark, pandas and pyarrow, with their dependencies.
-OF_NODES = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numpy.libs", "dateutil", "pytz", "tzdata", "six.py")
 VERDICTS = {name: list(verdict[:2]) for name, verdict in EXPECTED.items()}
 
 # A session not created by txnscan. Executors report the origin of their imports.
@@ -109,17 +106,6 @@ class Standalone:
             timeout=900,
             check=False,
         )
-
-
-def python_of_nodes(directory: Path) -> Path:
-    """An environment with links to the packages of nodes, and to no other."""
-    venv.create(directory, with_pip=False)
-    (packages,) = directory.glob("lib/python*/site-packages")
-    installed = Path(str(find_spec("pyspark").origin)).parents[1]  # type: ignore[union-attr]
-    for name in OF_NODES:
-        if (installed / name).exists():
-            (packages / name).symlink_to(installed / name)
-    return directory / "bin" / "python3"
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +201,3 @@ def test_a_session_of_spark_connect_gets_the_packages(shared: Shared, tmp_path: 
     swept = answer["command"]
     assert (swept["engine"], swept["engine_reason"]) == ("spark", "executors_connect"), swept
     assert swept["counts"]["hanging"] == sum(verdict == "hanging" for verdict, _ in VERDICTS.values())
-
-
-def test_the_sent_packages_cover_all_imports_of_a_task(tmp_path: Path) -> None:
-    python = python_of_nodes(tmp_path / "python")
-    sent = archive()
-    modules = "txnscan.reads.tasks, txnscan.engine.spark.executors, txnscan.verdict.rules"
-    script = f"import sys; sys.path.insert(0, {str(sent)!r}); import {modules}"
-    ran = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr

@@ -441,7 +441,7 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: Snap
 
 
 def test_an_exception_of_an_executor_is_one_line() -> None:
-    from txnscan.engine.spark.session import in_one_line
+    from txnscan.engine.spark.errors import in_one_line
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
     raised = "ModuleNotFoundError: No module named 'somelib'"

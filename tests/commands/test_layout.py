@@ -59,6 +59,7 @@ SPARK_HOMES = (
         "engine/spark/guest.py",
         "engine/spark/jobs.py",
         "engine/spark/nodes.py",
+        "engine/spark/errors.py",
         "engine/spark/session.py",
     ),
     *("engine/spark/jvm.py", "tables/spark.py", "sql/source.py"),

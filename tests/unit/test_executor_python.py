@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cases import Cases
+from tests.nodes import python_of_nodes
 from tests.process import ROOT
+from txnscan.engine.spark.errors import in_one_line
 from txnscan.engine.spark.nodes import NOT_SENT, archive, in_one_jvm, remedy
-from txnscan.engine.spark.session import in_one_line
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -31,6 +32,15 @@ def test_executors_get_kafka_python_and_this_package_without_demo_and_tests() ->
     assert {"txnscan/reads/tasks.py", "txnscan/engine/spark/executors.py", "kafka/net/manager.py"} <= set(names)
     assert any(name.endswith(".json") for name in names), "kafka-python reads its messages' schemas from files"
     assert not [name for name in names if name.endswith((".so", ".pyd"))], "any machine can import it"
+
+
+def test_the_sent_packages_cover_all_imports_of_a_task(tmp_path: Path) -> None:
+    python = python_of_nodes(tmp_path / "python")
+    sent = archive()
+    modules = "txnscan.reads.tasks, txnscan.engine.spark.executors, txnscan.verdict.rules"
+    script = f"import sys; sys.path.insert(0, {str(sent)!r}); import {modules}"
+    ran = subprocess.run([python, "-I", "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize(

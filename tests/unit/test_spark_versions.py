@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cases import Cases
+from txnscan.engine.spark.errors import SparkUnavailable, require_pyspark
 from txnscan.engine.spark.java import JavaError, delta_jars
-from txnscan.engine.spark.session import SparkUnavailable, require_pyspark
 from txnscan.sweeps.preflight import Level, check_java
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def errors_in_one_line() -> Iterator[None]:
             lacking = _lacking(error)
             if lacking is not None:
                 fail(lacking, ExitStatus.FAILED)
-            from txnscan.engine.spark.session import in_one_line, is_of_spark
+            from txnscan.engine.spark.errors import in_one_line, is_of_spark
 
             if not is_of_spark(error):
                 raise

@@ -16,7 +16,7 @@ def prepare() -> None:
     next `prepare` after either was updated.
     """
     with errors_in_one_line():
-        from txnscan.engine.spark.session import require_pyspark
+        from txnscan.engine.spark.errors import require_pyspark
         from txnscan.tables.prepare import prepare_spark
 
         require_pyspark()

@@ -37,7 +37,7 @@ from txnscan.demo.plant import (
     stale_epoch,
 )
 from txnscan.demo.requests import Wire
-from txnscan.engine.spark.session import require_pyspark
+from txnscan.engine.spark.errors import require_pyspark
 from txnscan.kafka.units import duration
 from txnscan.report.paragraphs import where
 from txnscan.report.sweep import headline

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from txnscan.config import is_catalog_schema, parse_location
 from txnscan.engine.rows import spark_type
+from txnscan.engine.spark.errors import in_one_line
 from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
-from txnscan.engine.spark.session import in_one_line
 from txnscan.sweeps.result import Scan
 from txnscan.tables.conditions import SPARK, Condition, spark_text
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties

@@ -119,7 +119,7 @@ class SparkEngine:
                 failure.append(None if all_connected else "an executor cannot connect to any bootstrap server")
             except Exception as error:
                 # Only in the driver: nodes lack the packages of this module.
-                from txnscan.engine.spark.session import in_one_line
+                from txnscan.engine.spark.errors import in_one_line
 
                 if is_interrupt(error):
                     interrupt.append(error)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from txnscan.engine.spark.session import require_pyspark
+from txnscan.engine.spark.errors import require_pyspark
 
 # For queries over some hundred rows. A snapshot of a table's log fits in one partition, and joins need few partitions.
 # The source of a merge is in this process and the same each time, so Delta need not keep a copy of it. If the machine's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +14,11 @@ import javaproperties
 
 from txnscan.config import ConfigError, printable
 from txnscan.engine.spark.archive import Archive
+from txnscan.engine.spark.errors import SparkUnavailable, in_one_line, require_pyspark
 from txnscan.engine.spark.java import JavaError, delta_jars, find_java, jar_directory, named_java, pyspark_jars
 from txnscan.engine.spark.jvm import JvmFailed, address_of, is_master, same_interrupts, start_jvm, unreachable
-from txnscan.engine.spark.nodes import in_one_jvm, remedy
+from txnscan.engine.spark.nodes import in_one_jvm
 from txnscan.engine.spark.scratch import own_directory
-from txnscan.errors import TxnscanError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 # Of a Spark Connect server.
 _CONNECT = "sc://"
 _WAREHOUSE = "spark.sql.warehouse.dir"
-_FIRST_MAJOR = 4
 DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # PySpark reads the options of its JVM from this variable.
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -55,10 +53,6 @@ _SEARCHED_FIRST = (
     "arrow-vector-",
     "hadoop-client-runtime-",
 )
-
-
-class SparkUnavailable(TxnscanError):
-    """No Spark session is possible. The message is one sentence with the remedy."""
 
 
 def conf_directory() -> Path:
@@ -234,74 +228,3 @@ def _master(master: str | None) -> str:
         where = printable(address_of(chosen))
         raise SparkUnavailable(f"no Spark master answers at {where} ({why}); start it, or name another with --master")
     return chosen
-
-
-def require_pyspark() -> None:
-    """Raises SparkUnavailable if PySpark is not installed, or is older than 4.0: older versions do not exchange Arrow
-    tables, and have no data sources in Python.
-    """
-    try:
-        from pyspark import __version__ as version
-    except ImportError:
-        raise SparkUnavailable(
-            "Spark is not installed: install txnscan[spark], or txnscan[delta] for tables at a path; "
-            "find-hanging needs neither"
-        ) from None
-    major = version.split(".")[0]
-    if major.isdigit() and int(major) < _FIRST_MAJOR:
-        raise SparkUnavailable(
-            f"PySpark {printable(version)} is too old, txnscan needs {_FIRST_MAJOR}.0 or later: install "
-            "txnscan[spark], or txnscan[delta] for tables at a path"
-        )
-
-
-def is_of_spark(error: BaseException) -> bool:
-    """Whether Spark, or Py4J on its behalf, raised this error."""
-    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
-
-
-# Errors in the words of Spark and Delta, with their meaning here and the remedy.
-_MEANS = (
-    (
-        r"REQUIRES_SINGLE_PART_NAMESPACE|CATALOG_NOT_FOUND|UnresolvedNamespace",
-        "Spark has no such catalog; name one that it has (spark.sql.catalog.NAME), or a path",
-    ),
-    (r"SCHEMA_NOT_FOUND", "the catalog has no such schema; create it, or name another"),
-    (
-        r"DELTA_STATE_RECOVER_ERROR|DELTA_TABLE_NOT_FOUND|DELTA_MISSING_DELTA_TABLE|DELTA_CREATE_TABLE_WITH_NON_EMPTY",
-        "the location holds no Delta table, or a damaged one; name another with --tables, or restore it",
-    ),
-    (
-        r"DELTA_CREATE_TABLE_SCHEME_MISMATCH|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH|UNRESOLVED_COLUMN",
-        "the location holds tables of somebody else, or of another version of txnscan; name another with --tables",
-    ),
-    (
-        r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem",
-        "Spark has no file system of this kind; start it with the jars (for s3a spark.jars.packages="
-        "org.apache.hadoop:hadoop-aws:VERSION, of Spark's own version of Hadoop)",
-    ),
-    (r"All masters are unresponsive", "no Spark master answers; start it, or name another with --master"),
-)
-_SAID_MAX = 400
-
-
-def in_one_line(error: BaseException) -> str:
-    """The message of an error of Spark or Java, without its trace and without names of classes."""
-    if (sentence := remedy(str(error))) is not None:
-        return sentence
-    for pattern, meaning in _MEANS:
-        if re.search(pattern, str(error)):
-            return meaning
-    said = _first_said(error)
-    return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
-
-
-def _first_said(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # The last line of a Python worker's traceback has the error that it raised.
-    raised = [line for line in lines if re.match(r"\w*(Error|Exception): ", line)]
-    if raised:
-        return raised[-1]
-    # Py4J: "An error occurred while calling o48.sql.", then the Java exception.
-    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else (lines or [""])[0]
-    return re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]+:\s*", "", said) or type(error).__name__
