@@ -7,7 +7,9 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -160,6 +162,42 @@ def test_a_damaged_answer_is_decoded_or_refused(data: st.DataObject) -> None:
         assert failed.error.startswith("an answer cannot be decoded: ")
 
 
+def open_in(data: bytes, asked: dict[str, list[int]], in_order: bool) -> object:
+    """The open transactions in an answer to a request for these partitions, or that it is refused. in_order: decoded in
+    the order of the request, if possible.
+    """
+    unordered = () if in_order else (patch.object(describe_producers, "_in_request_order", lambda *_: None),)
+    with ExitStack() as stack:
+        for one in unordered:
+            stack.enter_context(one)
+        try:
+            return describe_producers.describe_open(lambda *_: Body(0, data), 1, asked)
+        except RequestFailed:
+            return "refused"
+
+
+@given(DESCRIBED, st.data())
+def test_open_transactions_do_not_depend_on_the_order_of_the_answer(topics: Described, data: st.DataObject) -> None:
+    answered = {name: list(partitions) for name, partitions in topics}
+    fewer = {name: indexes[1:] for name, indexes in answered.items()}
+    more = {**answered, "more": [0]}
+    asked = data.draw(st.sampled_from([answered, dict(reversed(answered.items())), fewer, more]))
+    body = as_bytes(answer(topics))
+    assert open_in(body.data, asked, True) == open_in(body.data, asked, False) != "refused"
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_damaged_answer_is_decoded_alike_in_any_order(data: st.DataObject) -> None:
+    whole = bytearray(as_bytes(data.draw(st.sampled_from([IDLE, OPEN]))).data)
+    for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=3)):
+        whole[at] = data.draw(st.integers(0, 255))
+    size = data.draw(st.sampled_from([len(whole), len(whole) - 1, len(whole) // 2]))
+    asked = {"t": data.draw(st.sampled_from([[0, 1], [0, 5]]))}
+    ordered, unordered = (open_in(bytes(whole[:size]), asked, in_order) for in_order in (True, False))
+    assert ordered == unordered
+
+
 def test_an_oversized_list_is_refused_before_it_is_read() -> None:
     claim = struct.pack(">i", 0) + b"\x02" + b"\x02t" + b"\x02" + struct.pack(">ih", 0, 0) + b"\x00"
     with pytest.raises(RequestFailed, match="fewer producers than it says"):
@@ -188,13 +226,28 @@ PARTITION = st.builds(
     isr_nodes=REPLICAS,
     offline_replicas=REPLICAS,
 )
+# As on most topics: as many replicas, in-sync and offline replicas on each partition.
+ALIKE = st.tuples(st.integers(1, 6), st.integers(0, 3), st.integers(0, 3), st.integers(0, 1)).map(
+    lambda sizes: [
+        MetadataTopic.MetadataResponsePartition(
+            error_code=0,
+            partition_index=number,
+            leader_id=number % 3,
+            leader_epoch=number,
+            replica_nodes=list(range(sizes[1])),
+            isr_nodes=list(range(sizes[2])),
+            offline_replicas=list(range(sizes[3])),
+        )
+        for number in range(sizes[0])
+    ]
+)
 TOPIC = st.builds(
     MetadataTopic,
     error_code=st.sampled_from([0, 0, 0, 29]),
     name=st.text(min_size=1, max_size=5),
     topic_id=st.sampled_from([uuid.UUID(int=0), uuid.UUID(int=1), uuid.UUID(int=2**127 + 5)]),
     is_internal=st.booleans(),
-    partitions=st.lists(PARTITION, max_size=4, unique_by=lambda p: p.partition_index),
+    partitions=st.one_of(st.lists(PARTITION, max_size=4, unique_by=lambda p: p.partition_index), ALIKE),
 )
 METADATA = st.builds(
     MetadataResponse,
@@ -234,6 +287,25 @@ def test_metadata_of_every_version_equals_kafka_pythons(shown: Any, version: int
         for p in t.partitions
     )
     assert [(p.topic, p.partition, p.leader, p.leader_epoch) for p in ours.partitions] == partitions
+
+
+@settings(max_examples=300)
+@given(ALIKE, st.data())
+def test_damaged_partitions_are_decoded_the_same_one_by_one(partitions: Any, data: st.DataObject) -> None:
+    shown = MetadataResponse(topics=[MetadataTopic(name="t", partitions=partitions)])
+    whole = bytearray(as_bytes_v12(shown).data)
+    for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=2)):
+        whole[at] = data.draw(st.integers(0, 255))
+
+    def decoded() -> object:
+        try:
+            return metadata.decode(Body(12, bytes(whole)))
+        except RequestFailed:
+            return "refused"
+
+    together = decoded()
+    with patch.object(metadata, "_partitions_alike", lambda *_: None):
+        assert decoded() == together
 
 
 def shown_topic() -> Any:

@@ -13,7 +13,7 @@ from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
 from txnscan.reads.observation import FencedRead, Observation
 from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
-from txnscan.sweeps.observations import CLAIMED, claimed_observation, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge, judge_observation
 
@@ -214,7 +214,9 @@ HOLDER = view("Ongoing", 3, ("p-0",))
 
 def held(**changes: Any) -> Observation:
     one = producer(7, **changes)
-    return claimed_observation("t0", ClaimedTransaction(wide(one), one, HOLDER), NOW_MS)
+    claimed = ClaimedTransaction(wide(one), one, HOLDER)
+    (observed,) = claimed_observations({claimed.key: "t0"}, [claimed], NOW_MS)
+    return observed
 
 
 def test_a_claimed_transaction_has_the_values_of_the_wide_read_and_no_proof() -> None:

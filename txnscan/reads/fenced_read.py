@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
-from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_producers
+from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_open, describe_producers
 from txnscan.kafka.protocol.frames import Counted
 from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.kafka.security.acls import needing
@@ -34,23 +34,19 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
     """One count row for the batch, then a row for each partition with open transactions or with a failure."""
     counted = Counted(send)
     try:
-        described = describe_producers(counted, batch.leader, batch.indexes)
+        described = describe_open(counted, batch.leader, batch.indexes)
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
                 yield WideRow(batch.leader, topic, index, failure=failed.failure)
         return
-    answered = [d for d in described.values() if d.failure is None]
     yield WideRow(
-        leader=batch.leader,
-        answered=len(answered),
-        producers=sum(d.producers for d in answered),
-        read_bytes=counted.read_bytes,
+        batch.leader, answered=described.answered, producers=described.producers, read_bytes=counted.read_bytes
     )
-    for (topic, index), answer in described.items():
+    for (topic, index), answer in described.partitions.items():
         if answer.failure is not None:
             yield WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, "Read", topic))
-        elif answer.open_producers:
+        else:
             yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
 
 

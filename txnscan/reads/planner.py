@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import lt
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -27,15 +28,22 @@ def plan_wide(
     Batches are spread evenly: the lanes of a leader differ by at most one batch. Lanes of different leaders alternate,
     so that the first lanes to run do not all queue at one broker.
     """
-    led: dict[int, dict[str, list[int]]] = defaultdict(dict)
+    led: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
     errors = []
     for topic in sorted(topics, key=lambda t: t.name):
+        by_leader: dict[int, list[int]] = defaultdict(list)
         for index, leader in zip(topic.indexes, topic.leaders, strict=True):
+            by_leader[leader].append(index)
+        in_order = all(map(lt, topic.indexes, topic.indexes[1:]))
+        for leader, indexes in by_leader.items():
             if leader < 0:
-                errors.append(Unobserved("plan", NO_LEADER, None, topic.name, index))
+                errors += [Unobserved("plan", NO_LEADER, None, topic.name, index) for index in indexes]
+            elif in_order and topic.name not in led[leader]:
+                led[leader][topic.name] = tuple(indexes)
             else:
-                led[leader].setdefault(topic.name, []).append(index)
-    chunks = {leader: list(_filled(indexes, batch_size)) for leader, indexes in led.items()}
+                # A broker that names a partition twice is asked for it once.
+                led[leader][topic.name] = tuple(sorted({*indexes, *led[leader].get(topic.name, ())}))
+    chunks = {leader: list(_filled(owned, batch_size)) for leader, owned in led.items()}
     batches = tuple(WideBatch(lane, leader, chunk) for lane, leader, chunk in _lanes(chunks, in_flight_max))
     return batches, tuple(errors)
 
@@ -70,19 +78,18 @@ def plan_logs(
     )
 
 
-def _filled(indexes: Mapping[str, list[int]], size: int) -> Iterator[dict[str, tuple[int, ...]]]:
+def _filled(owned: Mapping[str, tuple[int, ...]], size: int) -> Iterator[dict[str, tuple[int, ...]]]:
     """The partitions in groups of `size`. A topic may be split between two groups."""
     group: dict[str, tuple[int, ...]] = {}
     room = size
-    for topic, owned in indexes.items():
-        # If a broker names a partition twice, it is asked for once.
-        rest = tuple(sorted(set(owned)))
-        while rest:
+    for topic, rest in owned.items():
+        while len(rest) >= room:
             group[topic] = rest[:room]
-            rest, room = rest[room:], room - len(group[topic])
-            if room == 0:
-                yield group
-                group, room = {}, size
+            yield group
+            group, rest, room = {}, rest[room:], size
+        if rest:
+            group[topic] = rest
+            room -= len(rest)
     if group:
         yield group
 

@@ -92,11 +92,32 @@ def _read(row: FencedRow, producer_id: int) -> FencedRead:
 CLAIMED = Failure("its coordinator claims the transaction, so it was not read again", FailureCode.NOT_ASKED)
 
 
-def claimed_observation(topic_id: str, one: ClaimedTransaction, now_ms: int) -> Observation:
-    """A claimed transaction as the wide read saw it at about this time, without proof."""
-    (topic, index), leader = one.key, one.row.leader
-    unread = FencedRow(topic, topic_id, index, leader, leader_epoch=-1, read_at_ms=now_ms, failure=CLAIMED)
-    return _observation(topic_id, unread, unread, one.producer)
+def claimed_observations(
+    topic_ids: Mapping[Key, str], transactions: Iterable[ClaimedTransaction], now_ms: int
+) -> list[Observation]:
+    """Claimed transactions as the wide read saw them at about this time, without proof."""
+    unread = FencedRead(now_ms, failure=CLAIMED)
+    return [_claimed(topic_ids[one.key], one, unread) for one in transactions]
+
+
+def _claimed(topic_id: str, one: ClaimedTransaction, unread: FencedRead) -> Observation:
+    (topic, partition), producer = one.key, one.producer
+    return Observation(
+        topic=topic,
+        topic_id=topic_id,
+        partition=partition,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        coordinator_epoch=producer.coordinator_epoch,
+        start_offset=producer.start_offset,
+        last_timestamp_ms=producer.last_timestamp_ms,
+        last_sequence=producer.last_sequence,
+        leader=one.row.leader,
+        leader_epoch=-1,
+        first=unread,
+        second=unread,
+        first_seen_ms=unread.read_at_ms,
+    )
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:

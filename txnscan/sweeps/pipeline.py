@@ -33,7 +33,7 @@ from txnscan.sweeps.complete import STAGE, read_topics
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
-from txnscan.sweeps.observations import CLAIMED, claimed_observation, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
 from txnscan.sweeps.reader import Reader, Wide
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
@@ -222,7 +222,7 @@ def ask_claims(run: Run, everything: AllRead) -> Claimed:
     """The claims of coordinators: evidence for an owner, which needs no proof."""
     split = run.cluster.split_by_claim(everything.suspects, everything.of_incidents, run.stage("ask who claims them"))
     ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
-    claimed = [claimed_observation(ids[one.key], one, everything.read_at_ms) for one in split.claimed]
+    claimed = claimed_observations(ids, split.claimed, everything.read_at_ms)
     # Earlier sightings are read only if an open transaction has no incident yet.
     is_new = _has_news(claimed, everything.incidents)
     return Claimed(split, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)

@@ -40,17 +40,17 @@ def late(e: Evidence) -> bool:
 
 def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
     """The coordinators' views, in these states, that list this transaction's partition."""
+    views = [view for view in e.coordinators if view.state in states and view.describe_failure is None]
+    if not views:
+        return ()
     partition = e.observation.topic_partition
-    return tuple(
-        view
-        for view in e.coordinators
-        if view.describe_failure is None and view.state in states and partition in view.partitions
-    )
+    return tuple([view for view in views if partition in view.partitions])
 
 
 def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
     """Views that will end this transaction: Ongoing, at the partition's epoch or later, and listing the partition."""
-    return tuple(view for view in held_by(e, "Ongoing") if view.producer_epoch >= e.observation.producer_epoch)
+    epoch = e.observation.producer_epoch
+    return tuple([view for view in held_by(e, "Ongoing") if view.producer_epoch >= epoch])
 
 
 def behind(e: Evidence) -> tuple[CoordinatorView, ...]:
@@ -101,9 +101,8 @@ def owned(e: Evidence) -> bool:
 
 
 def owned_past_timeout(e: Evidence) -> bool:
-    return owned(e) and all(
-        0 <= view.start_time_ms < e.context.now_ms - view.timeout_ms - TIMEOUT_SLACK_MS for view in owners(e)
-    )
+    views, now_ms = owners(e), e.context.now_ms
+    return bool(views) and all(0 <= view.start_time_ms < now_ms - view.timeout_ms - TIMEOUT_SLACK_MS for view in views)
 
 
 def partition_unproven(e: Evidence) -> bool:

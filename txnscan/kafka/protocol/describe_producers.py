@@ -17,6 +17,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kafka.protocol.admin import DescribeProducersRequest
 
@@ -25,7 +26,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, answered
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor, undecodable
-from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string
+from txnscan.kafka.protocol.primitives import NO_TAGS, items, numbers, string, unsigned
 from txnscan.kafka.topology import Key
 
 # A partition's number and error, followed by two lengths if it has no error message.
@@ -41,6 +42,8 @@ _SLICE = 4_096
 _UNASKED_MAX = 1_000
 # The limit per answer. This number of open transactions takes about 100 MB.
 _OPEN_MAX = 500_000
+# The number of encoded topic names that are kept, which take about 10 MB.
+_TOPICS_KEPT = 65_536
 # The highest first byte of a number that is not negative.
 _NOT_NEGATIVE_MAX = 0x7F
 # The longest list whose length takes one byte.
@@ -59,6 +62,22 @@ class DescribedPartition:
     open_producers: tuple[OpenProducer, ...] = ()
     failure: Failure | None = None
 
+    @property
+    def is_notable(self) -> bool:
+        """Whether it has an open transaction or a failure."""
+        return bool(self.open_producers) or self.failure is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """A whole answer. answered: the number of partitions without a failure. producers: the number of their producers.
+    partitions: those that have open transactions or a failure.
+    """
+
+    answered: int
+    producers: int
+    partitions: Mapping[Key, DescribedPartition]
+
 
 _MISSING = DescribedPartition(failure=LEFT_OUT)
 _DOUBLED = DescribedPartition(failure=ANSWERED_TWICE)
@@ -66,7 +85,6 @@ _PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice", Failu
 _TOO_MANY_OPEN = Failure(
     f"the broker's answer holds more than {_OPEN_MAX:,} open transactions", FailureCode.UNUSABLE_ANSWER
 )
-_NOTHING_OPEN = tuple(DescribedPartition(producers) for producers in range(_PRODUCERS_MAX + 1))
 
 
 def describe_producers(
@@ -77,8 +95,34 @@ def describe_producers(
     Raises RequestFailed if the request as a whole fails. If a partition is left out of the answer, or answered twice,
     only that partition fails.
     """
-    body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
-    described = decode(body, _partitions_max(partitions))
+    body: Body = send(broker_id, _request(partitions))
+    return _all_of(partitions, decode(body, _partitions_max(partitions)))
+
+
+def describe_open(send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions:
+    """The same as `describe_producers`, for many partitions: only those with open transactions or a failure are kept.
+
+    Brokers answer in the order of the request. If this answer is in another order, it is decoded as a whole.
+    """
+    body: Body = send(broker_id, _request(partitions))
+    in_order = _in_request_order(body.data, partitions)
+    if in_order is not None:
+        return in_order
+    described = _all_of(partitions, decode(body, _partitions_max(partitions)))
+    return OpenTransactions(
+        answered=sum(partition.failure is None for partition in described.values()),
+        producers=sum(partition.producers for partition in described.values()),
+        partitions={key: partition for key, partition in described.items() if partition.is_notable},
+    )
+
+
+def _request(partitions: Mapping[str, Sequence[int]]) -> AsBytes:
+    return AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions))
+
+
+def _all_of(
+    partitions: Mapping[str, Sequence[int]], described: Mapping[Key, DescribedPartition]
+) -> dict[Key, DescribedPartition]:
     return {
         (topic, index): described.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
     }
@@ -98,7 +142,7 @@ def describe_all_producers(
     send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]
 ) -> dict[Key, AllProducers]:
     """The same as `describe_producers`, also with the producers that have no open transaction."""
-    body: Body = send(broker_id, AsBytes(DescribeProducersRequest(topics=[]), lambda _: encode(partitions)))
+    body: Body = send(broker_id, _request(partitions))
     answer = Cursor(body.data)
     found: dict[Key, AllProducers] = {}
     for topic, count in _topics(answer, _partitions_max(partitions)):
@@ -120,7 +164,11 @@ def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
 
 def encode(partitions: Mapping[str, Sequence[int]]) -> bytes:
     """The body of a request for these partitions, in v0, which is the only version. Pure."""
-    return items(string(topic) + numbers(partitions[topic]) + NO_TAGS for topic in partitions) + NO_TAGS
+    return items([_head(topic) + numbers(partitions[topic]) + NO_TAGS for topic in partitions]) + NO_TAGS
+
+
+# Each broker is asked about nearly every topic, and answers with its name.
+_head = lru_cache(_TOPICS_KEPT)(string)
 
 
 def _partitions_max(asked: Mapping[str, Sequence[int]]) -> int:
@@ -133,7 +181,10 @@ def decode(body: Body, partitions_max: int) -> dict[Key, DescribedPartition]:
     described: dict[Key, DescribedPartition] = {}
     room = _OPEN_MAX
     for topic, count in _topics(answer, partitions_max):
-        room = _decode_partitions(answer, topic, count, described, room)
+        for _ in range(count):
+            index, partition = _decode_partition(answer, room)
+            room -= len(partition.open_producers)
+            described[topic, index] = partition if (topic, index) not in described else _DOUBLED
     return described
 
 
@@ -152,42 +203,59 @@ def _topics(answer: Cursor, partitions_max: int) -> Iterator[tuple[str, int]]:
     answer.end()
 
 
-def _decode_partitions(
-    answer: Cursor, topic: str, count: int, described: dict[Key, DescribedPartition], room: int
-) -> int:
-    """The hot loop: about a microsecond for each partition without open transactions, and five for other partitions.
+def _in_request_order(data: bytes, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions | None:
+    """The answer if it has exactly these partitions, in this order. None for any other answer.
 
-    room: the limit of open transactions from partitions with many producers. Returns the remaining room.
+    The hot loop: about a microsecond for each topic, each partition, and each open transaction.
     """
-    data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
-    size = len(data)
-    for _ in range(count):
-        # The fast path: number, no error, no message, count of producers without tagged fields, no tagged fields.
-        first = at + _PARTITION.size + 2
-        if first < size:
-            index, error_code = unpack(data, at)
-            producers = data[first - 1] - 1
-            end = first + producers * _WIDTH
+    answer, size, unpack = Cursor(data, 4), len(data), _PARTITION.unpack_from
+    if answer.length() != len(partitions):
+        return None
+    at, producers, room, found = answer.at, 0, _OPEN_MAX, dict[Key, DescribedPartition]()
+    for topic, indexes in partitions.items():
+        head = _head(topic) + unsigned(len(indexes) + 1)
+        if not data.startswith(head, at):
+            return None
+        at += len(head)
+        for index in indexes:
+            # The fast path: number, no error, no message, count of producers without tagged fields, no tagged fields.
+            first = at + _PARTITION.size + 2
+            count = data[first - 1] - 1 if first < size else -1
+            end = first + count * _WIDTH
             if (
-                not error_code
-                and not data[first - 2]
-                and 0 <= producers <= _PRODUCERS_MAX
+                0 <= count <= _PRODUCERS_MAX
                 and end < size
+                and unpack(data, at) == (index, ErrorCode.NONE)
+                and not data[first - 2]
                 and not data[end]
-                and data[first + _TAGS_AT : end : _WIDTH] == _NONE_TAGGED[producers]
-                and (topic, index) not in described
+                and data[first + _TAGS_AT : end : _WIDTH] == _NONE_TAGGED[count]
             ):
-                is_open = data[first + _START_OFFSET_AT : end : _WIDTH] != _NONE_OPEN[producers]
-                described[topic, index] = _some_open(data, first, end) if is_open else _NOTHING_OPEN[producers]
                 at = end + 1
-                continue
-        answer.at = at
-        index, partition = _decode_partition(answer, room)
-        room -= len(partition.open_producers)
-        described[topic, index] = partition if (topic, index) not in described else _DOUBLED
-        at = answer.at
+                if data[first + _START_OFFSET_AT : end : _WIDTH] == _NONE_OPEN[count]:
+                    producers += count
+                    continue
+                partition = _some_open(data, first, end)
+            else:
+                answer.at = at
+                number, partition = _decode_partition(answer, room)
+                if number != index:
+                    return None
+                at = answer.at
+                room -= len(partition.open_producers)
+            producers += partition.producers
+            if partition.is_notable:
+                found[topic, index] = partition
+        if at < size and not data[at]:
+            at += 1
+        else:
+            answer.at = at
+            answer.tags()
+            at = answer.at
     answer.at = at
-    return room
+    answer.tags()
+    answer.end()
+    failed = sum(partition.failure is not None for partition in found.values())
+    return OpenTransactions(sum(map(len, partitions.values())) - failed, producers, found)
 
 
 def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:

@@ -16,10 +16,10 @@ import base64
 import hashlib
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from operator import le
 from typing import Any
 
@@ -181,22 +181,69 @@ def _topic(answer: Cursor, version: int) -> tuple[int, Topic]:
 
 
 def _partitions(answer: Cursor, count: int) -> Columns:
-    """Numbers, leaders and leader epochs of a topic's partitions: about a microsecond for each."""
+    """Numbers, leaders and leader epochs of a topic's partitions."""
+    return _in_order(_partitions_alike(answer, count) or _partitions_in_turn(answer, count))
+
+
+def _partitions_alike(answer: Cursor, count: int) -> Columns | None:
+    """The same, if all partitions have as many replicas, in-sync and offline replicas as the first one: a tenth of a
+    microsecond for each. None otherwise.
+    """
+    data, at = answer.data, answer.at
+    try:
+        lists = _lengths_at(data, at)
+        plain = _is_plain([data[one] for one in lists])
+    except IndexError:
+        return None
+    width = lists[-1] + 1 - at
+    end = at + width * count
+    if count == 0 or not plain or end > len(data):
+        return None
+    if any(data[one:end:width] != data[one : one + 1] * count for one in lists):
+        return None
+    answer.at = end
+    rows = _leaders_every(width).iter_unpack(data[at:end])
+    indexes, leaders, epochs = zip(*rows, strict=True)
+    return indexes, leaders, epochs
+
+
+@lru_cache
+def _leaders_every(width: int) -> struct.Struct:
+    """Number, leader and leader epoch of a partition of this width."""
+    return struct.Struct(f">2x3i{width - _PARTITION.size}x")
+
+
+def _lengths_at(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """The positions of the lengths of a partition's three lists and of its tagged fields, if each takes one byte.
+
+    Raises IndexError if the bytes end before.
+    """
+    replicas = at + _PARTITION.size
+    in_sync = replicas + 4 * data[replicas] - 3
+    offline = in_sync + 4 * data[in_sync] - 3
+    tags = offline + 4 * data[offline] - 3
+    return replicas, in_sync, offline, tags
+
+
+def _is_plain(lengths: Sequence[int]) -> bool:
+    """Whether no field is tagged, and each list has fewer than 127 brokers, so its length takes one byte (1: empty)."""
+    *lists, tags = lengths
+    return all(0 < length < 128 for length in lists) and not tags
+
+
+def _partitions_in_turn(answer: Cursor, count: int) -> Columns:
+    """The same for any partitions: about a microsecond for each."""
     indexes, leaders, epochs = [], [], []
     data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
     for _ in range(count):
         try:
             _, index, leader, epoch = unpack(data, at)
-            replicas = at + _PARTITION.size
-            in_sync = replicas + 4 * data[replicas] - 3
-            offline = in_sync + 4 * data[in_sync] - 3
-            tags = offline + 4 * data[offline] - 3
-            # Each list has fewer than 127 brokers, so its length takes one byte (1 if empty). No tagged fields.
-            plain = 0 < data[replicas] < 128 and 0 < data[in_sync] < 128 and 0 < data[offline] < 128 and not data[tags]
+            lists = _lengths_at(data, at)
+            plain = _is_plain([data[one] for one in lists])
         except (IndexError, struct.error):
             plain = False
         if plain:
-            at = tags + 1
+            at = lists[-1] + 1
         else:
             answer.at = at
             index, leader, epoch = _partition(answer)
@@ -205,7 +252,7 @@ def _partitions(answer: Cursor, count: int) -> Columns:
         leaders.append(leader)
         epochs.append(epoch)
     answer.at = at
-    return _in_order((tuple(indexes), tuple(leaders), tuple(epochs)))
+    return tuple(indexes), tuple(leaders), tuple(epochs)
 
 
 def _in_order(columns: Columns) -> Columns:

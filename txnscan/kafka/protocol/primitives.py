@@ -17,6 +17,9 @@ TAGS_MAX = 1_000
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
 
 
+_ONE_NUMBER = _ONE_BYTE[2]
+
+
 def unsigned(value: int) -> bytes:
     """An unsigned varint."""
     if value < 0x80:
@@ -46,6 +49,8 @@ def items(written: Iterable[bytes]) -> bytes:
 def numbers(values: Iterable[int]) -> bytes:
     """A compact list of 32-bit numbers."""
     listed = tuple(values)
+    if len(listed) == 1:
+        return _ONE_NUMBER + _INT32.pack(*listed)
     return unsigned(len(listed) + 1) + struct.pack(f">{len(listed)}i", *listed)
 
 
