@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure
@@ -53,7 +54,7 @@ class Context:
     late_after_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """All that a verdict may depend on: the observation, the coordinators' views of its producer id, and the gaps of
     the snapshot. The same evidence always gives the same verdict.
@@ -65,6 +66,15 @@ class Evidence:
     coordinators: tuple[CoordinatorView, ...]
     context: Context
     log_contradiction: Failure | None = None
+
+    @cached_property
+    def listing(self) -> tuple[CoordinatorView, ...]:
+        """The described views that list this transaction's partition."""
+        described = [view for view in self.coordinators if view.describe_failure is None]
+        if not described:
+            return ()
+        partition = self.observation.topic_partition
+        return tuple([view for view in described if partition in view.partitions])
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,7 @@ def late(e: Evidence) -> bool:
 
 def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
     """The coordinators' views, in these states, that list this transaction's partition."""
-    views = [view for view in e.coordinators if view.state in states and view.describe_failure is None]
-    if not views:
-        return ()
-    partition = e.observation.topic_partition
-    return tuple([view for view in views if partition in view.partitions])
+    return tuple([view for view in e.listing if view.state in states])
 
 
 def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
