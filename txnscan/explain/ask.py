@@ -118,7 +118,7 @@ class _Swept:
     scans: tuple[Scan, ...] = ()
 
     def open(self, key: Key) -> tuple[Judged, ...]:
-        found = [one for scan in self.scans for one in scan.transactions if _key(one) == key]
+        found = [one for scan in self.scans for one in scan.transactions if one.observation.key == key]
         return tuple(sorted(found, key=lambda one: one.observation.start_offset))
 
     def failure(self, key: Key) -> Failure | None:
@@ -139,10 +139,6 @@ class _Swept:
     @property
     def sweep_id(self) -> str | None:
         return self.scans[0].sweep_id if self.scans else None
-
-
-def _key(judged: Judged) -> Key:
-    return judged.observation.topic, judged.observation.partition
 
 
 def _sweep(asking: Asking, keys: Collection[Key]) -> _Swept:
@@ -455,11 +451,11 @@ def _keys(names: Iterable[str]) -> list[Key]:
 def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, keys: Sequence[Key] = ()) -> Facts:
     """The open transactions of this producer id, and these partitions of its transaction."""
     judged = [one for scan in swept.scans for one in scan.transactions if one.observation.producer_id == producer_id]
-    every = sorted({*keys, *(_key(one) for one in judged if one.judgement.verdict is not Verdict.GONE)})
+    every = sorted({*keys, *(one.observation.key for one in judged if one.judgement.verdict is not Verdict.GONE)})
     after = _offsets(asking, every)[0] if every else {}
     found = []
     for key in every:
-        seen = next((one.observation.second for one in judged if _key(one) == key), None)
+        seen = next((one.observation.second for one in judged if one.observation.key == key), None)
         lso = seen.last_stable_offset if seen is not None else None
         row = after.get(key)
         before = row if row is None or lso is None else replace(row, last_stable_offset=lso)
@@ -550,7 +546,7 @@ def _ask_all_offsets(asking: Asking, facts: Facts) -> Facts:
     swept = _swept(asking, replace(asking.config, topic_names=(CONSUMER_OFFSETS_TOPIC,)))
     found: list[PendingOffsets] = []
     open_there = [one for one in swept.scans[0].transactions if one.judgement.verdict is not Verdict.GONE]
-    after, _ = _offsets(asking, sorted({_key(one) for one in open_there})) if open_there else ({}, view)
+    after, _ = _offsets(asking, sorted({one.observation.key for one in open_there})) if open_there else ({}, view)
     for key, row in after.items():
         where = replace(_partition_facts(key, swept, row, row), lso_before=None)
         for holder in where.still_open:

@@ -126,7 +126,7 @@ def _completes(later: LoggedTransaction, decision: LoggedTransaction) -> bool:
 
 def _names_partition(chain: Sequence[LoggedTransaction], o: Observation) -> bool:
     """Whether a transaction that is, or may be, at the epoch of the open data has its partition."""
-    key = (o.topic, o.partition)
+    key = o.key
     ongoing = any(
         record.state is State.ONGOING
         and (record.producer_id, record.producer_epoch) == (o.producer_id, o.producer_epoch)

@@ -161,17 +161,17 @@ def read_blockage(
     answers = dict(zip(brokers, in_parallel(ask, brokers), strict=True))
     of_all = [*([hidden] if hidden else []), *(error for one in answers.values() for error in one.errors)]
     committed = _committed(answers.values())
-    holders = [j.observation for j in (*of_hanging, *of_live) if _key(j) in asked_keys]
+    holders = [j.observation for j in (*of_hanging, *of_live) if j.observation.key in asked_keys]
 
     def read(o: Observation) -> Starved:
-        return _read_behind(send, o, committed.get((o.topic, o.partition), ()))
+        return _read_behind(send, o, committed.get(o.key, ()))
 
     starving = dict(zip((o.transaction_key for o in holders), in_parallel(read, holders), strict=True))
     asked = sum(one.failure is None for answer in answers.values() for one in answer.committed.values())
     asked_offsets = {o.transaction_key for o in of_offsets}
     found: dict[TransactionKey, Blocked] = {}
     for judged in every:
-        o, key = judged.observation, _key(judged)
+        o, key = judged.observation, judged.observation.key
         if o.transaction_key in asked_offsets and o.leader in answers:
             found[o.transaction_key] = answers[o.leader].of_offsets[o.transaction_key]
         elif o.topic == SHARE_GROUP_STATE_TOPIC:
@@ -285,11 +285,7 @@ def _waited_for(transactions: Iterable[Judged]) -> list[Judged]:
 
 
 def _keys(transactions: Iterable[Judged]) -> list[Key]:
-    return list(dict.fromkeys(map(_key, transactions)))
-
-
-def _key(judged: Judged) -> Key:
-    return (judged.observation.topic, judged.observation.partition)
+    return list(dict.fromkeys(one.observation.key for one in transactions))
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from txnscan.kafka.failure import Failure
+from txnscan.kafka.topology import Key
 
 
 class TransactionKey(NamedTuple):
@@ -18,6 +19,11 @@ class TransactionKey(NamedTuple):
     partition: int
     producer_id: int
     start_offset: int
+
+    @property
+    def key(self) -> Key:
+        """The partition."""
+        return (self.topic, self.partition)
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> TransactionKey:
@@ -42,6 +48,11 @@ class TransactionRef:
     producer_epoch: int
     coordinator_epoch: int
     start_offset: int
+
+    @property
+    def key(self) -> Key:
+        """The partition."""
+        return (self.topic, self.partition)
 
     @property
     def topic_partition(self) -> str:

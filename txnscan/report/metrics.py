@@ -225,7 +225,8 @@ def stuck_since(scan: Scan, before: Stuck) -> Stuck:
     no evidence shows that it moved.
     """
     not_seen = {(error.topic, error.partition) for error in scan.errors}
-    not_seen |= {_key(judged) for judged in scan.transactions if not judged.healthy and judged.blocked_records is None}
+    unmeasured = (one for one in scan.transactions if not one.healthy and one.blocked_records is None)
+    not_seen |= {one.observation.key for one in unmeasured}
     kept = {where: since for where, since in before.items() if (where[0], where[2]) in not_seen}
     for judged in _blocking(scan).values():
         o = judged.observation
@@ -302,7 +303,7 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
     for topic, age_ms in sorted(stuck_ms.items()):
         yield "txnscan_last_stable_offset_stuck_seconds", [topic], max(age_ms, 0) / 1_000
 
-    late = {(j.observation.leader, _key(j)) for j in still_open if j.judgement.late}
+    late = {(j.observation.leader, j.observation.key) for j in still_open if j.judgement.late}
     of_broker = Counter(leader for leader, _ in late)
     for broker_id in sorted({*scan.broker_ids, *of_broker}):
         yield LATE_PARTITIONS, [str(broker_id)], of_broker[broker_id]
@@ -316,7 +317,7 @@ def _of_live(scan: Scan, live: Sequence[Judged], label: Callable[[str], str]) ->
     for judged in live:
         topic = label(judged.observation.topic)
         counts[topic, str(judged.judgement.age_ms > scan.blocking_after_ms).lower()] += 1
-        records[topic, _key(judged)] = judged.blocked_records or 0
+        records[topic, judged.observation.key] = judged.blocked_records or 0
         ends_ms[topic].append(end_of(judged))
     for labels, count in sorted(counts.items()):
         yield "txnscan_blocking_transactions", list(labels), count
@@ -358,7 +359,7 @@ def _of_topics(scan: Scan) -> Iterator[Sample]:
 
 def _blocking(scan: Scan) -> dict[Key, Judged]:
     """For each partition with records that an unhealthy transaction blocks: a transaction that has their number."""
-    return {_key(j): j for j in scan.transactions if not j.healthy and j.blocked_records}
+    return {j.observation.key: j for j in scan.transactions if not j.healthy and j.blocked_records}
 
 
 def _topic_labels(still_open: Iterable[Judged], live: Iterable[Judged], others: Iterable[str]) -> Callable[[str], str]:
@@ -379,7 +380,3 @@ def _topic_labels(still_open: Iterable[Judged], live: Iterable[Judged], others: 
 
 def _share(of: int, planned: int) -> float:
     return of / planned if planned else 1.0
-
-
-def _key(judged: Judged) -> Key:
-    return (judged.observation.topic, judged.observation.partition)

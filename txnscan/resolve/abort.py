@@ -340,7 +340,7 @@ class Unread(LiveBrokers):
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
-                partition = cluster.agreement([action.topic]).partition(action.topic, action.partition)
+                partition = cluster.agreement([action.topic]).partition(*action.key)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return partition
         except ClusterUnreachable as error:

@@ -512,7 +512,7 @@ def moved_on(action: Action, judged: Judged) -> str | None:
 
 def marker_for(action: Action) -> MarkerToWrite:
     """The marker that an action writes."""
-    where = (action.topic, action.partition)
+    where = action.key
     return MarkerToWrite(*where, action.producer_id, action.producer_epoch, action.coordinator_epoch, action.commit)
 
 

@@ -184,7 +184,7 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
-                key = (action.topic, action.partition)
+                key = action.key
                 reader = Reader(cluster, self._engine(), self._config)
                 rows, _ = reader.fenced([key], cluster.agreement([action.topic]), lambda done, total: None)
                 row = rows[key]

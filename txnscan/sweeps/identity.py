@@ -70,7 +70,7 @@ def first_records_are_gone(
 ) -> bool | None:
     """Whether the partition proves that this open transaction continues the incident; None if a read fails."""
     try:
-        partition = agreed.partition(o.topic, o.partition)
+        partition = agreed.partition(*o.key)
         log_start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
         if log_start.failure is not None:
             return None

@@ -334,7 +334,7 @@ def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | Failu
     """The transaction's first batch, or why it is not known."""
     o = judged.observation
     try:
-        fetched = fetch(send, before.partition(o.topic, o.partition), o.start_offset, _FIRST_BATCH_BYTES, records=False)
+        fetched = fetch(send, before.partition(*o.key), o.start_offset, _FIRST_BATCH_BYTES, records=False)
     except (RequestFailed, Unagreed) as failed:
         return of_topic(failed.failure, "Read", o.topic)
     for batch in fetched.batches[:1]:

@@ -268,7 +268,7 @@ def judge_all(
     def same(o: Observation, which: TransactionKey) -> bool:
         gone = first_records_are_gone(run.cluster.send, second.agreed, incidents, o, which)
         if gone is None:
-            unsure.add((o.topic, o.partition))
+            unsure.add(o.key)
         return gone is True
 
     observed = observe(claims.topic_ids, split.unclaimed, first.rows, second.rows)
@@ -283,10 +283,10 @@ def judge_all(
     # An overdue or old claimed transaction may block consumers. The offsets of its partition show how much, without
     # proof.
     live = looked_at([*others, *claimed], planned.blocking_after_ms)[0] if run.reads_impact else ()
-    unread = {_key(one) for one in live if one.observation.second.failure == CLAIMED}
-    unread |= {_key(one) for one in claimed if not one.healthy}
+    unread = {one.observation.key for one in live if one.observation.second.failure == CLAIMED}
+    unread |= {one.observation.key for one in claimed if not one.healthy}
     offsets = run.reader.offsets(unread, everything.view)
-    judged = [*others, *(with_offsets(one, offsets.get(_key(one))) for one in claimed)]
+    judged = [*others, *(with_offsets(one, offsets.get(one.observation.key)) for one in claimed)]
     run.progress("judge", 1, 1)
     return judged, frozenset(unsure)
 
@@ -502,10 +502,6 @@ def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observati
         return min(times_ms, default=None)
 
     return earliest
-
-
-def _key(judged: Judged) -> Key:
-    return (judged.observation.topic, judged.observation.partition)
 
 
 def _order(o: Observation) -> tuple[str, int, int, int]:

@@ -103,7 +103,7 @@ class Scan:
         seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
         found = {}
         for which in incidents:
-            topic_id = self.proven.get((which.topic, which.partition))
+            topic_id = self.proven.get(which.key)
             if (how := self.topics_gone.get((which.topic, which.topic_id))) is not None:
                 found[which] = how
             elif topic_id is not None and which not in seen:

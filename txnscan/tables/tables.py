@@ -450,7 +450,7 @@ def _fact(kind: type[Fact], row: Row) -> Fact:
 def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, str]) -> Row:
     """The row of a sweep that proved its end. written: the markers that apply has written, by incident."""
     incident = which.incident_id(scan.cluster_id)
-    leader_epoch, high_watermark = scan.ends.get((which.topic, which.partition), (-1, None))
+    leader_epoch, high_watermark = scan.ends.get(which.key, (-1, None))
     return {
         "incident_id": incident,
         "resolved_at": timestamp(scan.finished_at_ms),

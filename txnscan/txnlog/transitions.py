@@ -137,7 +137,7 @@ def _is_added(chain: Sequence[LoggedTransaction], begun: LoggedTransaction, o: O
     version from the beginning of a transaction to its end.
     """
     same = (record for record in chain if record.start_time_ms == begun.start_time_ms)
-    return begun.state is State.ONGOING and any((o.topic, o.partition) in record.partitions for record in same)
+    return begun.state is State.ONGOING and any(o.key in record.partitions for record in same)
 
 
 def whole(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> bool:
@@ -205,7 +205,7 @@ def _would_show(a: LoggedTransaction, b: LoggedTransaction, o: Observation) -> b
     if not (is_v2(a) and is_v2(b)) or State.EMPTY in (a.state, b.state):
         return False
     if a.state is State.PREPARE_COMMIT:
-        return (o.topic, o.partition) in a.partitions
+        return o.key in a.partitions
     if a.state is State.ONGOING and b.state in PREPARED:
         return b.producer_epoch - a.producer_epoch == 1
     return True

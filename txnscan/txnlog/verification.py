@@ -142,5 +142,5 @@ def _contradicts(how: str) -> Failure:
 def _holds(record: LoggedTransaction, o: Observation) -> bool:
     """Whether a coordinator that loads this record has the id in a transaction with this partition."""
     under_way = record.state in IN_TRANSACTION
-    same = (record.producer_id, (o.topic, o.partition) in record.partitions) == (o.producer_id, True)
+    same = (record.producer_id, o.key in record.partitions) == (o.producer_id, True)
     return under_way and same

@@ -91,7 +91,7 @@ class Decision:
 
     def names(self, o: Observation) -> bool:
         """Whether the transaction lists this partition."""
-        return (o.topic, o.partition) in self.record.partitions
+        return o.key in self.record.partitions
 
     def may_concern(self, o: Observation) -> bool:
         """Whether the decision is, or may be, about data of this producer id and epoch."""
@@ -381,7 +381,7 @@ def _veto(
             why = f"'{record.transactional_id}' committed at epoch {record.producer_epoch}"
             return f"{why}, by an earlier read of the transaction log, at offset {record.offset}"
     for marker in evidence.seen.markers:
-        other = (marker.topic, marker.partition) != (o.topic, o.partition)
+        other = (marker.topic, marker.partition) != o.key
         if other and o.producer_epoch in _may_be_of(marker):
             return str(marker)
     later = _later_commit((*logged, *evidence.vetoes), o) if doubt is not None else None
@@ -470,7 +470,7 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
     for record in logged:
         if record.producer_id != o.producer_id or record.producer_epoch <= o.producer_epoch:
             continue
-        named = record.state is State.PREPARE_COMMIT and (o.topic, o.partition) in record.partitions
+        named = record.state is State.PREPARE_COMMIT and o.key in record.partitions
         if named or (not_understood and record.state is State.COMPLETE_COMMIT):
             return record
     return None
@@ -486,7 +486,7 @@ def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartiti
     ended = [decision.record for decision in decisions(logged) if decision.may_concern(o)]
     ours = (State.ONGOING, o.producer_id, o.producer_epoch)
     begun = [r for r in logged if (r.state, r.producer_id, r.producer_epoch) == ours]
-    keys = {key for record in (*begun, *ended) for key in record.partitions} - {(o.topic, o.partition)}
+    keys = {key for record in (*begun, *ended) for key in record.partitions} - {o.key}
     if not keys:
         return None
     raised = all(is_v2(record) for record in (*begun, *ended))

@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeVar
 
 from txnscan.impact.complete import TopicRead
 from txnscan.impact.impact import KnownImpact
-from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
@@ -222,7 +221,7 @@ def _sightings(before: Sightings, scan: Scan) -> Sightings:
     A key identifies one transaction, so a younger transaction cannot inherit an age.
     """
     not_seen = {(error.topic, error.partition) for error in scan.errors}
-    found = {which: seen for which, seen in before.items() if _key(which) in not_seen}
+    found = {which: seen for which, seen in before.items() if which.key in not_seen}
     for judged in scan.transactions:
         if judged.judgement.verdict is not Verdict.GONE:
             o = judged.observation
@@ -236,7 +235,3 @@ def _oldest(
     if len(found) <= most:
         return found
     return dict(sorted(found.items(), key=lambda one: since_ms(one[1]))[:most])
-
-
-def _key(which: TransactionKey) -> Key:
-    return (which.topic, which.partition)
