@@ -54,10 +54,10 @@ as true. Give write access only to the principals that sweep and apply. See [res
 
 ## Clustering
 
-The tables are partitioned by `cluster_id`, and `incidents` also by `is_open`. Delta does not cluster a partitioned
-table. If a table was replaced by one with `CLUSTER BY`, it has the features `clustering` and `domainMetadata`. delta-rs
-cannot write such a table, and `DROP FEATURE` cannot remove them. To get rid of them, let a sweep create tables at
-another location. Then copy each table in Spark:
+The tables are partitioned by `cluster_id`, and `incidents` also by `is_open`. On Databricks they are clustered by
+`cluster_id` instead, because Delta does not cluster a partitioned table. If a table was clustered, it has the features
+`clustering` and `domainMetadata`. delta-rs cannot write such a table, and `DROP FEATURE` cannot remove them. To get rid
+of them, let a sweep create tables at another location. Then copy each table in Spark:
 
 ```sql
 INSERT OVERWRITE delta.`/data/txnscan-new/sweeps` BY NAME SELECT * FROM delta.`/data/txnscan/sweeps`;

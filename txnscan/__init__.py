@@ -9,6 +9,7 @@
 `sweep_clusters(spark, {"orders": ScanConfig(...), ...})` sweeps several clusters at once.
 `plan(spark, tables)` and `apply(spark, config, plan)` do the same as the commands of these names; `spark` may be None.
 `table(spark, tables, "incidents")` reads a stored table. `create_views(spark, tables)` makes the views for dashboards.
+`expectations("incidents")` and `dqx_rules("incidents")` are its rules for data-quality tools.
 `register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))`
 predicts the cost of a sweep. Every error that these functions document is a `TxnscanError`.
 The rules are in `txnscan.verdict.rules`.
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from txnscan.resolve.run import plan_sweep as plan
     from txnscan.sql.source import register
     from txnscan.sweeps.capacity import Planned, Prediction, predict
+    from txnscan.tables.expectations import dqx_rules, expectations
     from txnscan.tables.selection import Stale
     from txnscan.version import __version__
 
@@ -61,13 +63,15 @@ _HOMES = {
     "Planned": "txnscan.sweeps.capacity",
     "Prediction": "txnscan.sweeps.capacity",
     "ScanConfig": "txnscan.config",
-    "SparkUnavailable": "txnscan.engine.spark.session",
+    "SparkUnavailable": "txnscan.engine.spark.errors",
     "Stale": "txnscan.tables.selection",
     "SweepResult": "txnscan.api",
     "TxnscanError": "txnscan.errors",
     "__version__": "txnscan.version",
     "apply": "txnscan.resolve.run",
     "create_views": "txnscan.api",
+    "dqx_rules": "txnscan.tables.expectations",
+    "expectations": "txnscan.tables.expectations",
     "find_hanging": "txnscan.api",
     "plan": "txnscan.resolve.run",
     "predict": "txnscan.sweeps.capacity",
@@ -100,6 +104,8 @@ __all__ = [
     "__version__",
     "apply",
     "create_views",
+    "dqx_rules",
+    "expectations",
     "find_hanging",
     "plan",
     "predict",

@@ -6,11 +6,15 @@ import ast
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import nbformat
+import pandas as pd
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
 from tests.brokers.shared import Shared
@@ -45,16 +49,16 @@ def executed(shared: Shared, location: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def shown(notebook: nbformat.NotebookNode, source: str) -> str:
-    """The value of the cell with this text."""
+    """The values that the cell with this text shows."""
     (cell,) = [c for c in notebook.cells if c.cell_type == "code" and source in c.source and c.outputs]
-    return "".join(output["data"]["text/plain"] for output in cell.outputs if output.output_type == "execute_result")
+    return "".join(output["data"]["text/plain"] for output in cell.outputs if "data" in output)
 
 
 def test_the_notebook_shows_planted_transactions_evidence_and_history(
     executed: nbformat.NotebookNode,
 ) -> None:
     assert "'complete': True" in shown(executed, "\nresult.summary")
-    hanging = shown(executed, "hanging.toPandas()")
+    hanging = shown(executed, "show(hanging)")
     assert all(topic in hanging for topic in HANGING)
     assert "backfill" not in hanging
     assert "Empty DataFrame" in shown(executed, "result.errors")
@@ -73,20 +77,50 @@ def swept(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> str:
     return location
 
 
-class Ran:
-    """The values of a notebook, cell by cell, and its variables."""
+class Widgets:
+    """`dbutils.widgets` of Databricks, with values in place of a person's."""
 
-    def __init__(self, name: str) -> None:
-        self.names: dict[str, Any] = {}
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self.defaults: dict[str, str] = {}
+
+    def text(self, name: str, default: str, label: str = "") -> None:
+        self.defaults[name] = default
+
+    def get(self, name: str) -> str:
+        assert name in self.defaults
+        return self._values.get(name, self.defaults[name])
+
+
+class Ran:
+    """The values of a notebook, cell by cell, and its variables.
+
+    widgets, spark: on Databricks, the values of its widgets and its session. There `displayHTML` shows charts, and
+    `display` shows DataFrames.
+    """
+
+    def __init__(self, name: str, widgets: Mapping[str, str] | None = None, spark: SparkSession | None = None) -> None:
+        self.magics: list[str] = []
+        self.html: list[str] = []
+        self._displayed: list[Any] = []
         self._shown: list[tuple[str, Any]] = []
+        self.names: dict[str, Any] = {"display": self._displayed.append, "get_ipython": lambda: self}
+        if widgets is not None:
+            self.names |= {"dbutils": SimpleNamespace(widgets=Widgets(widgets)), "spark": spark}
+            self.names["displayHTML"] = self.html.append
         notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
         for cell in notebook.cells:
             if cell.cell_type == "code":
-                self._shown.append((cell.source, self._run(cell.source)))
+                self._displayed.clear()
+                value = self._run(cell.source)
+                self._shown.append((cell.source, self._displayed[-1] if self._displayed else value))
+
+    def run_line_magic(self, name: str, line: str) -> None:
+        self.magics.append(f"%{name} {line}")
 
     def _run(self, source: str) -> Any:
         """The value of the last line, which a notebook shows."""
-        *statements, last = ast.parse(source).body
+        *statements, last = ast.parse(python_of(source)).body
         if not isinstance(last, ast.Expr):
             statements.append(last)
         exec(compile(ast.Module(statements, []), "cell", "exec"), self.names)
@@ -95,6 +129,11 @@ class Ran:
     def shown(self, source: str) -> Any:
         (value,) = [value for text, value in self._shown if source in text]
         return value
+
+
+def python_of(source: str) -> str:
+    """The Python of a cell, with calls in place of magics."""
+    return TransformerManager().transform_cell(source)
 
 
 @pytest.fixture
@@ -111,9 +150,9 @@ def test_the_incident_notebook_leads_from_verdicts_to_remedies(
     incidents = ran.shown("incidents.select")
     assert set(HANGING) <= set(incidents["topic"])
     assert "payments-service" in ran.shown('chosen["explanation"]')
-    assert len(ran.shown("seen.select")) == 2
-    assert set(ran.shown("seen.select")["verdict"]) == {"hanging"}
-    assert "evidence" not in ran.shown("limit(1)").index and "coordinators" in ran.shown("limit(1)").index
+    assert len(ran.shown("show(seen.select")) == 2
+    assert set(ran.shown("show(seen.select")["verdict"]) == {"hanging"}
+    assert "evidence" not in ran.shown("limit(1)").columns and "coordinators" in ran.shown("limit(1)").columns
     said = capsys.readouterr().out
     assert re.search(r"^committed: .*\n(offset \d+: .*\n)*.*PrepareCommit.*payments-solo-0", said, re.M)
     assert "payments-solo-0: " in said.partition("CompleteCommit")[2]
@@ -127,7 +166,7 @@ def test_each_view_has_a_result_and_the_checks_find_the_errors(on_tables: None) 
     # It shows ten rows, and the shared cluster may have more.
     assert set(HANGING) <= worst or len(worst) == 10
     assert "hanging" in set(ran.shown("current_transactions")["verdict"])
-    assert int(ran.shown("incidents_by_day")["opened"].sum()) >= len(HANGING)
+    assert int(ran.shown("by_day.orderBy")["opened"].sum()) >= len(HANGING)
     assert list(ran.shown("partitions, coordinators")["complete"]) == [True, True]
     checks = ran.shown("checks = {")
     no_sweep, incomplete, late, _ = checks.values()
@@ -137,11 +176,25 @@ def test_each_view_has_a_result_and_the_checks_find_the_errors(on_tables: None) 
 
 def test_capacity_is_predicted_and_compared_with_stored_sweeps(on_tables: None) -> None:
     ran = Ran("capacity")
-    grown = ran.shown("grown")
+    grown = ran.shown("\ngrown")
     assert list(grown["seconds"][grown["latency_ms"] == 20].sort_values().index) == [1, 3, 5, 7]
     assert (grown["seconds_max"] >= grown["seconds"]).all()
     assert set(ran.shown("def engine").values()) == {"threads", "spark"}
     assert (ran.shown("measured / predicted")["ratio"] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["investigate", "dashboards", "capacity"])
+def test_on_databricks_a_notebook_shows_dataframes_and_a_chart(
+    name: str, swept: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    monkeypatch.setenv("TXNSCAN_TABLES", "/nowhere/else")
+    ran = Ran(name, {"tables": swept}, spark)
+    assert len(ran.html) == 1 and "vega" in ran.html[0]
+    (install,) = ran.magics
+    assert install.startswith("%pip install") and ".whl[report]" in install
+    shows = {type(value).__name__ for _, value in ran._shown}
+    assert "DataFrame" in shows and (name == "capacity" or not any(isinstance(v, pd.DataFrame) for _, v in ran._shown))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -149,7 +202,7 @@ def test_a_notebook_has_no_outputs_and_uses_only_the_public_api(path: Path) -> N
     notebook = read(path)
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in notebook.cells)
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
-    used = {f"{node.module}" for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)}
+    used = {f"{node.module}" for node in ast.walk(ast.parse(python_of(code))) if isinstance(node, ast.ImportFrom)}
     # Except the demo's brokers, and a session for users without either.
     spare = {"txnscan.engine.spark.session", "txnscan.demo.brokers", "txnscan.demo.story"}
     assert {module for module in used if module.startswith("txnscan.")} <= spare

@@ -25,6 +25,7 @@ from tests.kubernetes import CUSTOM, by_name, excess_rights, validate
 from tests.kubernetes import pods as pods_of
 from tests.process import ROOT
 from txnscan.cli.app import app
+from txnscan.config import parse_duration_ms
 from txnscan.tables.views import VIEWS
 from txnscan.watch.clusters import read_clusters
 
@@ -208,6 +209,9 @@ def test_the_clusters_of_the_config_map_are_valid_for_watch(tmp_path: Path) -> N
 
 # --- Databricks
 
+# In the expression with which a filter shows the values that other filters leave.
+_OF_FILTERS = "associative_filter_predicate_group"
+
 
 @pytest.mark.parametrize("kind", ["jobs", "dashboards", "alerts"])
 def test_a_resource_of_the_bundle_matches_the_databricks_types(kind: str) -> None:
@@ -220,6 +224,17 @@ def test_a_resource_of_the_bundle_matches_the_databricks_types(kind: str) -> Non
         assert types[kind].from_dict(resource).as_dict() == resource
     with pytest.raises(ValueError, match="nmae"):
         types[kind].from_dict({**resource, "nmae": "x"})
+
+
+def test_a_job_of_the_bundle_survives_a_slow_start_and_runs_as_a_service_principal() -> None:
+    jobs = bundle()["resources"]["jobs"]
+    sweep = jobs["txnscan_sweep"]
+    (words,) = (task["python_wheel_task"]["parameters"] for task in sweep["tasks"])
+    timeout_s = parse_duration_ms(words[words.index("--timeout") + 1], "--timeout") // 1_000
+    assert timeout_s < 300 and sweep["timeout_seconds"] >= timeout_s + 600
+    assert {job["performance_target"] for job in jobs.values()} == {"PERFORMANCE_OPTIMIZED", "STANDARD"}
+    for job in jobs.values():
+        assert job["run_as"] == {"service_principal_name": "${var.run_as}"} and job["permissions"]
 
 
 def test_references_in_the_bundle_exist() -> None:
@@ -241,16 +256,31 @@ def test_the_dashboard_shows_existing_columns_in_widgets_without_overlap() -> No
     used = set()
     for placed in page["layout"]:
         widget, at = placed["widget"], placed["position"]
-        (query,) = widget["queries"]
-        used.add(query["query"]["datasetName"])
-        fields = {field["name"] for field in query["query"]["fields"]}
+        queries = {one["name"]: one["query"] for one in widget["queries"]}
+        for query in queries.values():
+            used.add(query["datasetName"])
+            columns = {column for field in query["fields"] for column in re.findall(r"`(\w+)`", field["expression"])}
+            assert all(column in datasets[query["datasetName"]] for column in columns - {_OF_FILTERS})
+        fields = {field["name"] for query in queries.values() for field in query["fields"]}
         shown = {one["fieldName"] for one in _encodings(widget["spec"]["encodings"])}
-        assert shown == fields and all(field in datasets[query["query"]["datasetName"]] for field in fields)
+        assert shown == {name for name in fields if not name.endswith("_associativity")}
         cells = {(at["x"] + x, at["y"] + y) for x in range(at["width"]) for y in range(at["height"])}
         assert not cells & taken and at["x"] + at["width"] <= 6
         taken |= cells
     assert used == datasets.keys()
     assert len({placed["widget"]["name"] for placed in page["layout"]}) == len(page["layout"])
+
+
+def test_the_filter_of_the_dashboard_selects_clusters_in_every_dataset() -> None:
+    (widget,) = (
+        placed["widget"]
+        for placed in BOARD["pages"][0]["layout"]
+        if placed["widget"]["spec"]["widgetType"].startswith("filter-")
+    )
+    asked = {one["name"]: one["query"]["datasetName"] for one in widget["queries"]}
+    filtered = {asked[one["queryName"]] for one in widget["spec"]["encodings"]["fields"]}
+    assert filtered == {one["name"] for one in BOARD["datasets"]}
+    assert {one["fieldName"] for one in widget["spec"]["encodings"]["fields"]} == {"cluster_id"}
 
 
 def _encodings(encodings: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
+from txnscan.tables.delta import By
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
 from txnscan.txnlog.facts import SeenMarker
@@ -64,6 +65,27 @@ def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSe
     spark.sql(copy.replace("/data/txnscan-new", new).replace("/data/txnscan", old))
     copied.write(sweep(2, ORPHAN))
     assert sorted(row["sweep_id"] for row in copied.rows(SWEEPS)) == ["sweep-1", "sweep-2"]
+
+
+def test_on_databricks_tables_are_clustered_instead_of_partitioned(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    tables = open_tables(location, spark)
+    tables.create()
+    clustered = {}
+    for table in TABLES:
+        detail = spark.sql(f"DESCRIBE DETAIL {tables.delta.name(table)}").first()
+        assert detail is not None and detail["partitionColumns"] == []
+        clustered[table.name] = detail["clusteringColumns"]
+    assert clustered == {table.name: [name for name in table.partitioned_by if name != "is_open"] for table in TABLES}
+    for number in (1, 2):
+        tables.write(sweep(number, ORPHAN, STALE))
+    tables.write(sweep(3, ORPHAN))
+    assert [(row["sweeps"], row["is_open"]) for row in tables.rows(INCIDENTS, order=[By("sweeps")])] == [
+        (2, False),
+        (3, True),
+    ]
 
 
 def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -> None:

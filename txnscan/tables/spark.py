@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,6 +26,8 @@ from txnscan.tables.schema import Column, Table
 # Delta's errors for a conflicting commit of rows, or of a change of the table itself.
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 _CONFLICTS_BY_NAME = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+# A setting that every cluster of Databricks has.
+_DATABRICKS = "spark.databricks.clusterUsageTags.sparkVersion"
 # Errors of Spark and Delta for a missing table.
 _ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 
@@ -60,7 +63,7 @@ class SparkDelta:
 
     def create(self, table: Table) -> None:
         """See Delta."""
-        self._spark.sql(_create_statement(self.name(table), table))
+        self._spark.sql(_create_statement(self.name(table), table, clustered=_is_databricks(self._spark)))
 
     def read(
         self,
@@ -208,11 +211,33 @@ def _listed(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{spark_text(key)} = {spark_text(value)}" for key, value in properties.items())
 
 
-def _create_statement(name: str, table: Table) -> str:
+def _is_databricks(spark: SparkSession) -> bool:
+    """Whether the session is on Databricks, or connected to it."""
+    if "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return True
+    try:
+        return spark.conf.get(_DATABRICKS, None) is not None
+    except PySparkException:
+        return False
+
+
+def _create_statement(name: str, table: Table, *, clustered: bool) -> str:
     columns = ", ".join(map(_column_definition, table.columns))
-    # Not clustered: that takes writer features which not every writer of Delta has, and which cannot be dropped again.
-    layout = f"PARTITIONED BY ({', '.join(table.partitioned_by)}) " if table.partitioned_by else ""
     return (
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING DELTA COMMENT {spark_text(table.meaning)} "
-        f"{layout}TBLPROPERTIES ({_listed(properties(table))})"
+        f"{_layout(table, clustered)}TBLPROPERTIES ({_listed(properties(table))})"
     )
+
+
+def _layout(table: Table, clustered: bool) -> str:
+    """Partitions, or clusters in their place: Delta allows no table with both.
+
+    Databricks recommends clusters. Elsewhere they would need writer features that not every writer of Delta has, and
+    that cannot be dropped again. Delta cannot cluster by a boolean.
+    """
+    if not table.partitioned_by:
+        return ""
+    if not clustered:
+        return f"PARTITIONED BY ({', '.join(table.partitioned_by)}) "
+    types = {column.name: column.type for column in table.columns}
+    return f"CLUSTER BY ({', '.join(name for name in table.partitioned_by if types[name] != 'BOOLEAN')}) "
