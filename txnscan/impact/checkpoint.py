@@ -20,7 +20,6 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from txnscan.kafka.failure import Failure, FailureCode
@@ -42,8 +41,8 @@ class Batch:
     partition, the next offset to read, of each source that reads the partition.
     """
 
-    timestamp_ms: int | None = None
-    offsets: Mapping[Key, tuple[int, ...]] = MappingProxyType({})
+    timestamp_ms: int | None
+    offsets: Mapping[Key, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)

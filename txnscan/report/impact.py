@@ -95,16 +95,14 @@ def _readers(row: Row) -> list[str]:
     count, error = row.get("readers_blocked"), row.get("readers_error")
     said = []
     if readers:
-        what = "streaming query stands" if len(readers) == 1 else "streaming queries stand"
+        what = "streaming query has" if len(readers) == 1 else "streaming queries have"
         more = len(readers) - len(readers[:GROUPS_SHOWN])
         names = ", ".join(map(_reader, readers[:GROUPS_SHOWN])) + (f" and {more:,} more" if more else "")
-        said.append(
-            f"{len(readers)} {what} at the last stable offset, not at the high watermark, by its checkpoint: {names}. "
-            "This is how read_committed queries wait; a stopped query looks the same."
-        )
+        said.append(f"{len(readers)} {what} no record to read before the last stable offset: {names}.")
+        said.append("A read_uncommitted query would be at the high watermark. A stopped query looks the same.")
     if count is not None and count > len(readers):
         said.append(f"{count - len(readers):,} more streaming queries wait there, not named here.")
-    if count == 0:
+    if count == 0 and not readers:
         said.append("No streaming query waits there, by the checkpoints.")
     if error is not None:
         said.append(f"Streaming queries may be missing: {printable(error)}.")
