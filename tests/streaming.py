@@ -3,8 +3,8 @@
     python -m tests.streaming HOST:PORT DIRECTORY TOPIC OTHER
 
 It prints a JSON object: by name, the id of each query and the records that it got.
-`tests/golden/spark_checkpoints.json` has the checkpoints of a run with PySpark 4.2.0. Its topic had five records and a marker before a live transaction of
-three records, and the other topic had two empty partitions.
+`tests/golden/spark_checkpoints.json` has the checkpoints of a run with PySpark 4.2.0. Its topic had five records and a
+marker before a live transaction of three records, and the other topic had two empty partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`--spark-checkpoint` of find-hanging and sweep, with simulated brokers: last stable offset 100, high watermark 200."""
+"""`--spark-checkpoint`, with simulated brokers: the last stable offset is 100, and the high watermark 200."""
 
 from __future__ import annotations
 
