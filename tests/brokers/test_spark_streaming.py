@@ -12,7 +12,7 @@ import pytest
 
 from tests.brokers.shared import Shared
 from tests.golden.spark_checkpoints import recorded
-from tests.process import run_python
+from tests.process import run_here, run_python
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.producer import PRODUCE_V1, Producer
@@ -97,3 +97,12 @@ def test_a_stored_sweep_has_the_queries(stalled: Stalled, tmp_path: Path) -> Non
     (row,) = (one for one in result.transactions.to_pylist() if one["verdict"] == "hanging")
     assert {Path(one["path"]).name for one in row["blocked_readers"]} == COMMITTED
     assert (row["readers_blocked"], row["blocked_records"]) == (len(COMMITTED), HANGING)
+
+
+def test_explain_finds_the_hanging_transaction_from_the_checkpoint(stalled: Stalled) -> None:
+    at = ("explain", "--bootstrap-server", stalled.config.bootstrap_servers, "--format", "json")
+    for name, cause in (("committed", "hanging"), ("named", "hanging"), ("uncommitted", "not_read_committed")):
+        ran = run_here(*at, "--spark-checkpoint", str(stalled.directory / name))
+        assert ran.returncode == 0, ran.stderr
+        found = json.loads(ran.stdout)
+        assert (found["cause"], found["topic"], found["partition"]) == (cause, TOPIC, 0)

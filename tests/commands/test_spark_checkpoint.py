@@ -86,6 +86,23 @@ def test_a_stored_sweep_has_the_queries_of_each_cluster(tmp_path: Path) -> None:
     assert [[reader["stream_id"] for reader in one["blocked_readers"]] for one in rows] == [["query-100"]]
 
 
+def test_explain_finds_the_cause_of_a_query_that_stands_still(tmp_path: Path) -> None:
+    """The path of a query that reads on, and of none."""
+    waiting, reading = checkpoint(tmp_path, 100), checkpoint(tmp_path, 200)
+    with WireCluster(SHAPE) as cluster:
+        at = ("explain", "--bootstrap-server", cluster.bootstrap_servers, "--format", "json", "--spark-checkpoint")
+        of_path = {path: run_here(*at, path) for path in (waiting, reading, f"{tmp_path}/none")}
+    found = {path: (ran.returncode, json.loads(ran.stdout)) for path, ran in of_path.items()}
+    assert [(status, one["cause"]) for status, one in found.values()] == [
+        (0, "hanging"),
+        (0, "not_read_committed"),
+        (4, "not_observed"),
+    ]
+    numbers = found[waiting][1]
+    assert (numbers["checkpoint"], numbers["committed_offset"], numbers["lag"]) == (waiting, 100, 100)
+    assert found[f"{tmp_path}/none"][1]["failure"] == FailureCode.FILE_UNREADABLE
+
+
 @pytest.mark.parametrize("command", ["sweep", "watch"])
 def test_with_a_file_of_clusters_the_option_stands_in_the_file(command: str, tmp_path: Path) -> None:
     file = tmp_path / "clusters.toml"

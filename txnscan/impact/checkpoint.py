@@ -80,9 +80,9 @@ def parse_stream_id(text: str) -> str:
     return stream_id
 
 
-def parse_batch(text: str, name: str, wanted: Collection[Key]) -> Batch:
+def parse_batch(text: str, name: str, wanted: Collection[Key] | None) -> Batch:
     """The end of a batch, from a file of `offsets/`. name: of the file, for messages. wanted: the partitions whose
-    offsets are kept. Raises CheckpointFailed, also if no source has offsets of Kafka.
+    offsets are kept, None for all. Raises CheckpointFailed, also if no source has offsets of Kafka.
     """
     version, *lines = text.split("\n")
     match = _VERSION.fullmatch(version.rstrip("\r"))
@@ -99,7 +99,7 @@ def parse_batch(text: str, name: str, wanted: Collection[Key]) -> Batch:
     offsets: dict[Key, list[int]] = {}
     for topics in of_kafka:
         for key, offset in _partitions(topics, name):
-            if key in wanted:
+            if wanted is None or key in wanted:
                 offsets.setdefault(key, []).append(offset)
     return Batch(_timestamp_ms(lines[0], name), {key: tuple(sorted(of_key)) for key, of_key in offsets.items()})
 

@@ -127,13 +127,13 @@ def open_files(path: str) -> Files:
 
 def read_positions(
     paths: Sequence[str],
-    wanted: Collection[Key],
+    wanted: Collection[Key] | None,
     *,
     open_files: OpenFiles = open_files,
     left_s: float = READ_S_MAX,
 ) -> Positions:
-    """The streaming queries of these checkpoints. wanted: the partitions whose offsets are kept. left_s: the rest of
-    the sweep's time.
+    """The streaming queries of these checkpoints. wanted: the partitions whose offsets are kept, None for all. left_s:
+    the rest of the sweep's time.
     """
     results: queue.SimpleQueue[tuple[int, QueryPosition | Failure]] = queue.SimpleQueue()
     waiting = deque(enumerate(paths))
@@ -165,8 +165,10 @@ def read_positions(
     )
 
 
-def read_position(path: str, wanted: Collection[Key], open_files: OpenFiles = open_files) -> QueryPosition | Failure:
-    """The streaming query of a checkpoint, or why it is not known."""
+def read_position(
+    path: str, wanted: Collection[Key] | None = None, open_files: OpenFiles = open_files
+) -> QueryPosition | Failure:
+    """The streaming query of a checkpoint, or why it is not known. wanted: as for `parse_batch`."""
     shown = shown_location(path)
     try:
         return _read(open_files(path), shown, wanted)
@@ -177,7 +179,7 @@ def read_position(path: str, wanted: Collection[Key], open_files: OpenFiles = op
         return Failure(_said(error), FailureCode.FILE_UNREADABLE).within(shown)
 
 
-def _read(files: Files, shown: str, wanted: Collection[Key]) -> QueryPosition:
+def _read(files: Files, shown: str, wanted: Collection[Key] | None) -> QueryPosition:
     stream_id = parse_stream_id(_text(files, "metadata"))
     names = list(islice(files.names("offsets"), FILES_MAX + 1))
     if len(names) > FILES_MAX:
