@@ -87,7 +87,7 @@ def test_a_stored_sweep_has_the_queries_of_each_cluster(tmp_path: Path) -> None:
 
 
 def test_explain_finds_the_cause_of_a_query_that_stands_still(tmp_path: Path) -> None:
-    """The path of a query that reads on, and of none."""
+    """Also of a query that reads on, and of a wrong path."""
     waiting, reading = checkpoint(tmp_path, 100), checkpoint(tmp_path, 200)
     with WireCluster(SHAPE) as cluster:
         at = ("explain", "--bootstrap-server", cluster.bootstrap_servers, "--format", "json", "--spark-checkpoint")

@@ -26,7 +26,7 @@ WANTED = {CLICKS, OTHER}
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1795670992102,"conf":{}}'
 AT_MS = 1795670992102
 
-# Of each recorded query of Spark 4.2.0: the last batch, and the next offsets on the partitions of WANTED.
+# By recorded query of Spark 4.2.0: the last batch, and the next offsets on the partitions of WANTED.
 RECORDED: dict[str, tuple[int, dict[tuple[str, int], tuple[int, ...]]]] = {
     "committed": (0, {CLICKS: (6,), OTHER: (0,)}),
     "uncommitted": (0, {CLICKS: (9,)}),
@@ -168,7 +168,7 @@ def test_the_latest_batch_counts_and_may_be_planned_only(tmp_path: Path) -> None
 
 
 def test_unusable_checkpoints_are_failures_with_their_path(tmp_path: Path) -> None:
-    """None of them waits, such as for a writer of the pipe."""
+    """No read waits, such as for a writer of the pipe."""
     made = {
         "missing": (tmp_path / "missing", FailureCode.FILE_UNREADABLE),
         "a file": (tmp_path / "file", FailureCode.FILE_UNREADABLE),
@@ -224,7 +224,7 @@ class Endless:
 
 @dataclass
 class Hanging(Endless):
-    """A checkpoint on a mount that answers nothing until the test ends."""
+    """A checkpoint on a mount that does not answer until the test ends."""
 
     ends: threading.Event = field(default_factory=threading.Event)
 

@@ -105,7 +105,7 @@ def parse_batch(text: str, name: str, wanted: Collection[Key] | None) -> Batch:
 
 
 def _offset(line: str, name: str, *, named: bool) -> Any:
-    """The offset of a source. None if the source has none."""
+    """The offset of a source. None for a source without an offset."""
     line = line.rstrip("\r")
     if named:
         source, colon, line = line.partition(":")
