@@ -58,7 +58,7 @@ class BlockedReaders:
 
 def read_partitions(transactions: Iterable[Judged]) -> frozenset[Key]:
     """The partitions whose offsets matter for these transactions."""
-    return frozenset(map(_key, _of_readers(transactions)))
+    return frozenset(judged.observation.key for judged in _of_readers(transactions))
 
 
 def blocked_readers(
@@ -66,19 +66,15 @@ def blocked_readers(
 ) -> dict[TransactionKey, BlockedReaders]:
     """The queries that these transactions block. Those at the start are read first if not all can be."""
     asked = list(_of_readers(transactions))
-    offsets = {_key(judged): _offsets(positions, _key(judged)) for judged in asked}
-    behind = [j for j in asked if j.holds_lso and further_back(j.observation, offsets[_key(j)])]
-    found = in_parallel(lambda j: read_behind(send, j.observation, offsets[_key(j)]), behind[:PARTITIONS_READ_MAX])
-    starving = {j.observation.transaction_key: one for j, one in zip(behind[:PARTITIONS_READ_MAX], found, strict=True)}
-    for j in behind[PARTITIONS_READ_MAX:]:
-        unread = further_back(j.observation, offsets[_key(j)])
-        starving[j.observation.transaction_key] = Starved(unknown=unread, failure=_NOT_READ)
-    return {
-        j.observation.transaction_key: _of_transaction(
-            j, positions, starving.get(j.observation.transaction_key, Starved())
-        )
-        for j in asked
-    }
+    offsets = {key: _offsets(positions, key) for key in read_partitions(asked)}
+    holders = [judged.observation for judged in asked if judged.holds_lso]
+    behind = [o for o in holders if further_back(o, offsets[o.key])]
+    read, cut = behind[:PARTITIONS_READ_MAX], behind[PARTITIONS_READ_MAX:]
+    found = in_parallel(lambda o: read_behind(send, o, offsets[o.key]), read)
+    starving = dict(zip((o.transaction_key for o in read), found, strict=True))
+    starving |= {o.transaction_key: Starved(unknown=further_back(o, offsets[o.key]), failure=_NOT_READ) for o in cut}
+    of_each = ((judged, judged.observation.transaction_key) for judged in asked)
+    return {which: _of_transaction(judged, positions, starving.get(which, Starved())) for judged, which in of_each}
 
 
 def with_readers(impact: Impact, blocked: BlockedReaders | None) -> Impact:
@@ -112,7 +108,9 @@ def _of_transaction(judged: Judged, positions: Positions, behind: Starved) -> Bl
     found = []
     for query in positions.queries:
         # If several sources of a query read the partition, the first offset is reported.
-        waiting = [offset for offset in query.batch.offsets.get(_key(judged), ()) if behind.waits(offset, lso)]
+        waiting = [
+            offset for offset in query.batch.offsets.get(judged.observation.key, ()) if behind.waits(offset, lso)
+        ]
         if waiting:
             found.append(_blocked(query, waiting[0], high_watermark))
     found.sort(key=lambda reader: (-reader.lag, reader.path))
@@ -131,7 +129,3 @@ def _blocked(query: QueryPosition, next_offset: int, high_watermark: int) -> Blo
         next_offset=next_offset,
         lag=max(high_watermark - next_offset, 0),
     )
-
-
-def _key(judged: Judged) -> Key:
-    return (judged.observation.topic, judged.observation.partition)
