@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.streaming import SPARK_KAFKA
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION, kafka_set
 from txnscan.engine.spark.java import SPARK_VERSIONS, JarSet, cache_directory, delta_set, find_java, ivy_jar, retrieve
 from txnscan.engine.spark.pins import PINS
@@ -20,6 +21,7 @@ from txnscan.errors import TxnscanError
 JAR_SETS = (
     *map(delta_set, SPARK_VERSIONS),
     *map(kafka_set, (OLD_KAFKA_VERSION, KAFKA_VERSION, NEXT_KAFKA_VERSION)),
+    SPARK_KAFKA,
 )
 
 

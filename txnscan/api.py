@@ -20,6 +20,7 @@ from txnscan.config import (
     parse_bootstrap_servers,
     parse_location,
     printable,
+    scheme_of,
 )
 from txnscan.coordinators.cluster import Cluster, clients_of, opened_cluster
 from txnscan.engine import Engine
@@ -32,6 +33,7 @@ from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.json import sweep_summary
+from txnscan.sweeps.checkpoints import FILE_BYTES_MAX, OpenFiles, open_files
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
@@ -240,7 +242,7 @@ def _swept(
     progress: Progress,
 ) -> SweepResult:
     """Sweeps, and writes to these tables, which must exist."""
-    found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress)
+    found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress, spark=spark)
     result = SweepResult(found, partial(_unstored, spark, found))
     if tables is not None:
         progress("write tables", 0, 1)
@@ -354,6 +356,8 @@ def _scan(
     history: History,
     progress: Progress,
     sweep_id: str | None = None,
+    *,
+    spark: SparkSession | None = None,
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     stages = Stopwatch(progress)
@@ -368,10 +372,21 @@ def _scan(
             history=history,
             progress=stages,
             reads_impact=True,
+            open_checkpoint=_opens_checkpoints(spark),
         )
     choice = chosen.choice()
     warnings = found.warnings if choice.warning is None else (*found.warnings, choice.warning)
     return replace(found, boot=boot_time(), stages=stages.times(), engine=choice, warnings=warnings)
+
+
+def _opens_checkpoints(spark: SparkSession | None) -> OpenFiles:
+    """Opens the checkpoints of streaming queries: local ones directly, others through the session if it has a JVM."""
+    if spark is None:
+        return open_files
+    from txnscan.engine.spark.files import hadoop_files
+
+    remote = hadoop_files(spark, FILE_BYTES_MAX) or open_files
+    return lambda path: (open_files if scheme_of(path) in ("", "file") else remote)(path)
 
 
 def new_sweep_id(now_ms: Callable[[], int]) -> str:

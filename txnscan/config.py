@@ -21,6 +21,15 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
+# A URL with its user and its query. A password may have slashes.
+_PARTS = re.compile(
+    r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*:/+)(?P<user>[^\s?#'\"@]*:[^\s?#'\"@]*@|[^\s/?#'\"@]*@)?"
+    r"(?P<path>[^\s?#'\"]*)(?P<query>[?#][^\s'\"]*)?"
+)
+# In their URLs the container stands before the @.
+_AZURE = ("abfs:", "abfss:", "wasb:", "wasbs:")
+# The limit of checkpoints of one cluster.
+_CHECKPOINTS_MAX = 1_000
 # An identifier of Spark SQL: plain, or any text in backquotes.
 _SQL_NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _CATALOG_SCHEMA = re.compile(rf"{_SQL_NAME}\.{_SQL_NAME}", re.ASCII)
@@ -60,7 +69,8 @@ class ScanConfig:
     that REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how
     long the sweep may send requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
     complete_up_to: names of topics. The sweep reads all their partitions, whatever its scope, and computes the time up
-    to which each topic is complete.
+    to which each topic is complete. spark_checkpoint: the paths of checkpoints of streaming queries, which may wait for
+    transactions.
 
     Raises ConfigError.
     """
@@ -81,6 +91,7 @@ class ScanConfig:
     timeout: str | None = None
     complete_up_to: tuple[str, ...] = ()
     blocking_after: str | None = None
+    spark_checkpoint: tuple[str, ...] = ()
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -111,6 +122,10 @@ class ScanConfig:
                 raise ConfigError(option, f"{value} is out of range; use 1 to {most}")
         named = (self.complete_up_to,) if isinstance(self.complete_up_to, str) else tuple(self.complete_up_to)
         object.__setattr__(self, "complete_up_to", named)
+        paths = (self.spark_checkpoint,) if isinstance(self.spark_checkpoint, str) else self.spark_checkpoint
+        if len(paths) > _CHECKPOINTS_MAX:
+            raise ConfigError("--spark-checkpoint", f"{len(paths):,} are too many; give at most {_CHECKPOINTS_MAX:,}")
+        object.__setattr__(self, "spark_checkpoint", tuple(map(parse_checkpoint, paths)))
         for name in self.topic_names:
             check_topic_name("--topic", name)
         for name in self.complete_up_to:
@@ -156,10 +171,11 @@ class ScanConfig:
 
     @property
     def settings(self) -> str:
-        """The options as JSON, for the stored sweep. They contain no secrets: credentials are in the file of
-        `command_config`.
+        """The options as JSON, for the stored sweep, without secrets: credentials are in the file of `command_config`,
+        and may be in the URL of a checkpoint, which is shortened.
         """
-        return json.dumps({name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")})
+        values = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+        return json.dumps({**values, "spark_checkpoint": [*map(shown_location, self.spark_checkpoint)]})
 
     def warnings(self) -> list[str]:
         """A sentence for each valid setting that is probably a mistake. Raises ConfigError."""
@@ -201,6 +217,29 @@ def is_catalog_schema(location: str) -> bool:
     return _CATALOG_SCHEMA.fullmatch(location) is not None
 
 
+def scheme_of(location: str) -> str:
+    """The scheme of a location such as `s3a://bucket/path` or `file:/path`, "" without a scheme."""
+    scheme, colon, _ = location.partition(":")
+    return scheme.lower() if colon and "/" not in scheme else ""
+
+
+def shown_location(location: str) -> str:
+    """A location for people and tables: printable, without the secrets that a URL may have."""
+    return printable(without_secrets(location) if scheme_of(location) else location)
+
+
+def without_secrets(text: str) -> str:
+    """The text, with the users, passwords and queries of its URLs replaced."""
+    return _PARTS.sub(_hidden, text)
+
+
+def _hidden(url: re.Match[str]) -> str:
+    user, query = url["user"] or "", url["query"] or ""
+    is_container = url["scheme"].lower().startswith(_AZURE) and ":" not in user
+    shown = user if is_container or not user else "***@"
+    return f"{url['scheme']}{shown}{url['path']}{query[:1]}{'***' if query else ''}"
+
+
 def local_path(location: str) -> Path:
     """The path of a local location, with or without `file:`. Hadoop does not percent-encode it."""
     return Path(re.sub(r"^file:/+", "/", location))
@@ -224,6 +263,13 @@ def parse_location(text: str) -> str:
     raise ConfigError(
         "--tables", f"'{shown}' is neither a path nor catalog.schema; write ./{shown} for a directory, or {name}"
     )
+
+
+def parse_checkpoint(text: str) -> str:
+    """The location of a checkpoint: with a scheme unchanged, a path as an absolute path. Raises ConfigError."""
+    if not text.strip():
+        raise ConfigError("--spark-checkpoint", "is empty; give the checkpointLocation of a streaming query")
+    return text if scheme_of(text) else str(Path(text).expanduser().absolute())
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:

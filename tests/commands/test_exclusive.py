@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.tables.exclusive import is_local, scheme_of, why_not_exclusive
+from txnscan.config import scheme_of
+from txnscan.tables.exclusive import is_local, why_not_exclusive
 
 CLASS = "spark.delta.logStore.class"
 DYNAMODB = "io.delta.storage.S3DynamoDBLogStore"

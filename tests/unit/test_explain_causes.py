@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 GROUP = Symptom(Kind.GROUP, group="g")
+QUERY = Symptom(Kind.QUERY, checkpoint="s3://KEY:SECRET@bucket/query")
 TOPIC = Symptom(Kind.TOPIC, topic="p")
 ID = Symptom(Kind.TRANSACTIONAL_ID, transactional_id="X")
 NUMBER = Symptom(Kind.PRODUCER_ID, producer_id=7)
@@ -101,6 +102,27 @@ CASES = (
         C.NO_TRANSACTION,
         {"lag": 15},
     ),
+    # Streaming queries, by their checkpoints.
+    Case(
+        "the query waits at what hangs",
+        facts(QUERY, on(HANGING)),
+        C.HANGING,
+        {"lag": 5, "committed_offset": 100, "checkpoint": "s3://***@bucket/query", "group": None},
+    ),
+    Case("a coordinator will end what the query waits for", facts(QUERY, on(OWNED)), C.OWNED, {"lag": 5}),
+    Case("the query reads on", facts(QUERY, on(HANGING, committed=105)), C.NOT_READ_COMMITTED, {"lag": 0}),
+    Case(
+        "the query has records to read",
+        facts(QUERY, replace(CLOSED, committed=90, ahead=Ahead(True))),
+        C.NO_TRANSACTION,
+    ),
+    Case(
+        "the query has read all but a marker",
+        facts(QUERY, replace(CLOSED, committed=104, ahead=Ahead(False, 1))),
+        C.MARKER_LAG,
+    ),
+    Case("the query has read everything", facts(QUERY, replace(CLOSED, committed=105)), C.NO_TRANSACTION),
+    Case("the checkpoint cannot be read", facts(QUERY, failures=(REFUSED,)), C.NOT_OBSERVED, {"failure": REFUSED.code}),
     Case("a coordinator will end it", facts(GROUP, on(OWNED)), C.OWNED, {"ends_by_ms": ENDS_BY_MS, "overdue_ms": 0}),
     Case(
         "its coordinator should have ended it",

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
+from tests.cases import Cases
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app as base
 from txnscan.cli.app import app
@@ -139,6 +140,20 @@ def test_blocked_groups_are_the_maximum_per_partition_and_missing_if_unknown() -
     # One of the two is unknown.
     impacts[other.observation.transaction_key] = replace(impact, groups_blocked=None, groups_error="why")
     assert ("txnscan_blocked_groups", ("p",)) not in of(scan(HANGING, other, impacts=impacts))
+
+
+def test_blocked_readers_are_the_maximum_per_partition_and_missing_if_unknown() -> None:
+    other = judged(view("Empty", epoch=9), partition=1)
+    impact = Impact(Cause.UNKNOWN, "", Owner(None, None, ""))
+    table: dict[tuple[int | None, int | None], int | None] = {(2, 3): 3, (0, 0): 0, (None, None): None, (2, None): None}
+    with Cases() as cases:
+        for counts, expected in table.items():
+            with cases.case(counts):
+                impacts = {
+                    one.observation.transaction_key: replace(impact, readers_blocked=count)
+                    for one, count in zip((HANGING, other), counts, strict=True)
+                }
+                assert of(scan(HANGING, other, impacts=impacts)).get(("txnscan_blocked_readers", ("p",))) == expected
 
 
 def live(partition: int, age_ms: int, timeout_ms: int = 60 * MINUTE_MS) -> Judged:

@@ -28,6 +28,14 @@ def explain(
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="A consumer group that does not get on, or has lag.")
     ] = None,
+    spark_checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-checkpoint",
+            metavar="PATH",
+            help="checkpointLocation of a streaming query of Spark that does not get on.",
+        ),
+    ] = None,
     topic: Annotated[
         str | None,
         typer.Option("--topic", metavar="NAME", help="A topic whose readers, lag or compaction do not get on."),
@@ -52,10 +60,10 @@ def explain(
     late_after: LateAfter = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
-    """Explain a symptom: a stuck group, a topic, an id or an error in a log. Read-only.
+    """Explain a symptom: a stuck group or query, a topic, an id or an error in a log. Read-only.
 
-    Give one of --group, --topic, --transactional-id, --producer-id and --error. The answer is a sentence, the evidence,
-    and the next command. A hanging transaction is proven by a sweep of these partitions.
+    Give one of --group, --spark-checkpoint, --topic, --transactional-id, --producer-id and --error. The answer is a
+    sentence, the evidence, and the next command. A hanging transaction is proven by a sweep of these partitions.
 
     Exit status: 0 when the cause is explained, 4 when it could not be observed, 1 when no broker answers,
     2 when the options are no symptom.
@@ -73,6 +81,7 @@ def explain(
             transactional_id=transactional_id,
             producer_id=producer_id,
             error=error,
+            spark_checkpoint=spark_checkpoint,
         )
         config = ScanConfig(
             bootstrap_server,

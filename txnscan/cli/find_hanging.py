@@ -19,6 +19,7 @@ from txnscan.cli.options import (
     MetricsFile,
     OutputFormat,
     OwnerPattern,
+    SparkCheckpoint,
     Timeout,
     Verbose,
 )
@@ -65,6 +66,7 @@ def find_hanging(
     every: EveryTransaction = False,
     verbose: Verbose = False,
     owner_pattern: OwnerPattern = None,
+    spark_checkpoint: SparkCheckpoint = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -89,6 +91,7 @@ def find_hanging(
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
             owner_pattern=tuple(owner_pattern or ()),
+            spark_checkpoint=tuple(spark_checkpoint or ()),
             timeout=timeout,
         )
         warn(config)

@@ -147,6 +147,15 @@ CompleteUpTo = Annotated[
         "everything. May be repeated.",
     ),
 ]
+SparkCheckpoint = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-checkpoint",
+        metavar="PATH",
+        help="checkpointLocation of a streaming query of Spark, which commits no offsets: name the query if it waits "
+        "for a transaction. May be repeated.",
+    ),
+]
 CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
 Stopped = Annotated[
     bool,

@@ -38,6 +38,7 @@ from txnscan.cli.options import (
     OneBootstrapServer,
     OutputFormat,
     OwnerPattern,
+    SparkCheckpoint,
     Timeout,
     TopicPattern,
     Verbose,
@@ -129,6 +130,7 @@ def sweep(
     ] = False,
     owner_pattern: OwnerPattern = None,
     complete_up_to: CompleteUpTo = None,
+    spark_checkpoint: SparkCheckpoint = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -152,6 +154,7 @@ def sweep(
                 timeout=timeout,
                 owner_pattern=owner_pattern,
                 complete_up_to=complete_up_to,
+                spark_checkpoint=spark_checkpoint,
                 batch_size=batch_size,
                 in_flight=in_flight,
             )
@@ -178,6 +181,7 @@ def sweep(
             owner_pattern=tuple(owner_pattern or ()),
             timeout=timeout,
             complete_up_to=tuple(complete_up_to or ()),
+            spark_checkpoint=tuple(spark_checkpoint or ()),
         )
         warn(one_config)
         check_metrics_file(metrics_file)

@@ -23,6 +23,7 @@ from txnscan.cli.options import (
     LateAfter,
     OneBootstrapServer,
     OwnerPattern,
+    SparkCheckpoint,
     SparkMaster,
     Timeout,
     TopicPattern,
@@ -61,6 +62,7 @@ def watch(
     timeout: Timeout = None,
     owner_pattern: OwnerPattern = None,
     complete_up_to: CompleteUpTo = None,
+    spark_checkpoint: SparkCheckpoint = None,
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
     ] = "60s",
@@ -125,6 +127,7 @@ def watch(
         to_watch = _to_watch(
             *(config, bootstrap_server, command_config, topic, late_after, blocking_after, timeout, owner_pattern),
             complete_up_to,
+            spark_checkpoint,
         )
         targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
         access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
@@ -165,6 +168,7 @@ def _to_watch(
     timeout: str | None,
     owner_pattern: list[str] | None,
     complete_up_to: list[str] | None,
+    spark_checkpoint: list[str] | None,
 ) -> ToWatch:
     from txnscan.watch.clusters import ToWatch
 
@@ -180,6 +184,7 @@ def _to_watch(
             timeout=timeout,
             owner_pattern=owner_pattern,
             complete_up_to=complete_up_to,
+            spark_checkpoint=spark_checkpoint,
         )
     else:
         one = ScanConfig(
@@ -191,6 +196,7 @@ def _to_watch(
             timeout=timeout,
             owner_pattern=tuple(owner_pattern or ()),
             complete_up_to=tuple(complete_up_to or ()),
+            spark_checkpoint=tuple(spark_checkpoint or ()),
             engine="threads",
         )
         one.connection()

@@ -35,6 +35,7 @@ from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.rows import OffsetsRow
+from txnscan.sweeps.checkpoints import read_positions
 from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
@@ -70,6 +71,7 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
         return facts
     questions = {
         Kind.GROUP: _ask_group,
+        Kind.QUERY: _ask_query,
         Kind.TOPIC: _ask_topic,
         Kind.TRANSACTIONAL_ID: _ask_id,
         Kind.PRODUCER_ID: _ask_producer_id,
@@ -192,6 +194,17 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     return replace(
         facts, partitions=partitions, failures=tuple(failures), sweep_id=swept.sweep_id, asked=len(partitions)
     )
+
+
+def _ask_query(asking: Asking, facts: Facts) -> Facts:
+    """A streaming query, by its checkpoint. If several sources read a partition, the one further back counts."""
+    asking.progress("read checkpoints", 0, 1)
+    positions = read_positions([facts.symptom.checkpoint or ""], None)
+    if positions.failures:
+        return replace(facts, failures=(*facts.failures, *positions.failures))
+    (query,) = positions.queries
+    partitions, swept = _stands(asking, {key: offsets[0] for key, offsets in query.batch.offsets.items()})
+    return replace(facts, partitions=partitions, sweep_id=swept.sweep_id, asked=len(partitions))
 
 
 def _state(asking: Asking, broker_id: int, group: str) -> str | None:

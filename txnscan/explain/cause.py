@@ -41,11 +41,13 @@ class CauseCode(StrEnum):
 class Numbers:
     """The numbers and names of a cause. Times are epoch milliseconds.
 
-    ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
-    records of aborted transactions that the lag is made of. asked: the number of partitions that were read.
+    checkpoint: the path of a streaming query's checkpoint, without secrets. ends_by_ms: start and timeout of the
+    transaction, by its coordinator's clock. markers, aborted: control records and records of aborted transactions that
+    the lag is made of. asked: the number of partitions that were read.
     """
 
     group: str | None = None
+    checkpoint: str | None = None
     group_state: str | None = None
     topic: str | None = None
     partition: int | None = None

@@ -34,9 +34,9 @@ class PartitionFacts:
     """A partition that the symptom is about.
 
     lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: the
-    transactions of the sweep, by start offset. committed: the group's offset. ahead: from that offset to the last
-    stable offset; without a group, the end of the log. compacted: whether the cleaner works on its topic. failure: why
-    a part of it could not be observed.
+    transactions of the sweep, by start offset. committed: the offset of the group, or the next offset of the streaming
+    query. ahead: from that offset to the last stable offset; without a reader, the end of the log. compacted: whether
+    the cleaner works on its topic. failure: why a part of it could not be observed.
     """
 
     topic: str

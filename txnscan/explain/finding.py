@@ -42,7 +42,7 @@ def pending(f: Facts) -> Subject | None:
 
 
 def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
-    """The first transaction like this that can cause the symptom: for a group, the holder of the last stable offset at
+    """The first transaction like this that can cause the symptom: for a reader, the holder of the last stable offset at
     which it waits; for an id, the transactions of its producer; otherwise all. The partition that blocks most comes
     first.
     """
@@ -54,7 +54,7 @@ def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
 
 
 def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
-    if f.symptom.kind is Kind.GROUP:
+    if f.symptom.is_reader:
         return (p.holder,) if p.holder is not None and p.waits else ()
     if f.symptom.kind in (Kind.TRANSACTIONAL_ID, Kind.PRODUCER_ID):
         wanted = {f.symptom.producer_id} if f.transaction is None else {f.transaction.producer_id}

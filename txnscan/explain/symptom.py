@@ -1,4 +1,5 @@
-"""The symptom: a group that makes no progress, a topic, a transactional id, a producer id, an error in a log. Pure.
+"""The symptom: a group or a streaming query that makes no progress, a topic, a transactional id, a producer id, an
+error in a log. Pure.
 
 A line of a log often names more than its error: Java's clients begin it with their transactional id or group, and many
 errors name producer id and epoch. An id in the line counts like an id in an option.
@@ -10,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from txnscan.config import ConfigError, utf8_text
+from txnscan.config import ConfigError, parse_checkpoint, utf8_text
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, recognised
 
 _LONG_MAX = 2**63 - 1
@@ -28,6 +29,7 @@ class Kind(StrEnum):
     """The kinds of symptoms."""
 
     GROUP = "group"
+    QUERY = "query"
     TOPIC = "topic"
     TRANSACTIONAL_ID = "transactional_id"
     PRODUCER_ID = "producer_id"
@@ -37,7 +39,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Symptom:
     """A symptom. kind: the field that it is about. error: recognised in the text from a log, if any. producer_epoch: of
-    the producer that logged the error, if its text has it.
+    the producer that logged the error, if its text has it. checkpoint: the path of the checkpoint of a streaming query.
     """
 
     kind: Kind
@@ -48,6 +50,12 @@ class Symptom:
     producer_id: int | None = None
     error: ClientError | None = None
     producer_epoch: int | None = None
+    checkpoint: str | None = None
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether it is a reader with offsets: a group, or a streaming query by its checkpoint."""
+        return self.kind in (Kind.GROUP, Kind.QUERY)
 
 
 def symptom(
@@ -58,14 +66,17 @@ def symptom(
     transactional_id: str | None = None,
     producer_id: int | None = None,
     error: str | None = None,
+    spark_checkpoint: str | None = None,
 ) -> Symptom:
     """The symptom in these options. Raises ConfigError if they are not one symptom."""
-    given = [name for name, one in (("group", group), ("topic", topic)) if one is not None]
+    readers = (("group", group), ("topic", topic), ("spark-checkpoint", spark_checkpoint))
+    given = [name for name, one in readers if one is not None]
     ids = [
         name for name, one in (("transactional-id", transactional_id), ("producer-id", producer_id)) if one is not None
     ]
     if len(given) + len(ids) > 1 or not (given or ids or error is not None):
-        raise ConfigError("--group", "give one of --group, --topic, --transactional-id, --producer-id and --error")
+        every = "--group, --spark-checkpoint, --topic, --transactional-id, --producer-id and --error"
+        raise ConfigError("--group", f"give one of {every}")
     if error is not None and given:
         raise ConfigError(
             "--error", f"stands alone, or beside --transactional-id or --producer-id; leave --{given[0]} out"
@@ -77,6 +88,8 @@ def symptom(
             raise ConfigError(option, "is empty; give a name")
     if producer_id is not None and not 0 <= producer_id <= _LONG_MAX:
         raise ConfigError("--producer-id", f"{producer_id} is no producer id")
+    if spark_checkpoint is not None:
+        return Symptom(Kind.QUERY, checkpoint=parse_checkpoint(spark_checkpoint))
     if group is not None:
         return Symptom(Kind.GROUP, group=group)
     if topic is not None:

@@ -6,6 +6,7 @@ import shlex
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from txnscan.config import shown_location
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain import finding
 from txnscan.explain.cause import Numbers, Subject, Told
@@ -100,10 +101,8 @@ def hanging(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     o = judged.observation
     stop = "read_committed readers and compaction stop" if p.compacted else "read_committed readers stop"
-    if f.symptom.kind is Kind.GROUP:
-        sentence = (
-            f"Group '{f.symptom.group}' waits for a transaction that hangs on {p.name}: no coordinator will end it."
-        )
+    if f.symptom.is_reader:
+        sentence = f"{_begin(f)} waits for a transaction that hangs on {p.name}: no coordinator will end it."
     elif judged.holds_lso is False:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
     else:
@@ -165,8 +164,8 @@ def owned(f: Facts, s: Subject) -> Told:
     if s.judged is not None:
         p, judged = _both(s)
         what = f"transaction on {p.name} {_how_it_ends(f, judged)}"
-        of_group = f.symptom.kind is Kind.GROUP
-        sentence = f"Group '{f.symptom.group}' waits for a {what}." if of_group else f"There is an open {what}."
+        waits = f"{_begin(f)} waits for a {what}."
+        sentence = waits if f.symptom.is_reader else f"There is an open {what}."
         began = f"It began {duration(judged.judgement.age_ms)} ago."
         evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
         return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
@@ -190,15 +189,15 @@ def not_observed(f: Facts, s: Subject) -> Told:
     sentence = f"The cause{where} could not be observed: {why}."
     more = [_why(f, one) for one in f.failures if one is not failure][:_NAMED_MAX]
     numbers = _numbers(f, s.partition, None, failure=failure.code)
-    unread = ("txnscan explain --topic TOPIC",) if f.symptom.kind is Kind.GROUP and not f.partitions else ()
+    unread = ("txnscan explain --topic TOPIC",) if f.symptom.is_reader and not f.partitions else ()
     return Told(sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, "txnscan check"), numbers)
 
 
 def not_read_committed(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     sentence = (
-        f"Group '{f.symptom.group}' is not read_committed on {p.name}, so no transaction blocks it: it committed "
-        f"offset {p.committed}, and the last stable offset is {p.last_stable_offset}."
+        f"{_begin(f)} is not read_committed on {p.name}, so no transaction blocks it: {_at(f, p)}, and the last stable "
+        f"offset is {p.last_stable_offset}."
     )
     lag = f"Its lag is {p.lag:,}: it is slow or stopped." if p.lag else "It has read everything."
     evidence = (lag, f"The open transaction there does not concern it: {judged.judgement.explanation}", *_stands(p))
@@ -207,13 +206,11 @@ def not_read_committed(f: Facts, s: Subject) -> Told:
 
 def real_lag(f: Facts, s: Subject) -> Told:
     p = _partition(s)
-    sentence = (
-        f"No transaction blocks group '{f.symptom.group}': it has records to read on {p.name}, and is slow or stopped."
-    )
+    sentence = f"No transaction blocks {_reader(f)}: it has records to read on {p.name}, and is slow or stopped."
     ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
-    evidence = [f"It committed offset {p.committed}, and its lag is {p.lag or 0:,}, up to the high watermark."]
+    evidence = [f"{_at(f, p).capitalize()}, and its lag is {p.lag or 0:,}, up to the high watermark."]
     for one, holder in ahead[:_NAMED_MAX]:
-        where = "where the group waits" if one.waits else "after the next records of the group"
+        where = "where the reader waits" if one.waits else "after the next records of the reader"
         evidence.append(
             f"On {one.name} a transaction is open at offset {holder.observation.start_offset} "
             f"({holder.judgement.verdict.value}), {where}."
@@ -230,10 +227,10 @@ def aborted(f: Facts, s: Subject) -> Told:
     what = f"{plural(ahead.aborted, 'record')} of aborted transactions and {plural(ahead.markers, 'marker')}"
     sentence = (
         f"No transaction is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}, which read_committed readers skip."
-        if f.symptom.kind is Kind.GROUP
+        if f.symptom.is_reader
         else f"No transaction is open on {p.name}; its log ends with {what}, which read_committed readers skip."
     )
-    return Told(sentence, _end_of(p), _describe_group(f), _numbers(f, p, None))
+    return Told(sentence, _end_of(f, p), _describe_group(f), _numbers(f, p, None))
 
 
 def marker(f: Facts, s: Subject) -> Told:
@@ -245,11 +242,11 @@ def marker(f: Facts, s: Subject) -> Told:
     )
     sentence = (
         f"No transaction is stuck: the lag of {p.lag or 0:,} on {p.name} is {what}."
-        if f.symptom.kind is Kind.GROUP
+        if f.symptom.is_reader
         else f"No transaction is open on {p.name}, and its last offset is {what}: a group that has read everything "
         "may show a lag of 1."
     )
-    return Told(sentence, _end_of(p), _describe_group(f), _numbers(f, p, None))
+    return Told(sentence, _end_of(f, p), _describe_group(f), _numbers(f, p, None))
 
 
 def none(f: Facts, s: Subject) -> Told:
@@ -278,13 +275,13 @@ def none(f: Facts, s: Subject) -> Told:
     moving = next((one for one in f.partitions if one.blocked_records), None)
     if moving is not None:
         sentence = (
-            f"No transaction blocks group '{asked.group}': the last stable offset of {moving.name} moved from "
+            f"No transaction blocks {_reader(f)}: the last stable offset of {moving.name} moved from "
             f"{moving.lso_before} to {moving.last_stable_offset} in the meantime, as transactions ended."
         )
         return Told(sentence, _stands(moving), _describe_group(f), _numbers(f, moving, None))
     lag = sum(one.lag or 0 for one in f.partitions)
     read = "has read everything" if not lag else f"has a lag of {lag:,}, of offsets without records"
-    sentence = f"No transaction blocks group '{asked.group}': it {read} on {plural(len(f.partitions), 'partition')}."
+    sentence = f"No transaction blocks {_reader(f)}: it {read} on {plural(len(f.partitions), 'partition')}."
     return Told(sentence, (), _describe_group(f), numbers)
 
 
@@ -422,18 +419,37 @@ def _stands(p: PartitionFacts) -> tuple[str, ...]:
 
 
 def _of_group(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
-    if f.symptom.kind is not Kind.GROUP or p.committed is None:
+    if not f.symptom.is_reader or p.committed is None:
         return ()
     before = "" if p.committed == p.last_stable_offset else ", and before the last stable offset it gets no record"
-    return (
-        f"The group committed offset {p.committed}{before}; its lag is {p.lag or 0:,}, up to the high watermark.",
-        "Its isolation level is not visible: a read_uncommitted group that stopped there looks the same.",
-    )
+    not_visible = "Its isolation level is not visible: a read_uncommitted group that stopped there looks the same."
+    if f.symptom.kind is Kind.QUERY:
+        not_visible = "A read_uncommitted query would be at the high watermark. A stopped query looks the same."
+    return (f"{_at(f, p).capitalize()}{before}; its lag is {p.lag or 0:,}, up to the high watermark.", not_visible)
 
 
-def _end_of(p: PartitionFacts) -> tuple[str, ...]:
-    committed = (f"The group committed offset {p.committed}.",) if p.committed is not None else ()
-    return (*committed, *_stands(p))
+def _reader(f: Facts) -> str:
+    """The group or the query of the symptom, inside a sentence."""
+    if f.symptom.checkpoint is not None:
+        return f"the query of '{shown_location(f.symptom.checkpoint)}'"
+    return f"group '{f.symptom.group}'"
+
+
+def _begin(f: Facts) -> str:
+    """The same at the beginning of a sentence."""
+    reader = _reader(f)
+    return reader[0].upper() + reader[1:]
+
+
+def _at(f: Facts, p: PartitionFacts) -> str:
+    """Where the reader is."""
+    is_query = f.symptom.kind is Kind.QUERY
+    return f"the query's next offset is {p.committed}" if is_query else f"the group committed offset {p.committed}"
+
+
+def _end_of(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
+    at = (f"{_at(f, p).capitalize()}.",) if p.committed is not None else ()
+    return (*at, *_stands(p))
 
 
 def _state(one: Transaction) -> str:
@@ -464,6 +480,7 @@ def _numbers(
     ahead = p.ahead if p is not None else None
     return Numbers(
         group=group or f.symptom.group,
+        checkpoint=shown_location(f.symptom.checkpoint) if f.symptom.checkpoint is not None else None,
         group_state=f.group_state,
         topic=p.topic if p is not None else f.symptom.topic,
         partition=p.partition if p is not None else f.symptom.partition,

@@ -78,18 +78,18 @@ def _oldest_first(judged: Judged) -> tuple[int, str, int, int, int]:
 
 def gets_a_row(judged: Judged, impact: Impact, blocking_after_ms: int) -> bool:
     """Whether a live transaction with this impact is more than counted."""
-    return judged.judgement.age_ms > blocking_after_ms or bool(impact.groups)
+    return judged.judgement.age_ms > blocking_after_ms or bool(impact.groups or impact.readers)
 
 
 def blocks(judged: Judged, impact: Impact | None, blocking_after_ms: int) -> bool | None:
-    """Whether a live transaction holds readers back: a group waits for it, or it is older than the limit and the last
-    stable offset is at it. None if that is not known, and for other transactions.
+    """Whether a live transaction holds readers back: a group or a streaming query waits for it, or it is older than the
+    limit and the last stable offset is at it. None if that is not known, and for other transactions.
 
     Applications read no records of the topics of groups, so there only groups count.
     """
     if not is_live(judged) or impact is None:
         return None
-    if impact.groups:
+    if impact.groups or impact.readers:
         return True
     if judged.observation.topic in GROUP_TOPICS:
         return None if impact.groups_blocked is None else False

@@ -53,6 +53,25 @@ class BlockedGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedReader:
+    """A streaming query of Spark that a transaction blocks, or may block, by its checkpoint.
+
+    stream_id: of the query. path: of the checkpoint, without secrets. batch_id: of its last batch. batch_committed:
+    whether that batch is done. batch_timestamp_ms: when Spark planned the batch. next_offset: to read on the partition.
+    lag: up to the high watermark.
+    """
+
+    stream_id: str
+    path: str
+    reason: BlockReason
+    batch_id: int
+    batch_committed: bool
+    batch_timestamp_ms: int | None
+    next_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
 class Impact:
     """The impact of a hanging transaction, or of a live one (`blocking.py`). None means not known.
 
@@ -61,7 +80,8 @@ class Impact:
     limit. groups_blocked: their number, None if some may be missing. groups_asked: the number of groups that were asked
     about. groups_error: why some may be missing. retention_ms: only for a topic that deletes by age and is not tiered;
     -1 means no limit. Deletion does not wait for the last stable offset (`UnifiedLog.deletableSegments`), but tiering
-    does (`RemoteLogManager`). event_id: see `impact/event.py`.
+    does (`RemoteLogManager`). event_id: see `impact/event.py`. readers, readers_blocked, readers_error: as for groups,
+    the streaming queries whose checkpoints were named. All are None if none was named (`readers.py`).
     """
 
     cause: Cause | None
@@ -75,6 +95,9 @@ class Impact:
     cleanup_policy: str | None = None
     retention_ms: int | None = None
     event_id: str | None = None
+    readers: tuple[BlockedReader, ...] | None = None
+    readers_blocked: int | None = None
+    readers_error: str | None = None
 
     @property
     def compaction_blocked(self) -> bool | None:

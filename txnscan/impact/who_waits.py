@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
-from txnscan.impact.delivered import Starved, starved
+from txnscan.impact.delivered import NO_LSO, NOT_FIRST, Starved, not_read, read_behind
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
 from txnscan.impact.owner import Owner, live_owner_of, owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
@@ -39,7 +39,7 @@ from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, Cleaning, 
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, GROUP_TOPICS, SHARE_GROUP_STATE_TOPIC, Key, Partition
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, GROUP_TOPICS, SHARE_GROUP_STATE_TOPIC, Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
@@ -61,8 +61,6 @@ LIVE_PARTITIONS_MAX = 50
 LIVE_ON_OFFSETS_MAX = 10
 _PARTITIONS_NAMED_MAX = 10
 _REASONS_MAX = 5
-# A consumer that has read everything commits the offset after its last record. There may be a marker at that offset.
-_MARKER = 1
 _CONNECT = "connect"
 _CONSUMERS = ("", "consumer", "streams")
 # Groups of KIP-932. They have no committed offsets. If share.isolation.level is read_committed, the last stable offset
@@ -105,7 +103,7 @@ class Blockage:
 
     def warnings(self, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
         """The failed reads, as sentences. format_failure: puts a failure into words."""
-        reasons = _reasons(_said(failures, format_failure) for failures in self.unknown)
+        reasons = joined_reasons(_said(failures, format_failure) for failures in self.unknown)
         warnings = [f"groups that wait for a transaction may be missing: {reasons}"] if reasons else []
         if self.cleaning_failure is not None:
             said = format_failure(self.cleaning_failure)
@@ -164,7 +162,7 @@ def read_blockage(
     holders = [j.observation for j in (*of_hanging, *of_live) if j.observation.key in asked_keys]
 
     def read(o: Observation) -> Starved:
-        return _read_behind(send, o, committed.get(o.key, ()))
+        return read_behind(send, o, (offset for _, offset in committed.get(o.key, ())))
 
     starving = dict(zip((o.transaction_key for o in holders), in_parallel(read, holders), strict=True))
     asked = sum(one.failure is None for answer in answers.values() for one in answer.committed.values())
@@ -183,7 +181,7 @@ def read_blockage(
             found[o.transaction_key] = Blocked(unknown=(_why_not_asked(judged),))
     of_one = [one.unknown for answer in answers.values() for one in answer.of_offsets.values() if one.unknown]
     of_one += [(_SHARES_MAY_WAIT.within(o.topic_partition),) for o in of_shares]
-    of_one += [(_not_read(o, starving[o.transaction_key]),) for o in holders if starving[o.transaction_key].failure]
+    of_one += [(not_read(o, failed),) for o in holders if (failed := starving[o.transaction_key].failure) is not None]
     cut = [
         *_cut(sum(key not in asked_keys for key in hanging_keys), "partition", "with a hanging transaction"),
         *_cut(sum(key not in asked_keys for key in live_keys), "partition", "with a live transaction"),
@@ -252,8 +250,6 @@ def _blocked(judged: Judged, blockage: Blockage, owner: Owner) -> Impact:
 
 
 _SHARES_MAY_WAIT = Failure("share groups may wait, and their names are not known", FailureCode.NOT_ASKED)
-_NOT_READ = Failure("it was not read", FailureCode.NOT_ASKED)
-_NO_LSO = Failure("the last stable offset is not known", FailureCode.NOT_ASKED)
 
 
 def _why_not_asked(judged: Judged) -> Failure:
@@ -261,9 +257,9 @@ def _why_not_asked(judged: Judged) -> Failure:
     if judged.observation.topic == CONSUMER_OFFSETS_TOPIC:
         limit = f"at most {LIVE_ON_OFFSETS_MAX} live transactions on {CONSUMER_OFFSETS_TOPIC}"
     elif judged.holds_lso is None:
-        return _NO_LSO
+        return NO_LSO
     elif not judged.holds_lso:
-        return Failure("another open transaction starts before it", FailureCode.NOT_ASKED)
+        return NOT_FIRST
     elif judged.judgement.verdict is not Verdict.HANGING:
         limit = f"at most {LIVE_PARTITIONS_MAX} partitions with live transactions"
     return Failure(f"groups were asked about {limit}", FailureCode.NOT_ASKED)
@@ -443,29 +439,13 @@ def _of_partition(
     """
     lso, high_watermark = o.second.last_stable_offset, o.second.high_watermark
     if lso is None or high_watermark is None:
-        return Blocked(unknown=(_NO_LSO,))
+        return Blocked(unknown=(NO_LSO,))
     blocked = [
         BlockedGroup(group.group, BlockReason.AT_LSO, group.state, offset, max(high_watermark - offset, 0))
         for group, offset in committed
-        if lso - _MARKER <= offset <= lso or offset in behind.offsets
+        if behind.waits(offset, lso)
     ]
-    return _kept(blocked, asked, [*why, _not_read(o, behind)] if behind.failure is not None else why)
-
-
-def _read_behind(send: Send, o: Observation, committed: Iterable[tuple[ListedGroup, int]]) -> Starved:
-    """Reads for the groups further back than the last stable offset."""
-    lso = o.second.last_stable_offset
-    offsets = {offset for _, offset in committed if lso is not None and 0 <= offset < lso - _MARKER}
-    if lso is None or not offsets:
-        return Starved()
-    partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
-    return starved(send, partition, offsets, lso)
-
-
-def _not_read(o: Observation, behind: Starved) -> Failure:
-    """Why groups further back could not be judged."""
-    failure = behind.failure.failure if behind.failure is not None else _NOT_READ
-    return needing(failure, Permission("Read", "Topic")).within(o.topic_partition)
+    return _kept(blocked, asked, [*why, not_read(o, behind.failure)] if behind.failure is not None else why)
 
 
 def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Blocked:
@@ -475,10 +455,10 @@ def _kept(blocked: list[BlockedGroup], asked: int, why: Iterable[Failure]) -> Bl
 
 
 def _said(failures: Iterable[Failure], format_failure: Callable[[Failure], str]) -> str:
-    return _reasons(map(format_failure, failures))
+    return joined_reasons(map(format_failure, failures))
 
 
-def _reasons(why: Iterable[str]) -> str:
+def joined_reasons(why: Iterable[str]) -> str:
     """The first reasons without duplicates, and the number of the other reasons."""
     every = list(dict.fromkeys(why))
     more = len(every) - _REASONS_MAX

@@ -42,6 +42,7 @@ class FailureCode(StrEnum):
     TIME_IS_UP = "TIME_IS_UP", "The time limit of the sweep, or of this broker in the sweep, is over"
     NOT_ASKED = "NOT_ASKED", "No request was sent, because of a limit of txnscan or an earlier failure"
     FILE_UNREADABLE = "FILE_UNREADABLE", "A file cannot be read"
+    FILE_UNUSABLE = "FILE_UNUSABLE", "A file is damaged, exceeds a limit, or has an unknown version"
     COPY_INCOMPLETE = "COPY_INCOMPLETE", "The copied files may be incomplete, or from different times"
 
 

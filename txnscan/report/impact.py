@@ -60,6 +60,7 @@ def impact_sentences(row: Row) -> list[str]:
     elif row["lso_unmoved_ms"] is not None and row["lso_unmoved_ms"] >= _UNMOVED_MIN_MS:
         said.append(f"The last stable offset has not moved for at least {duration(row['lso_unmoved_ms'])}.")
     said += _groups(row)
+    said += _readers(row)
     if row["compaction_blocked"]:
         said.append("Compaction does not pass the last stable offset.")
     retention_ms = row["retention_ms"]
@@ -87,6 +88,32 @@ def _groups(row: Row) -> list[str]:
     if row["groups_error"] is not None:
         said.append(f"Groups may be missing: {printable(row['groups_error'])}.")
     return said
+
+
+def _readers(row: Row) -> list[str]:
+    readers: Sequence[Row] = row.get("blocked_readers") or ()
+    count, error = row.get("readers_blocked"), row.get("readers_error")
+    said = []
+    if readers:
+        what = "streaming query has" if len(readers) == 1 else "streaming queries have"
+        more = len(readers) - len(readers[:GROUPS_SHOWN])
+        names = ", ".join(map(_reader, readers[:GROUPS_SHOWN])) + (f" and {more:,} more" if more else "")
+        said.append(f"{len(readers)} {what} no record to read before the last stable offset: {names}.")
+        said.append("A read_uncommitted query would be at the high watermark. A stopped query looks the same.")
+    if count is not None and count > len(readers):
+        said.append(f"{count - len(readers):,} more streaming queries wait there, not named here.")
+    if count == 0 and not readers:
+        said.append("No streaming query waits there, by the checkpoints.")
+    if error is not None:
+        said.append(f"Streaming queries may be missing: {printable(error)}.")
+    return said
+
+
+def _reader(reader: Row) -> str:
+    done = "" if reader["batch_committed"] else ", not committed"
+    batch = f"batch {reader['batch_id']}{done}"
+    at = f"next offset {reader['next_offset']}, lag {reader['lag']:,}"
+    return f"'{printable(reader['path'])}' ({printable(reader['stream_id'])}, {batch}, {at})"
 
 
 # One group, and several.

@@ -46,8 +46,9 @@ def scan_object(scan: Scan) -> dict[str, Any]:
     names = [column.name for column in (*TRANSACTION, *IMPACT, *LIVE)]
     rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
     for row in rows:
-        if row["blocked_groups"] is not None:
-            row["blocked_groups"] = [asdict(group) for group in row["blocked_groups"]]
+        for name in ("blocked_groups", "blocked_readers"):
+            if row[name] is not None:
+                row[name] = [asdict(one) for one in row[name]]
     return {
         "sweep": sweep_summary(scan),
         "transactions": [{name: row[name] for name in names} for row in rows],

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from txnscan.impact.blocking import end_of
+from txnscan.impact.impact import Impact
 from txnscan.kafka.topology import Key
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged, Verdict
@@ -85,9 +86,14 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "number of one partition is not known",
             ("cluster", "topic"),
         ),
+        "txnscan_blocked_readers": (
+            "Streaming queries of --spark-checkpoint that wait for a hanging transaction, of the partition with most. "
+            "Absent without checkpoints, and if the number of one partition is not known",
+            ("cluster", "topic"),
+        ),
         "txnscan_blocking_transactions": (
-            "Live transactions that hold readers back: groups wait for them, or they are older than --blocking-after "
-            "(past_limit) and the last stable offset is at them",
+            "Live transactions that hold readers back: groups or streaming queries wait for them, or they are older "
+            "than --blocking-after (past_limit) and the last stable offset is at them",
             ("cluster", "topic", "past_limit"),
         ),
         "txnscan_blocking_records": (
@@ -293,8 +299,10 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
         yield "txnscan_blocked_records", [topic], records
 
     hanging = [judged for judged in still_open if judged.judgement.verdict is Verdict.HANGING]
-    for topic, count in _most_groups(scan, hanging, label):
+    for topic, count in _most(scan, hanging, label, _groups):
         yield "txnscan_blocked_groups", [topic], count
+    for topic, count in _most(scan, hanging, label, _readers):
+        yield "txnscan_blocked_readers", [topic], count
     yield from _of_live(scan, live, label)
 
     stuck_ms: dict[str, int] = defaultdict(int)
@@ -326,7 +334,7 @@ def _of_live(scan: Scan, live: Sequence[Judged], label: Callable[[str], str]) ->
         by_topic[topic] += blocked
     for topic, blocked in sorted(by_topic.items()):
         yield "txnscan_blocking_records", [topic], blocked
-    for topic, count in _most_groups(scan, live, label):
+    for topic, count in _most(scan, live, label, _groups):
         yield "txnscan_blocking_groups", [topic], count
     for topic, ends in sorted(ends_ms.items()):
         known = [end_ms for end_ms in ends if end_ms is not None]
@@ -334,21 +342,35 @@ def _of_live(scan: Scan, live: Sequence[Judged], label: Callable[[str], str]) ->
             yield "txnscan_blocking_ends_by_timestamp_seconds", [topic], max(known) / 1_000
 
 
-def _most_groups(scan: Scan, transactions: Iterable[Judged], label: Callable[[str], str]) -> Iterator[tuple[str, int]]:
-    """For each topic, the number of groups that wait for one of these transactions, of the one with most groups.
+def _groups(impact: Impact) -> int | None:
+    return impact.groups_blocked
+
+
+def _readers(impact: Impact) -> int | None:
+    return impact.readers_blocked
+
+
+def _most(
+    scan: Scan,
+    transactions: Iterable[Judged],
+    label: Callable[[str], str],
+    blocked: Callable[[Impact], int | None],
+) -> Iterator[tuple[str, int]]:
+    """For each topic, the number of groups or queries that wait for one of these transactions, of the one with most.
 
     A group that stands on several partitions is counted once on each of them: the sum would count it often. A count
     that is not known could be the largest of its topic, so the topic is omitted.
     """
-    groups: dict[str, int] = {}
+    counts: dict[str, int] = {}
     unknown: set[str] = set()
     for judged in transactions:
         impact, topic = scan.impact(judged), label(judged.observation.topic)
-        if impact is not None and impact.groups_blocked is not None:
-            groups[topic] = max(groups.get(topic, 0), impact.groups_blocked)
+        count = blocked(impact) if impact is not None else None
+        if count is not None:
+            counts[topic] = max(counts.get(topic, 0), count)
         elif impact is not None and judged.holds_lso is not False:
             unknown.add(topic)
-    return ((topic, count) for topic, count in sorted(groups.items()) if topic not in unknown)
+    return ((topic, count) for topic, count in sorted(counts.items()) if topic not in unknown)
 
 
 def _of_topics(scan: Scan) -> Iterator[Sample]:

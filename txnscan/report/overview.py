@@ -85,7 +85,7 @@ def _names(names: Iterable[str | None]) -> str:
 
 
 def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
-    """The sentences that are the same for all transactions, and the consumer groups that wait for any of them."""
+    """The sentences that are the same for all transactions, and the groups and queries that wait for any of them."""
     for sentence in (lambda t: t["explanation"], cause_sentence, owner_sentence, outcome_sentence):
         sentences = {sentence(t) for t in group}
         if len(sentences) == 1 and (only := sentences.pop()) is not None:
@@ -94,6 +94,8 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
             yield from filter(None, map(marker_sentence, sorted({t["outcome"] for t in group} - {None})))
     if groups := _names(one["group"] for t in group for one in t.get("blocked_groups") or ()):
         yield f"Blocked groups: {groups}."
+    if readers := _names(one["path"] for t in group for one in t.get("blocked_readers") or ()):
+        yield f"Blocked streaming queries, by checkpoint: {readers}."
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:

@@ -30,6 +30,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "judge": ("Judging", "Preparing to read decisions"),
         "read decisions": ("Reading decisions", "Concluding"),
         "ask who waits": ("Finding blocked groups", "Concluding"),
+        "read checkpoints": ("Reading checkpoints", "Concluding"),
         "write tables": ("Writing the tables", "Preparing the output"),
         "read tables": ("Reading the tables", "Reading the tables"),
         "apply": ("Applying the plan", "Applying the plan"),

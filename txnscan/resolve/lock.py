@@ -35,13 +35,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from txnscan.config import ConfigError, local_path
+from txnscan.config import ConfigError, local_path, scheme_of
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.reads.rows import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.tables.conditions import Is
 from txnscan.tables.delta import Matched, NotMatched, arrow_rows, tried_again
-from txnscan.tables.exclusive import is_local, scheme_of
+from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import APPLY_LOCKS, RESOLUTIONS, Table, epoch_ms
 from txnscan.tables.tables import Tables
 

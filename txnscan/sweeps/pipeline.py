@@ -23,12 +23,14 @@ from txnscan.impact.cause import Cause
 from txnscan.impact.complete import TopicRead, concluded
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
+from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
 from txnscan.impact.who_waits import impact_of, live_impact_of, read_blockage
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OnProgress, WideRow
+from txnscan.sweeps.checkpoints import OpenFiles, open_files, read_positions
 from txnscan.sweeps.complete import STAGE, read_topics
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
@@ -52,7 +54,7 @@ _UNSURE = Failure("the start of its log cannot be read: does its incident go on?
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The arguments that all steps of a sweep share. reads_log, reads_impact: see `scan`."""
+    """The arguments that all steps of a sweep share. reads_log, reads_impact, open_checkpoint: see `scan`."""
 
     config: ScanConfig
     cluster: Cluster
@@ -65,6 +67,7 @@ class Run:
     progress: Progress
     reads_log: bool
     reads_impact: bool
+    open_checkpoint: OpenFiles = open_files
 
     def stage(self, name: str) -> OnProgress:
         """The progress callback of a step."""
@@ -164,18 +167,20 @@ def scan(
     progress: Progress,
     reads_log: bool = True,
     reads_impact: bool = False,
+    open_checkpoint: OpenFiles = open_files,
 ) -> Scan:
     """Sweeps the cluster once.
 
     reads_log: whether to check hanging transactions against the transaction log, and to read their outcomes there.
-    reads_impact: whether to find out what hanging and live transactions block, and who owns them. Raises
-    ClusterUnreachable if no bootstrap server answers, and ConfigError if a topic, partition or broker that the user
-    named does not exist.
+    reads_impact: whether to find out what hanging and live transactions block, and who owns them. open_checkpoint:
+    opens a checkpoint of a streaming query. Raises ClusterUnreachable if no bootstrap server answers, and ConfigError
+    if a topic, partition or broker that the user named does not exist.
     """
     run = Run(
         *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
         reads_log=reads_log,
         reads_impact=reads_impact,
+        open_checkpoint=open_checkpoint,
     )
     planned = plan(run)
     everything = read_all(run, planned)
@@ -435,7 +440,24 @@ def _impacts(
     run.progress("ask who waits", 1, 1)
     found = with_events(view.cluster_id, hanging, found, everything.incidents)
     found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}
-    return found, blockage.warnings(cluster.format_failure)
+    positions = _positions(run, (*hanging, *live))
+    if positions is None:
+        return found, blockage.warnings(cluster.format_failure)
+    readers = blocked_readers(cluster.send, cluster.in_parallel, (*hanging, *live), positions)
+    found = {which: with_readers(impact, readers.get(which)) for which, impact in found.items()}
+    return found, (*blockage.warnings(cluster.format_failure), *positions.warnings())
+
+
+def _positions(run: Run, transactions: Sequence[Judged]) -> Positions | None:
+    """The streaming queries of the checkpoints that the user named. None if no checkpoint was named."""
+    paths = run.config.spark_checkpoint
+    if not paths:
+        return None
+    run.progress("read checkpoints", 0, 1)
+    wanted, left_s = read_partitions(transactions), run.cluster.deadline.left_s
+    found = read_positions(paths, wanted, open_files=run.open_checkpoint, left_s=left_s)
+    run.progress("read checkpoints", 1, 1)
+    return found
 
 
 def with_events(

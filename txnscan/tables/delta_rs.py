@@ -28,10 +28,10 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
+from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.tables.conditions import DATAFUSION, Condition
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
-from txnscan.tables.exclusive import is_local, scheme_of
+from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.

@@ -32,12 +32,6 @@ _FOR_S3 = "io.delta.storage.S3DynamoDBLogStore"
 _ON_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
 
 
-def scheme_of(location: str) -> str:
-    """The scheme of a location such as `s3a://bucket/path` or `file:/path`, "" without a scheme."""
-    scheme, colon, _ = location.partition(":")
-    return scheme.lower() if colon and "/" not in scheme else ""
-
-
 def is_local(scheme: str) -> bool:
     """Whether a location of this scheme is a path of the machine."""
     return scheme in _LOCAL

@@ -9,9 +9,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable
+from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.sweeps.preflight import Finding, Level, named
-from txnscan.tables.exclusive import is_local, scheme_of
+from txnscan.tables.exclusive import is_local
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import TABLES
 

@@ -20,14 +20,14 @@ from typing import Any
 from txnscan.engine.clock import StageTime
 from txnscan.impact.blocking import end_of
 from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
-from txnscan.impact.impact import BlockedGroup
+from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView, EpochEnd
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +333,24 @@ IMPACT = (
     ),
     Column("groups_asked", "BIGINT", "Number of groups that were asked about", _impact("groups_asked")),
     Column("groups_error", "STRING", "Why groups may be missing; null if no group is missing", _impact("groups_error")),
+    Column(
+        "blocked_readers",
+        tuple[BlockedReader, ...],
+        "Streaming queries of --spark-checkpoint that it blocks or may block, largest lag first, at most 100. reason "
+        "is at_lso if a read_committed consumer gets no record between next_offset and the last stable offset. The "
+        "isolation level of a query is not visible. Null without checkpoints",
+        _impact("readers"),
+    ),
+    Column(
+        "readers_blocked",
+        "BIGINT",
+        "Number of these queries; null without checkpoints, and if a query may be missing: readers_error has the "
+        "reason",
+        _impact("readers_blocked"),
+    ),
+    Column(
+        "readers_error", "STRING", "Why queries may be missing; null if no query is missing", _impact("readers_error")
+    ),
     Column("cleanup_policy", "STRING", "cleanup.policy of the topic", _impact("cleanup_policy")),
     Column(
         "compaction_blocked",
@@ -375,9 +393,9 @@ LIVE = (
     Column(
         "blocking",
         "BOOLEAN",
-        "Whether a live transaction (ongoing or late_ongoing) holds readers back: groups wait or may wait for it, or "
-        "it is older than --blocking-after and the last stable offset is at it. Null if that is not known, and for "
-        "others. It is no accusation: the coordinator will end it",
+        "Whether a live transaction (ongoing or late_ongoing) holds readers back: groups or streaming queries wait "
+        "or may wait for it, or it is older than --blocking-after and the last stable offset is at it. Null if that is "
+        "not known, and for others. It is no accusation: the coordinator will end it",
         lambda s, j: s.blocks(j),
     ),
     Column(
@@ -395,7 +413,8 @@ _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
 OPEN_TRANSACTIONS = Table(
     "open_transactions",
     "The open transactions that a sweep judged, with the evidence. Healthy transactions are only counted in sweeps, "
-    "unless --store-all was given, a group waits for them, or they are older than --blocking-after",
+    "unless --store-all was given, a group or a streaming query waits for them, or they are older than "
+    "--blocking-after",
     (
         *SWEEP,
         *TRANSACTION,

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, scheme_of
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.files import read_text
 from txnscan.report.notifications import APPRISE, SHAPES, Shape, template
@@ -49,6 +49,7 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "in-flight": ("in_flight_max", int),
         "owner-pattern": ("owner_pattern", list),
         "complete-up-to": ("complete_up_to", list),
+        "spark-checkpoint": ("spark_checkpoint", list),
     }
 )
 _SECRET_FILES = ("url-file", "routing-key-file")
@@ -170,6 +171,10 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> Scan
                 continue
             if key == "command-config":
                 value = str(folder / Path(value).expanduser())
+            if key == "spark-checkpoint":
+                value = tuple(
+                    one if scheme_of(one) or not one else str(folder / Path(one).expanduser()) for one in value
+                )
             # Check each key alone, so that all complaints are reported.
             alone = {"bootstrap_servers": "unknown:1", field: value}
             _heard(partial(ScanConfig, **alone), at, complaints)
