@@ -368,6 +368,7 @@ def _scan(
             history=history,
             progress=stages,
             reads_impact=True,
+            boot=boot_time,
         )
     choice = chosen.choice()
     warnings = found.warnings if choice.warning is None else (*found.warnings, choice.warning)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from txnscan.impact.cause import Cause
+from txnscan.impact.disk import NO_DISK, Disk
 from txnscan.impact.owner import Owner
 
 
@@ -61,7 +62,7 @@ class Impact:
     limit. groups_blocked: their number, None if some may be missing. groups_asked: the number of groups that were asked
     about. groups_error: why some may be missing. retention_ms: only for a topic that deletes by age and is not tiered;
     -1 means no limit. Deletion does not wait for the last stable offset (`UnifiedLog.deletableSegments`), but tiering
-    does (`RemoteLogManager`). event_id: see `impact/event.py`.
+    does (`RemoteLogManager`). event_id: see `impact/event.py`. disk: of the partition, if it is compacted.
     """
 
     cause: Cause | None
@@ -75,6 +76,7 @@ class Impact:
     cleanup_policy: str | None = None
     retention_ms: int | None = None
     event_id: str | None = None
+    disk: Disk = NO_DISK
 
     @property
     def compaction_blocked(self) -> bool | None:

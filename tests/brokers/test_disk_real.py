@@ -1,0 +1,122 @@
+"""The disk behind blocked compaction, on real brokers: sizes, and growth between sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from tests.brokers.shared import Shared
+from tests.brokers.test_explain_real import set_topic
+from txnscan import ScanConfig, sweep
+from txnscan.demo.admin import create_topic, unverified
+from txnscan.demo.producer import PRODUCE_V1, Producer
+from txnscan.demo.wait import wait_until
+from txnscan.engine.clock import BootTime
+from txnscan.impact.disk import Disk
+from txnscan.kafka.clock import wall_clock_ms
+from txnscan.kafka.protocol.describe_configs import topic_cleaning
+from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
+from txnscan.kafka.protocol.metadata import read_replicas
+from txnscan.sweeps.result import Scan
+
+TOPIC, DELETED = "disk-state", "disk-events"
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class World:
+    """TOPIC is compacted, with replicas on brokers 1 and 2; DELETED is not. A transaction hangs on both."""
+
+    shared: Shared
+    config: ScanConfig
+
+
+@pytest.fixture(scope="module")
+def world(shared: Shared) -> World:
+    wire = shared.wire
+    create_topic(wire, TOPIC, [[1, 2]])
+    create_topic(wire, DELETED, [[1]])
+    late = Producer(wire, "disk-service", v2=False)
+    late.init_producer_id()
+    with unverified(wire):
+        for topic in (TOPIC, DELETED):
+            late.produce(topic, 0, [b"record"] * 5, version=PRODUCE_V1)
+    # Only now: a compacted topic refuses records without a key.
+    set_topic(wire, TOPIC, "cleanup.policy", "compact")
+
+    def is_compacted(broker_id: int) -> bool:
+        return topic_cleaning(wire.send, broker_id, [TOPIC])[TOPIC].cleanup_policy == "compact"
+
+    wait_until(lambda: all(is_compacted(one.broker_id) for one in wire.brokers), "the topic was compacted")
+    return World(shared, ScanConfig(shared.bootstrap_servers, topic_names=(TOPIC, DELETED), engine="threads"))
+
+
+def write(world: World, count: int) -> None:
+    """Writes so many records of 1 kB with one key, without a transaction, to both replicas."""
+    producer = KafkaProducer(bootstrap_servers=world.shared.bootstrap_servers, acks="all")
+    try:
+        for _ in range(count):
+            producer.send(TOPIC, key=b"key", value=bytes(1_000), partition=0)
+        producer.flush()
+    finally:
+        producer.close()
+
+
+# Sweeps as if this many milliseconds had passed by the wall clock, and by the time since boot.
+Later = Callable[[ScanConfig, int, int], Scan]
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    def swept(config: ScanConfig, wall_ms: int, boot_ms: int) -> Scan:
+        with monkeypatch.context() as ahead:
+            ahead.setattr("txnscan.api.wall_clock_ms", lambda: wall_clock_ms() + wall_ms)
+            ahead.setattr("txnscan.api.boot_time", lambda: BootTime("one", HOUR_MS + boot_ms))
+            return sweep(None, config).scan
+
+    return swept
+
+
+def disks(scan: Scan) -> dict[str, Disk]:
+    return {which.topic: impact.disk for which, impact in scan.impacts.items()}
+
+
+def sizes(disk: Disk) -> dict[int, int]:
+    assert disk.read is not None
+    return {one.broker_id: one.partition_bytes for one in disk.read.replicas}
+
+
+def test_the_growth_between_two_sweeps_is_known(world: World, later: Later, tmp_path: Path) -> None:
+    config = replace(world.config, tables=str(tmp_path / "tables"))
+    first = disks(later(config, 0, 0))
+    assert first[DELETED] == Disk()
+    assert first[TOPIC].error is None and set(sizes(first[TOPIC])) == {1, 2}
+    usable, total = first[TOPIC].usable_bytes, first[TOPIC].total_bytes
+    assert usable is not None and total is not None and 0 < usable <= total
+    assert first[TOPIC].growth_bytes_per_hour is None and first[TOPIC].hours_until_full is None
+    write(world, 200)
+    # The clock was set back by five hours: half an hour has passed.
+    second = disks(later(config, -5 * HOUR_MS, HOUR_MS // 2))[TOPIC]
+    grown = {broker_id: size - sizes(first[TOPIC])[broker_id] for broker_id, size in sizes(second).items()}
+    assert all(200_000 < one < 250_000 for one in grown.values())
+    assert second.broker_id is not None and second.growth_bytes_per_hour == grown[second.broker_id] * 2
+    hours = second.hours_until_full
+    assert hours is not None and hours == (second.usable_bytes or 0) // second.growth_bytes_per_hour
+    # Not written to meanwhile: it is not known when the disk is full.
+    third = disks(later(config, HOUR_MS, HOUR_MS // 2 + 70_000))[TOPIC]
+    assert third.growth_bytes_per_hour is not None and third.growth_bytes_per_hour < second.growth_bytes_per_hour
+
+
+def test_brokers_report_only_requested_replicas(world: World) -> None:
+    """The version is chosen by kafka-python: the highest that both know."""
+    wire = world.shared.wire
+    assert read_replicas(wire.send, 3, [TOPIC]) == {(TOPIC, 0): (1, 2)}
+    for broker_id, held in ((1, {(TOPIC, 0)}), (3, set())):
+        (found,) = describe_log_dirs(wire.send, broker_id, [(TOPIC, 0), (TOPIC, 7), ("disk-nowhere", 0)])
+        assert (set(found.sizes_bytes), found.failure) == (held, None)
+        assert found.usable_bytes is not None and Path(found.path).is_dir()
+    assert describe_log_dirs(wire.send, 1, ())[0].sizes_bytes == {}
