@@ -6,8 +6,8 @@ A sweep reads the sizes of such a partition's replicas, and stores them as facts
 1. Two reads of a replica are compared if broker and log directory are the same.
 2. The time between two reads is by the time since boot if one machine made both since the same boot. Otherwise it is by
    the wall clock. If the time since boot shows that the wall clock jumped, the wall clock counts for no earlier read.
-3. Reads less than a minute or more than a day before do not count. Growth is since the oldest other read after which the
-   replica did not shrink. If it shrank since the last read, growth is negative.
+3. Reads less than a minute or more than a day before do not count. Growth is since the oldest other read after which
+   the replica did not shrink. If it shrank since the last read, growth is negative.
 4. The hours until a volume is full are its usable bytes divided by the growth of this partition alone. Other partitions
    grow too, so the disk may be full earlier.
 5. The numbers of a partition come from the replica that fills its volume first. If no growth is known, they come from

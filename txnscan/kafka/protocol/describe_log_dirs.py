@@ -2,9 +2,10 @@
 
 Any broker answers, and only about its own directories. Versions: the space of volumes since v4 (KIP-827, Kafka 3.3).
 ACLs: Describe on the Cluster. Without it the answer is CLUSTER_AUTHORIZATION_FAILED from v3 on (Kafka 3.2), and an
-empty list before. An offline directory has KAFKA_STORAGE_ERROR and lists no replica, so it is not known which replicas
-it has. A cordoned directory (v5) keeps its replicas, and they still grow. The broker adds up the sizes of segments, and
-asks the file system for the space. Source: `KafkaApis.handleDescribeLogDirsRequest`, `ReplicaManager.describeLogDirs`.
+empty list before. Kafka 3.5 lists the names of all its topics, also without requested replicas. An offline directory
+has KAFKA_STORAGE_ERROR and lists no replica, so it is not known which replicas it has. A cordoned directory (v5) keeps
+its replicas, and they still grow. The broker adds up the sizes of segments, and asks the file system for the space.
+Source: `KafkaApis.handleDescribeLogDirsRequest`, `ReplicaManager.describeLogDirs`.
 """
 
 from __future__ import annotations
