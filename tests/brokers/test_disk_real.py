@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaProducer
 
 from tests.brokers.shared import Shared
 from tests.brokers.test_explain_real import set_topic
+from tests.process import run_here
 from txnscan import ScanConfig, sweep
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.producer import PRODUCE_V1, Producer
@@ -45,22 +49,28 @@ def world(shared: Shared) -> World:
     with unverified(wire):
         for topic in (TOPIC, DELETED):
             late.produce(topic, 0, [b"record"] * 5, version=PRODUCE_V1)
+    made = World(shared, ScanConfig(shared.bootstrap_servers, topic_names=(TOPIC, DELETED), engine="threads"))
     # Only now: a compacted topic refuses records without a key.
-    set_topic(wire, TOPIC, "cleanup.policy", "compact")
+    compact(made, TOPIC)
+    return made
+
+
+def compact(world: World, topic: str) -> None:
+    wire = world.shared.wire
+    set_topic(wire, topic, "cleanup.policy", "compact")
 
     def is_compacted(broker_id: int) -> bool:
-        return topic_cleaning(wire.send, broker_id, [TOPIC])[TOPIC].cleanup_policy == "compact"
+        return topic_cleaning(wire.send, broker_id, [topic])[topic].cleanup_policy == "compact"
 
     wait_until(lambda: all(is_compacted(one.broker_id) for one in wire.brokers), "the topic was compacted")
-    return World(shared, ScanConfig(shared.bootstrap_servers, topic_names=(TOPIC, DELETED), engine="threads"))
 
 
-def write(world: World, count: int) -> None:
+def write(world: World, number: int, topic: str = TOPIC) -> None:
     """Writes so many records of 1 kB with one key, without a transaction, to both replicas."""
     producer = KafkaProducer(bootstrap_servers=world.shared.bootstrap_servers, acks="all")
     try:
-        for _ in range(count):
-            producer.send(TOPIC, key=b"key", value=bytes(1_000), partition=0)
+        for _ in range(number):
+            producer.send(topic, key=b"key", value=bytes(1_000), partition=0)
         producer.flush()
     finally:
         producer.close()
@@ -120,3 +130,43 @@ def test_brokers_report_only_requested_replicas(world: World) -> None:
         assert (set(found.sizes_bytes), found.failure) == (held, None)
         assert found.usable_bytes is not None and Path(found.path).is_dir()
     assert describe_log_dirs(wire.send, 1, ())[0].sizes_bytes == {}
+
+
+def explain(world: World, *options: str) -> dict[str, Any]:
+    ran = run_here("explain", "--bootstrap-server", world.shared.bootstrap_servers, *options, "--format", "json")
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+def test_explain_reports_the_size_of_a_compacted_topic_without_a_transaction(world: World) -> None:
+    """Its only segment is active, so the cleaner need not clean it, although a key comes twice."""
+    topic = "disk-closed"
+    create_topic(world.shared.wire, topic, [[1, 2]], {"cleanup.policy": "compact"})
+    write(world, 3, topic)
+    found = explain(world, "--topic", topic)
+    assert (found["cause"], found["compacted"]) == ("no_transaction", True)
+    assert found["partition_bytes"] > 3_000 and found["usable_bytes"] > 0
+    # A line of a broker's log, in which its cleaner gives up.
+    found = explain(world, "--error", f"Marking its partition ({topic}-0) as uncleanable")
+    assert (found["cause"], found["topic"], found["partition"]) == ("cleaner_stuck", topic, 0)
+
+
+def test_a_dirty_log_is_detected_until_the_cleaner_has_cleaned_it(world: World) -> None:
+    """The cleaner runs every 15 s. If it runs before the question, another topic is tried."""
+    numbers = count()
+    detected: list[str] = []
+
+    def is_detected() -> bool:
+        topic = f"disk-dirty-{next(numbers)}"
+        create_topic(world.shared.wire, topic, [[1, 2]], {"segment.bytes": str(1 << 20)})
+        write(world, 8_000, topic)
+        compact(world, topic)
+        if explain(world, "--topic", topic)["cause"] == "cleaner_stuck":
+            detected.append(topic)
+        return bool(detected)
+
+    wait_until(is_detected, "the question came before the cleaner")
+    wait_until(
+        lambda: explain(world, "--topic", detected[0])["cause"] == "no_transaction", "the cleaner cleaned the log"
+    )
