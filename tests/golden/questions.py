@@ -195,10 +195,12 @@ def _settings(_: Known) -> Iterator[Question]:
 def _log_dirs(known: Known) -> Iterator[Question]:
     wanted = DescribeLogDirsRequest.DescribableLogDirTopic
     several = {name: [0, 1, 2, 3] for name in (*TOPIC_NAMES[:3], TRANSACTION_STATE_TOPIC, NOWHERE)}
+    first = TOPIC_NAMES[0]
+    some: Sequence[Mapping[str, Sequence[int]]] = ({}, {first: [0]}, {first: []}, {NOWHERE: [0]}, several)
     for version in known.versions(Api.DescribeLogDirs):
         for broker_id in _BROKERS:
-            for asked in ({}, {TOPIC_NAMES[0]: [0]}, {TOPIC_NAMES[0]: []}, {NOWHERE: [0]}, several):
-                topics = [wanted(topic=name, partitions=indexes) for name, indexes in asked.items()]
+            for asked in some:
+                topics = [wanted(topic=name, partitions=list(indexes)) for name, indexes in asked.items()]
                 yield broker_id, DescribeLogDirsRequest(topics=topics), version
 
 

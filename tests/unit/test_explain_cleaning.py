@@ -68,7 +68,7 @@ def test_a_log_that_cannot_be_read_shows_nothing() -> None:
 
 def test_cleaning_is_due_only_if_that_is_certain() -> None:
     """At most the read bytes and a segment are clean, and at least the rest without the active segment is dirty."""
-    table = (
+    table: Sequence[tuple[str, dict[str, str], int, bool]] = (
         ("most is dirty", {}, 4 * GB, True),
         ("half is dirty", {}, 3 * GB + 2 * MB, False),
         ("more than half is dirty", {}, 3 * GB + 2 * MB + 1, True),
