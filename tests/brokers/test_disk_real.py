@@ -1,8 +1,9 @@
-"""The disk behind blocked compaction, on real brokers: sizes, and growth between sweeps."""
+"""The disk behind blocked compaction, on real brokers: sizes, growth between sweeps, and a refused principal."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from tests.brokers.principals import CONFIGS, IDS, TOPICS, Acl
 from tests.brokers.shared import Shared
+from tests.brokers.test_authorisation import Locked
 from tests.brokers.test_explain_real import set_topic
 from tests.process import run_here
 from txnscan import ScanConfig, sweep
@@ -26,6 +29,7 @@ from txnscan.kafka.protocol.describe_configs import topic_cleaning
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.protocol.metadata import read_replicas
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Verdict
 
 TOPIC, DELETED = "disk-state", "disk-events"
 HOUR_MS = 3_600_000
@@ -170,3 +174,22 @@ def test_a_dirty_log_is_detected_until_the_cleaner_has_cleaned_it(world: World) 
     wait_until(
         lambda: explain(world, "--topic", detected[0])["cause"] == "no_transaction", "the cleaner cleaned the log"
     )
+
+
+def test_a_principal_that_may_not_describe_the_cluster_gets_the_reason(world: World, tmp_path: Path) -> None:
+    """The verdict is the same. The warning has the grant."""
+    shutil.copy(world.shared.directory / "ca.pem", tmp_path)
+    locked = Locked(world.shared.cluster, world.shared.wire, tmp_path, (TOPIC,))
+    rules = locked.add("no-acls", *TOPICS, *IDS, *CONFIGS, Acl("DescribeConfigs", "Topic"))
+    try:
+        scan = locked.swept("no-acls")
+        (refused,) = (one.said for one in locked.checked("no-acls").findings if "blocked compaction" in one.said)
+    finally:
+        locked.remove(*rules)
+    (judged,) = scan.transactions
+    assert judged.judgement.verdict is Verdict.HANGING
+    disk = disks(scan)[TOPIC]
+    assert disk.partition_bytes is None and "DescribeLogDirs" in str(disk.error)
+    (warning,) = (one for one in scan.warnings if "blocked compaction" in one)
+    for said in (warning, refused):
+        assert "--operation Describe --cluster" in said
