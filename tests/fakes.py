@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka.protocol.admin import (
     DescribeAclsResponse,
+    DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsResponse,
@@ -46,6 +47,8 @@ OffsetsPartition = OffsetsTopic.ListOffsetsPartitionResponse
 EpochEndsTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 FetchedTopic = FetchResponse.FetchableTopicResponse
 FetchedPartition = FetchedTopic.PartitionData
+LogDirResult = DescribeLogDirsResponse.DescribeLogDirsResult
+LogDirTopic = LogDirResult.DescribeLogDirsTopic
 AclResource = DescribeAclsResponse.DescribeAclsResource
 DescribedId = DescribeTransactionsResponse.TransactionState
 MetadataTopic = MetadataResponse.MetadataResponseTopic
@@ -83,6 +86,8 @@ class FakePartition:
     # Producer ids and first offsets of aborted transactions, as Fetch names them to read_committed consumers.
     aborted: list[tuple[int, int]] = field(default_factory=list)
     topic_id: uuid.UUID | None = None
+    # The size of the replica on each broker that has one; on its leader alone without any.
+    sizes_bytes: dict[int, int] = field(default_factory=dict)
     # The leader's epoch cache: the first offset of each leader epoch. With an empty one it confirms no epoch.
     epoch_starts: dict[int, int] = field(default_factory=dict)
 
@@ -144,6 +149,8 @@ class FakeCluster:
         self.fetch_max_bytes = 1 << 20
         self.images: dict[int, int | None] = {}
         self.edit: dict[str, Edit] = {}
+        # The free space of the only volume of each broker; of others it is not known.
+        self.usable_bytes: dict[int, int] = {}
         self.fail_when: Callable[[int, Any, list[Asked]], bool] = lambda broker_id, request, asked: False
         # Another cluster that a broker believes in, for its Metadata.
         self.believes: dict[int, FakeCluster] = {}
@@ -194,7 +201,11 @@ class FakeCluster:
         topics: dict[str, list[Any]] = {}
         for (topic, index), held in sorted(self.partitions.items()):
             shown = MetadataTopic.MetadataResponsePartition(
-                error_code=0, partition_index=index, leader_id=held.leader, leader_epoch=held.epoch
+                error_code=0,
+                partition_index=index,
+                leader_id=held.leader,
+                leader_epoch=held.epoch,
+                replica_nodes=list(held.sizes_bytes or [held.leader]),
             )
             topics.setdefault(topic, []).append(shown)
         wanted = sorted(topics) if request.topics is None else [topic.name for topic in request.topics]
@@ -296,6 +307,27 @@ class FakeCluster:
                 min(asked.partition_max_bytes, self.fetch_max_bytes),
                 held.offset("last stable") if committed else None,
             ),
+        )
+
+    def _answer_DescribeLogDirs(self, broker_id: int, request: Any) -> Any:
+        wanted = [(t.topic, i) for t in request.topics for i in t.partitions]
+        held = {key: self.partitions[key].sizes_bytes.get(broker_id) for key in wanted if key in self.partitions}
+        replica = LogDirTopic.DescribeLogDirsPartition
+        return DescribeLogDirsResponse(
+            error_code=0,
+            results=[
+                LogDirResult(
+                    error_code=0,
+                    log_dir="/data",
+                    topics=[
+                        LogDirTopic(name=topic, partitions=[replica(partition_index=index, partition_size=size_bytes)])
+                        for (topic, index), size_bytes in held.items()
+                        if size_bytes is not None
+                    ],
+                    total_bytes=1 << 40 if broker_id in self.usable_bytes else -1,
+                    usable_bytes=self.usable_bytes.get(broker_id, -1),
+                )
+            ],
         )
 
     def _answer_ListTransactions(self, broker_id: int, request: Any) -> Any:

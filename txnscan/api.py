@@ -373,6 +373,7 @@ def _scan(
             progress=stages,
             reads_impact=True,
             open_checkpoint=_opens_checkpoints(spark),
+            boot=boot_time,
         )
     choice = chosen.choice()
     warnings = found.warnings if choice.warning is None else (*found.warnings, choice.warning)

@@ -38,7 +38,7 @@ OF_TABLES = ("history", "plan")
 READS = {
     *("ApiVersions", "SaslHandshake", "SaslAuthenticate", "Metadata", "DescribeCluster", "DescribeConfigs"),
     *("DescribeAcls", "ListTransactions", "DescribeTransactions", "DescribeProducers", "ListOffsets", "Fetch"),
-    *("OffsetForLeaderEpoch", "ListGroups", "DescribeGroups", "OffsetFetch", "FindCoordinator"),
+    *("OffsetForLeaderEpoch", "ListGroups", "DescribeGroups", "OffsetFetch", "FindCoordinator", "DescribeLogDirs"),
 }
 # The calls of one session, by a name for each.
 CALLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

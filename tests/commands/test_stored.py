@@ -269,7 +269,7 @@ def test_findings_are_printed_even_if_the_tables_cannot_be_written(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(api, "_scan", lambda *_, **__: swept(9, hanging()))
     monkeypatch.setattr(DeltaRs, "append", full)
     options = ("--engine", "threads", "--format", format)
     status, out, said = invoke(*SWEEP, str(damaged), *options, *fail_on)
@@ -285,7 +285,7 @@ def test_findings_are_printed_even_if_ctrl_c_interrupts_storing(
     def interrupted(*_: object, **__: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(api, "_scan", lambda *_, **__: swept(9, hanging()))
     monkeypatch.setattr(Tables, "write", interrupted)
     status, out, said = invoke(*SWEEP, str(damaged), "--engine", "threads", "--format", "json")
     assert (status, json.loads(out)["sweep"]["candidates"]) == (130, 1)
@@ -298,7 +298,7 @@ def test_in_python_the_exception_has_the_result(
     def denied(*_: object, **__: object) -> None:
         raise OSError(13, "Permission denied")
 
-    monkeypatch.setattr(api, "_scan", lambda *_: swept(9, hanging()))
+    monkeypatch.setattr(api, "_scan", lambda *_, **__: swept(9, hanging()))
     monkeypatch.setattr(DeltaRs, "append", denied)
     from txnscan import NotStored, ScanConfig, sweep
 

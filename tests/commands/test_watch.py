@@ -38,11 +38,12 @@ from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
 from txnscan.impact.complete import TopicRead
+from txnscan.impact.disk import PartitionId
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import _CLIENTS_MAX, ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.sweeps.history import History, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import DiskReads, History, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.news import News
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
@@ -332,6 +333,9 @@ class Stored:
 
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         return self._given("read", ())
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        return self._given("read", {})
 
     def write(self, found: Scan) -> None:
         self._given("write", None)()

@@ -60,6 +60,7 @@ from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.impact.complete import TopicRead
+from txnscan.impact.disk import PartitionId
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
@@ -70,7 +71,7 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import FencedRow, WideRow
-from txnscan.sweeps.history import Incident, Incidents, Sightings
+from txnscan.sweeps.history import DiskReads, Incident, Incidents, Sightings
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.decode import decode, transactional_id
@@ -827,6 +828,9 @@ class CountedHistory:
 
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         return partial(self._wait, "topic reads", ())
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        return partial(self._wait, "disk reads", {})
 
     def _wait(self, part: str, seen: Any) -> Any:
         self.waited_for[part] += 1

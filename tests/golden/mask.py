@@ -30,6 +30,8 @@ from kafka.protocol.admin import (
     DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
@@ -75,6 +77,7 @@ _PAIRS = (
     (DescribeAclsRequest, DescribeAclsResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
+    (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (DescribeProducersRequest, DescribeProducersResponse),
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
     (ListGroupsRequest, ListGroupsResponse),
@@ -158,6 +161,13 @@ _PLACES = (
     Masked("DescribeClusterResponse", "cluster_id", Kind.ZERO, Level.AGAIN),
     Masked("FindCoordinatorResponse", "coordinators[].port", Kind.ZERO, Level.AGAIN),
 )
+# Directories, and how full they are. An unknown size of a volume is -1.
+_DISKS = (
+    Masked("DescribeLogDirsResponse", "results[].log_dir", Kind.ZERO, Level.ANY),
+    Masked("DescribeLogDirsResponse", "results[].topics[].partitions[].partition_size", Kind.TIME, Level.ANY),
+    Masked("DescribeLogDirsResponse", "results[].total_bytes", Kind.TIME, Level.ANY),
+    Masked("DescribeLogDirsResponse", "results[].usable_bytes", Kind.TIME, Level.ANY),
+)
 _IDS = (
     Masked("MetadataResponse", "topics[].topic_id", Kind.NUMBER, Level.AGAIN),
     Masked("OffsetFetchRequest", "groups[].topics[].topic_id", Kind.NUMBER, Level.AGAIN),
@@ -201,7 +211,7 @@ _OF_OLD = (
         OLD_KAFKA_VERSION,
     ),
 )
-MASKED: Sequence[Masked] = (*_CONTROLLER, *_OF_OLD, *_TIMES, *_PLACES, *_IDS, *_HISTORY)
+MASKED: Sequence[Masked] = (*_CONTROLLER, *_OF_OLD, *_TIMES, *_PLACES, *_DISKS, *_IDS, *_HISTORY)
 
 # Sorts topics that there are not, and leaves the others in their order.
 _UNKNOWN_BY_NAME = "unknown by name"
@@ -210,6 +220,8 @@ SORTED: Sequence[Sorted] = (
     Sorted("ListTransactionsResponse", "transaction_states", ("transactional_id",), Level.ANY),
     Sorted("DescribeTransactionsResponse", "transaction_states[].topics", ("topic",), Level.ANY),
     Sorted("ListOffsetsResponse", "topics[].partitions", ("partition_index",), Level.ANY),
+    Sorted("DescribeLogDirsResponse", "results[].topics", ("name",), Level.ANY),
+    Sorted("DescribeLogDirsResponse", "results[].topics[].partitions", ("partition_index",), Level.ANY),
     Sorted("ListGroupsResponse", "groups", ("group_id",), Level.ANY),
     Sorted("OffsetFetchResponse", "groups", ("group_id",), Level.ANY),
     Sorted("OffsetFetchResponse", "groups[].topics", ("name", "topic_id"), Level.ANY),
@@ -264,6 +276,7 @@ OTHERWISE: Sequence[Otherwise] = (
         OLD_KAFKA_VERSION, "MetadataRequest", b"__share_group_state", "3.5 has no share groups: a topic like any"
     ),
     Otherwise(OLD_KAFKA_VERSION, "DescribeConfigsRequest", b"remote.storage.enable", "3.5 has no tiered storage"),
+    Otherwise(OLD_KAFKA_VERSION, "DescribeLogDirsRequest", b"", "3.5 lists its other topics too, without partitions"),
     Otherwise(OLD_KAFKA_VERSION, "ListGroupsRequest", b"EMPTY", "3.5 compares states with upper and lower case"),
 )
 

@@ -15,6 +15,7 @@ from kafka.protocol.admin import (
     DescribeAclsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeLogDirsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListGroupsRequest,
@@ -189,6 +190,18 @@ def _settings(_: Known) -> Iterator[Question]:
             for broker_id in _BROKERS:
                 yield broker_id, configs_of([topic], names), 4
     yield 1, configs_of([*TOPIC_NAMES, NOWHERE, CONSUMER_OFFSETS_TOPIC], _CLEANING[:1]), 4
+
+
+def _log_dirs(known: Known) -> Iterator[Question]:
+    wanted = DescribeLogDirsRequest.DescribableLogDirTopic
+    several = {name: [0, 1, 2, 3] for name in (*TOPIC_NAMES[:3], TRANSACTION_STATE_TOPIC, NOWHERE)}
+    first = TOPIC_NAMES[0]
+    some: Sequence[Mapping[str, Sequence[int]]] = ({}, {first: [0]}, {first: []}, {NOWHERE: [0]}, several)
+    for version in known.versions(Api.DescribeLogDirs):
+        for broker_id in _BROKERS:
+            for asked in some:
+                topics = [wanted(topic=name, partitions=list(indexes)) for name, indexes in asked.items()]
+                yield broker_id, DescribeLogDirsRequest(topics=topics), version
 
 
 def _acls(known: Known) -> Iterator[Question]:
@@ -377,6 +390,7 @@ QUESTIONS: Mapping[str, Asks] = {
     "cluster": _clusters,
     API_VERSIONS: _api_versions,
     "settings": _settings,
+    "log directories": _log_dirs,
     "ACLs": _acls,
     "producers": _producers,
     "offsets": _offsets,

@@ -10,8 +10,9 @@ from typing import Any
 
 from tests.sim.history import accused
 from txnscan.impact.complete import TopicRead
+from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import Incident, Incidents, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, Incident, Incidents, Sightings, together_facts
 from txnscan.sweeps.result import Scan, with_news
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
@@ -66,6 +67,10 @@ class Memory:
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         """See History."""
         return tuple
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        """See History."""
+        return dict
 
 
 def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ from tests.tables.stored import (
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete import PartitionRead, TopicRead, concluded
+from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.kafka.answers import EpochEnd
@@ -219,7 +220,7 @@ def test_values_survive_a_round_trip(tables: Tables) -> None:
 
 
 def test_every_condition_finds_its_rows(tables: Tables) -> None:
-    from txnscan.tables.conditions import Before, Is, IsNot, NoneOf, OneOf, StartsWith
+    from txnscan.tables.conditions import Before, Is, IsNot, NoneOf, NotBefore, OneOf, StartsWith
     from txnscan.tables.delta import By
 
     texts = {1: "it's", 2: "it's \\' more", None: "100% of it_s"}
@@ -244,6 +245,8 @@ def test_every_condition_finds_its_rows(tables: Tables) -> None:
         (NoneOf("error", frozenset()), {1, 2, None}),
         (Before("sweep_date", day), set()),
         (Before("sweep_date", date(2023, 11, 15)), {1, 2, None}),
+        (NotBefore("sweep_date", day), {1, 2, None}),
+        (NotBefore("sweep_date", date(2023, 11, 15)), set()),
     ]
     for condition, brokers in found:
         assert {row["broker"] for row in tables.rows(SCAN_ERRORS, condition)} == brokers, condition
@@ -370,6 +373,34 @@ def test_facts_survive_a_round_trip(opens: Opens, tables: Tables, location: str)
     assert (len(only.reads), only.markers, only.commits) == (1, (markers[2],), (commits[2],))
     assert opens(location).facts("cluster-3", {7})() == {7: ProducerFacts()}
     assert len(tables.rows(MARKERS)) == 3, "each is stored once"
+
+
+def test_reads_of_disks_survive_a_round_trip(opens: Opens, tables: Tables, location: str) -> None:
+    """Two transactions on one partition have the same read. Reads of more than two days before are not found."""
+    other = judged(view("Empty", 5), partition=1, start_offset=101, second_start_offset=101)
+    which = STALE.observation.transaction_key[:3]
+
+    def found(number: int) -> DiskRead:
+        known = ReplicaSize(1, "/data", 2**40 + number, 2**50, 2**45)
+        return DiskRead(NOW_MS + number, "boot", number, (known, ReplicaSize(2, "/it's", number, None, None)))
+
+    def of_sweep(number: int, read: DiskRead | None, **changes: Any) -> Scan:
+        owner = Owner(None, None, None)
+        impact = Impact(None, None, owner, cleanup_policy="compact", disk=disk_of(read, (), "why"))
+        impacts = {one.observation.transaction_key: impact for one in (STALE, other)}
+        return next_sweep(number, STALE, other, impacts=impacts, **changes)
+
+    tables.write(of_sweep(1, found(1)))
+    tables.write(of_sweep(2, None))
+    tables.write(of_sweep(3, found(3)))
+    tables.write(of_sweep(4, found(4), cluster_id="cluster-2"))
+    history = opens(location)
+    asked = {which, ("p", "another id", which[2])}
+    assert history.disk_reads("cluster-1", asked, NOW_MS)() == {which: (found(3), found(1))}
+    assert history.disk_reads("cluster-1", {("q", "", 0)}, NOW_MS)() == {}
+    assert history.disk_reads("cluster-1", asked, NOW_MS + 2 * 86_400_000)() == {}
+    rows = history.read(OPEN_TRANSACTIONS, "sweep-2", columns=("partition_bytes", "disk_error"))
+    assert rows == 2 * [{"partition_bytes": None, "disk_error": "why"}]
 
 
 def test_reads_of_topics_survive_a_round_trip_newest_first(opens: Opens, tables: Tables, location: str) -> None:

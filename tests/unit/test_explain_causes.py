@@ -16,8 +16,9 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import Cause, CauseCode
 from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError
-from txnscan.explain.facts import Ahead, Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.facts import Ahead, Cleaning, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
+from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.report.explain import explained_lines, explained_object
 from txnscan.verdict.evidence import Judged
@@ -49,6 +50,11 @@ UNSURE = judge_observation(observation(), (), context(coverage_failure=failed("b
 NO_GROUP = PartitionFacts("p", 0, 105, 100, 100)
 WAITS = replace(NO_GROUP, committed=100)
 CLOSED = PartitionFacts("p", 0, 105, 105, 105)
+COMPACTED = replace(
+    CLOSED,
+    compacted=True,
+    disk=disk_of(DiskRead(NOW_MS, None, None, (ReplicaSize(2, "/data", 9 << 30, 100 << 30, 1 << 30),))),
+)
 REFUSED = Failure("p-0", "TOPIC_AUTHORIZATION_FAILED", needs=Permission("Read", "Topic", "p"))
 
 
@@ -254,6 +260,59 @@ CASES = (
     ),
     Case("its end is a record", facts(TOPIC, replace(CLOSED, ahead=Ahead(True))), C.NO_TRANSACTION),
     Case("it is empty", facts(TOPIC, replace(CLOSED, ahead=Ahead(None))), C.NO_TRANSACTION),
+    # Compaction without a transaction.
+    Case(
+        "the cleaner should have been there",
+        facts(TOPIC, replace(COMPACTED, cleaning=Cleaning(1_000, 990, is_due=True)), asked=1),
+        C.CLEANER_STUCK,
+        {"compacted": True, "verdict": None, "partition_bytes": 9 << 30, "usable_bytes": 1 << 30},
+    ),
+    Case(
+        "the cleaner may not have to be there yet",
+        facts(TOPIC, replace(COMPACTED, cleaning=Cleaning(1_000, 990, is_due=False))),
+        C.NO_TRANSACTION,
+        {"compacted": True, "partition_bytes": 9 << 30},
+    ),
+    Case(
+        "the start of the log is clean, and its end is a marker",
+        facts(TOPIC, replace(COMPACTED, ahead=Ahead(False, markers=1), cleaning=Cleaning(1_000, 0, is_due=False))),
+        C.NO_TRANSACTION,
+        {"markers": 1, "high_watermark": 105},
+    ),
+    Case(
+        "of several partitions, the largest counts",
+        facts(TOPIC, replace(CLOSED, compacted=True), replace(COMPACTED, partition=1)),
+        C.NO_TRANSACTION,
+        {"partition": 1, "partition_bytes": 9 << 30},
+    ),
+    Case(
+        "its size is not known",
+        facts(TOPIC, replace(CLOSED, compacted=True, disk=disk_of(None, (), "broker 2 cannot be reached"))),
+        C.NO_TRANSACTION,
+        {"partition_bytes": None},
+    ),
+    Case(
+        "another partition was not read",
+        facts(TOPIC, COMPACTED, replace(CLOSED, partition=1, compacted=True, failure=REFUSED)),
+        C.NOT_OBSERVED,
+    ),
+    Case(
+        "a live transaction is open on another partition",
+        facts(TOPIC, replace(COMPACTED, partition=1), on(OWNED, base=NO_GROUP, compacted=True)),
+        C.OWNED,
+    ),
+    Case(
+        "the broker's log says that the cleaner gave up",
+        facts(saying("LOG_CLEANER", TOPIC), COMPACTED),
+        C.CLEANER_STUCK,
+        {"partition": 0, "partition_bytes": 9 << 30},
+    ),
+    Case(
+        "the cleaner gave up, and a transaction hangs",
+        facts(saying("LOG_CLEANER", TOPIC), on(HANGING, base=NO_GROUP, compacted=True)),
+        C.CLEANER_STUCK,
+    ),
+    Case("a thread of the cleaner has stopped", facts(saying("LOG_CLEANER", ALONE)), C.CLEANER_STUCK, {"topic": None}),
     # Ids.
     Case("it is open", facts(ID, transaction=ONGOING), C.OWNED, {"ends_by_ms": ENDS_BY_MS, "state": "Ongoing"}),
     Case("it is decided", facts(ID, transaction=PREPARED), C.MARKER_OWED, {"owner_epoch": 4}),

@@ -45,6 +45,12 @@ TEXTS = (
     ("at KafkaProducer.initTransactions: request timed out", "TIMEOUT"),
     ("init_transactions() failed: Local: Timed out", "TIMEOUT"),
     ("There are unstable offsets that need to be cleared.", "UNSTABLE_OFFSET_COMMIT"),
+    (
+        "WARN [kafka-log-cleaner-thread-0]: Unexpected exception thrown when cleaning log Log(dir=/data/orders-3). "
+        "Marking its partition (orders-3) as uncleanable (org.apache.kafka.storage.internals.log.LogCleaner)",
+        "LOG_CLEANER",
+    ),
+    ("ERROR [kafka-log-cleaner-thread-1]: Error due to", "LOG_CLEANER"),
     ("TimeoutException: Topic orders not present in metadata after 60000 ms.", None),
     ("NullPointerException", None),
 )
@@ -78,6 +84,8 @@ def test_ids_and_epochs_are_parsed_from_the_line() -> None:
         ),
         ("[Consumer clientId=c, groupId=g-1] UNSTABLE_OFFSET_COMMIT", {"kind": Kind.GROUP, "group": "g-1"}),
         ("PRODUCER_FENCED", {"kind": Kind.ERROR, "producer_id": None}),
+        ("Marking its partition (a-b-3) as uncleanable", {"kind": Kind.TOPIC, "topic": "a-b", "partition": 3}),
+        ("LOG_CLEANER", {"kind": Kind.ERROR, "topic": None}),
     )
     with Cases() as cases:
         for text, expected in table:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.cases import Cases
 from txnscan.engine.clock import BootTime, boot_time
-from txnscan.resolve.watched import JUMP_MS, SweepTime, watched_ms
+from txnscan.impact.disk import JUMP_MS
+from txnscan.resolve.watched import SweepTime, watched_ms
 
 MINUTE_MS = 60_000
 

@@ -54,7 +54,8 @@ def explain(
         typer.Option(
             "--error",
             metavar="TEXT",
-            help="A line of a client's log. Alone, or beside --transactional-id or --producer-id.",
+            help="A line of a client's log, or of a broker's log cleaner. Alone, or beside --transactional-id or "
+            "--producer-id.",
         ),
     ] = None,
     late_after: LateAfter = None,

@@ -107,6 +107,11 @@ class Cluster:
         left = self.deadline.time_left()
         return clients if left is None else replace(clients, time_left=left)
 
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The currently known brokers."""
+        return tuple(sorted(self._brokers))
+
     def sleep(self, seconds: float) -> None:
         """Waits for this time, or until the deadline of the sweep."""
         self._sleep(min(seconds, self.deadline.left_s))

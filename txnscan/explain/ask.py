@@ -18,16 +18,18 @@ from txnscan.coordinators.transactions import Transaction, describe, list_on, of
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.explain import finding
 from txnscan.explain.ahead import ahead, end_of_log
+from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
 from txnscan.impact import pending_offsets as pending
+from txnscan.impact.disk import disk_of
 from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
-from txnscan.kafka.protocol.describe_configs import topic_cleaning
+from txnscan.kafka.protocol.describe_configs import topic_cleaning, topic_settings
 from txnscan.kafka.protocol.list_groups import list_groups
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
@@ -36,6 +38,8 @@ from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.rows import OffsetsRow
 from txnscan.sweeps.checkpoints import read_positions
+from txnscan.sweeps.disk import PARTITIONS_MAX as DISKS_MAX
+from txnscan.sweeps.disk import Replicas, read_replica_sizes
 from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
@@ -45,6 +49,8 @@ from txnscan.verdict.evidence import Judged, Verdict
 
 # Partitions whose end is read: those with the greatest lag first.
 PARTITIONS_READ_MAX = 100
+# Compacted partitions of which the start of the log is read: the largest.
+LOGS_READ_MAX = 5
 # How often offsets are asked for that live transactions withhold in turns.
 _TRIES = 3
 _NAMED_MAX = 5
@@ -391,6 +397,8 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
     read = asking.cluster.in_parallel(lambda one: _with_end(asking, view, one), found[:PARTITIONS_READ_MAX])
     compacted, failure = _compacted(asking, topic)
     every = [replace(one, compacted=compacted) for one in (*read, *found[PARTITIONS_READ_MAX:])]
+    if compacted:
+        every = _with_cleaning(asking, view, _with_disks(asking, every))
     held = any(one.still_open for one in every)
     return replace(
         facts,
@@ -411,6 +419,45 @@ def _with_end(asking: Asking, view: ClusterView, one: PartitionFacts) -> Partiti
     except RequestFailed:
         return one
     return replace(one, ahead=end_of_log(asking.cluster.send, partition, log_start, end))
+
+
+def _with_disks(asking: Asking, partitions: Sequence[PartitionFacts]) -> list[PartitionFacts]:
+    """The partitions, the first of them with the sizes of their replicas."""
+    wanted = [(one.topic, one.partition) for one in partitions[:DISKS_MAX]]
+    sizes = read_replica_sizes(asking.cluster, wanted)
+    found = [(one, sizes.get((one.topic, one.partition), Replicas())) for one in partitions]
+    return [replace(one, disk=disk_of(of.read(asking.now_ms(), None), (), of.error)) for one, of in found]
+
+
+def _with_cleaning(asking: Asking, view: ClusterView, partitions: Sequence[PartitionFacts]) -> list[PartitionFacts]:
+    """The partitions, the largest of them with the records at the start of their logs. Nothing is read if a transaction
+    is open.
+    """
+    largest = sorted(partitions, key=lambda one: -(one.disk.partition_bytes or 0))[:LOGS_READ_MAX]
+    if any(one.still_open for one in partitions):
+        return list(partitions)
+    settings = _cleaner_settings(asking, largest[0].topic) if largest else {}
+
+    def read(one: PartitionFacts) -> PartitionFacts:
+        partition, end = _led(view, (one.topic, one.partition)), one.last_stable_offset
+        if partition is None or end is None or one.disk.read is None:
+            return one
+        of_leader = [each for each in one.disk.read.replicas if each.broker_id == partition.leader]
+        size_bytes = of_leader[0].partition_bytes if of_leader else 0
+        return replace(one, cleaning=read_cleaning(asking.cluster.send, partition, end, size_bytes, settings))
+
+    done = {one.partition: one for one in asking.cluster.in_parallel(read, largest)}
+    return [done.get(one.partition, one) for one in partitions]
+
+
+def _cleaner_settings(asking: Asking, topic: str) -> Mapping[str, str]:
+    """The settings of the cleaner for this topic, by the first broker that answers. Empty without an answer."""
+    for broker_id in asking.cluster.broker_ids:
+        try:
+            return topic_settings(asking.cluster.send, broker_id, topic, SETTINGS)
+        except RequestFailed:
+            continue
+    return {}
 
 
 def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]:

@@ -32,7 +32,10 @@ class CauseCode(StrEnum):
     PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
     NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
-    CLEANER_STUCK = "cleaner_stuck", "Compaction stops at an open transaction that its coordinator will end"
+    CLEANER_STUCK = (
+        "cleaner_stuck",
+        "Compaction stops at a transaction that its coordinator will end, or does not work",
+    )
     NO_TRANSACTION = "no_transaction", "No open transaction is the cause"
     NOT_OBSERVED = "not_observed", "The cause could not be observed"
 
@@ -68,6 +71,8 @@ class Numbers:
     markers: int | None = None
     aborted: int | None = None
     compacted: bool | None = None
+    partition_bytes: int | None = None
+    usable_bytes: int | None = None
     started_at_ms: int | None = None
     timeout_ms: int | None = None
     ends_by_ms: int | None = None

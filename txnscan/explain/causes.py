@@ -3,10 +3,11 @@
 A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules are in
 order below, and the first rule with a subject gives the cause. The most urgent causes come first:
 - `fenced` first, but only for a fencing error: the producer that logged it is fenced, whatever else is open;
-- then a setting that an error names, for the same reason;
+- then a setting that an error names, and a log cleaner that has given up by its log, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
+- then, for a compacted topic, the log cleaner: compaction that is due and not done, or that no transaction holds back;
 - then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
   last aborted data and markers, which are no records to a reader.
 
@@ -35,6 +36,7 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(CauseCode.FENCED, finding.fenced, telling.fenced),
     Rule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
+    Rule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
     Rule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
     Rule(CauseCode.HANGING, finding.hanging, telling.hanging),
     Rule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
@@ -43,6 +45,8 @@ RULES: tuple[Rule, ...] = (
     Rule(CauseCode.OWNED, finding.owned, telling.owned),
     # Absence counts only from here on: all was observed.
     Rule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
+    Rule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
+    Rule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
     Rule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
     Rule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
     Rule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),

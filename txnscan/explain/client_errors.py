@@ -1,4 +1,5 @@
-"""The errors of transactions that clients log, as data: how to recognise each, its meaning, and known defects.
+"""The errors of transactions that clients log, as data: how to recognise each, its meaning, and known defects. Also
+the error of a broker's log cleaner.
 
 A broker answers with an error's name. Java's clients log the name of an exception, librdkafka and others the text in
 `org.apache.kafka.common.protocol.Errors`. If a text has several errors, the first of the table counts:
@@ -20,6 +21,7 @@ class ErrorKind(StrEnum):
     OFFSETS = "offsets"
     SETTING = "setting"
     EXPIRED = "expired"
+    CLEANER = "cleaner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,16 @@ CLIENT_ERRORS = (
             r"(?is)\binit_transactions\b.{0,400}?time(?:d )?out",
         ),
         "initTransactions did not end in time: the coordinator is missing, or has not finished the last transaction",
+    ),
+    ClientError(
+        "LOG_CLEANER",
+        ErrorKind.CLEANER,
+        (
+            r"\bLOG_CLEANER\b",
+            r"Marking its partition \(\S+\) as uncleanable",
+            r"kafka-log-cleaner-thread-\d+\]?:? Error due to",
+        ),
+        "A broker's log cleaner met an exception, by the broker's log",
     ),
 )
 

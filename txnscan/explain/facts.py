@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.symptom import Symptom
+from txnscan.impact.disk import NO_DISK, Disk
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.txnlog.facts import LoggedTransaction
@@ -30,13 +31,25 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
+class Cleaning:
+    """The records at the start of a compacted log. records_read: with a key. duplicates: of these, the records whose
+    key comes again among them, which the log cleaner has not removed. is_due: whether it certainly should have.
+    """
+
+    records_read: int
+    duplicates: int
+    is_due: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionFacts:
     """A partition that the symptom is about.
 
     lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: the
     transactions of the sweep, by start offset. committed: the offset of the group, or the next offset of the streaming
     query. ahead: from that offset to the last stable offset; without a reader, the end of the log. compacted: whether
-    the cleaner works on its topic. failure: why a part of it could not be observed.
+    the cleaner works on its topic. disk: the sizes of its replicas, only if it is compacted. cleaning: only without an
+    open transaction. failure: why a part of it could not be observed.
     """
 
     topic: str
@@ -48,6 +61,8 @@ class PartitionFacts:
     committed: int | None = None
     ahead: Ahead | None = None
     compacted: bool | None = None
+    disk: Disk = NO_DISK
+    cleaning: Cleaning | None = None
     failure: Failure | None = None
 
     @property

@@ -95,6 +95,32 @@ def cleaner_stuck(f: Facts) -> Subject | None:
     return found if found is not None and found.partition is not None and found.partition.compacted else None
 
 
+def cleaner_gave_up(f: Facts) -> Subject | None:
+    """A line of a broker's log that says so. Without a partition in it, the cleaner as a whole."""
+    if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.CLEANER:
+        return None
+    return Subject(f.partitions[0] if f.symptom.kind is Kind.TOPIC and f.partitions else None)
+
+
+def cleaner_behind(f: Facts) -> Subject | None:
+    """A compacted partition whose cleaning is due, though no transaction is open on it."""
+    found = [one for one in _compacted(f) if one.cleaning is not None and one.cleaning.is_due]
+    return Subject(found[0]) if found else None
+
+
+def compaction_free(f: Facts) -> Subject | None:
+    """The largest of the compacted partitions, if no transaction is open on them."""
+    found = _compacted(f)
+    return Subject(found[0]) if found else None
+
+
+def _compacted(f: Facts) -> list[PartitionFacts]:
+    """The compacted partitions of a topic without open transactions, the largest first."""
+    if f.symptom.kind is not Kind.TOPIC or any(one.still_open for one in f.partitions):
+        return []
+    return sorted((one for one in f.partitions if one.compacted), key=lambda p: -(p.disk.partition_bytes or 0))
+
+
 def owned(f: Facts) -> Subject | None:
     found = _judged(f, lambda one: is_(one, Verdict.LATE_ONGOING))
     found = found or _most_lag(f, _judged(f, lambda one: is_(one, Verdict.ONGOING)))

@@ -22,6 +22,8 @@ _GROUP = re.compile(r"\bgroup(?:Id|\.id|_id)?=([^\],\s]+)")
 _PRODUCER_ID = re.compile(
     r"\bproducer\s?id\s*(?:set to|is|[=:])?\s*(\d{1,18})\b|\bepoch of producer (\d{1,18})\b", re.IGNORECASE
 )
+# What the log cleaner of a broker writes (`LogCleaner.CleanerThread`).
+_UNCLEANABLE = re.compile(r"Marking its partition \((\S+)-(\d{1,9})\) as uncleanable")
 _EPOCH = re.compile(r"\bepoch\s*(?:is|[=:])?\s*(\d{1,5})\b|\bis (\d{1,5}), which is smaller", re.IGNORECASE)
 
 
@@ -119,6 +121,8 @@ def _with_error(asked: Symptom, text: str) -> Symptom:
 
 
 def _named_in(text: str) -> Symptom:
+    if (uncleanable := _UNCLEANABLE.search(text)) is not None:
+        return Symptom(Kind.TOPIC, topic=uncleanable[1], partition=int(uncleanable[2]))
     transactional_id, group = _first(_TRANSACTIONAL_ID, text), _first(_GROUP, text)
     producer_id, epoch = _first(_PRODUCER_ID, text), _first(_EPOCH, text)
     if transactional_id is not None:

@@ -18,7 +18,7 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, plural, size
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
@@ -158,6 +158,68 @@ def cleaner(f: Facts, s: Subject) -> Told:
     )
     evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+
+
+def cleaner_gave_up(f: Facts, s: Subject) -> Told:
+    p = s.partition
+    if p is None:
+        sentence = "A broker's log cleaner has given up on some or all compacted logs: they grow until it restarts."
+        return Told(sentence, (_OF_EXCEPTION,), ("txnscan explain --topic TOPIC",), _numbers(f, None, None))
+    sentence = f"The log cleaner of a broker has given up on {p.name}: it does not clean it until the broker restarts."
+    open_too = finding.hanging(f)
+    hangs = (f"A transaction hangs on {p.name} too.",) if open_too is not None else ()
+    return Told(sentence, (_OF_EXCEPTION, *_stands(p), *hangs), _log_dirs(p), _numbers(f, p, None))
+
+
+_OF_EXCEPTION = "The next lines of the log have the exception. Remove its reason before the restart."
+
+
+def cleaner_behind(f: Facts, s: Subject) -> Told:
+    p = _partition(s)
+    sentence = (
+        f"Compaction of {p.name} is due and not done, and no transaction holds it back: the log cleaner is behind or "
+        "has stopped."
+    )
+    return Told(sentence, _of_cleaner(p), _log_dirs(p), _numbers(f, p, None))
+
+
+def compaction_free(f: Facts, s: Subject) -> Told:
+    p, count = _partition(s), len(f.partitions)
+    where = p.name if count == 1 else f"the {plural(count, 'partition')} of {p.topic}"
+    sentence = f"No transaction is open on {where}, so no transaction holds compaction back."
+    lag = ("The log ends with a marker: a group that has read everything may show a lag of 1.",)
+    ends_with_marker = p.ahead is not None and p.ahead.markers > 0
+    evidence = (*_of_cleaner(p), *(lag if ends_with_marker else ()))
+    return Told(sentence, evidence, _log_dirs(p), _numbers(f, p, None))
+
+
+def _of_cleaner(p: PartitionFacts) -> tuple[str, ...]:
+    """What the records show about the cleaner, and where the broker reports it."""
+    one = p.cleaning
+    said: tuple[str, ...] = ()
+    if one is not None and one.records_read:
+        first, again = plural(one.records_read, "record"), plural(one.duplicates, "record")
+        said = (f"No key comes twice among the first {first} of {p.name}: they do not show that cleaning is missing.",)
+        if one.duplicates:
+            settings = "" if one.is_due else " By its size and its settings, it may not have to yet."
+            said = (
+                f"Of the first {first} of {p.name}, the key of {again} comes again: the cleaner keeps one record of "
+                f"each key, so it has not cleaned them.{settings}",
+            )
+    brokers = [str(each.broker_id) for each in p.disk.read.replicas] if p.disk.read is not None else []
+    where = f"broker {', '.join(brokers)}" if brokers else "the brokers with its replicas"
+    return (
+        *_stands(p),
+        *said,
+        f"Kafka has no API for the state of a cleaner. On {where}, look at log-cleaner.log, and at the metrics "
+        "uncleanable-partitions-count and time-since-last-run-ms of kafka.log:type=LogCleanerManager and "
+        "DeadThreadCount of kafka.log:type=LogCleaner.",
+    )
+
+
+def _log_dirs(p: PartitionFacts) -> tuple[str, ...]:
+    """Kafka's own tool, which shows the sizes of all replicas."""
+    return (f"kafka-log-dirs.sh --describe --topic-list {_quoted(p.topic)}",)
 
 
 def owned(f: Facts, s: Subject) -> Told:
@@ -415,7 +477,17 @@ def _stands(p: PartitionFacts) -> tuple[str, ...]:
     return (
         f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}, and "
         f"{plural(p.blocked_records or 0, 'offset')} between them.",
+        *_disk(p),
     )
+
+
+def _disk(p: PartitionFacts) -> tuple[str, ...]:
+    """The size of a compacted partition, and the free space of its disk."""
+    disk = p.disk
+    if disk.partition_bytes is None:
+        return (f"The size of {p.name} is not known: {disk.error}.",) if disk.error is not None else ()
+    free = f", and its volume has {size(disk.usable_bytes)} free" if disk.usable_bytes is not None else ""
+    return (f"The replica on broker {disk.broker_id} has {size(disk.partition_bytes)}{free}.",)
 
 
 def _of_group(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
@@ -501,6 +573,8 @@ def _numbers(
         markers=ahead.markers if ahead is not None else None,
         aborted=ahead.aborted if ahead is not None else None,
         compacted=p.compacted if p is not None else None,
+        partition_bytes=p.disk.partition_bytes if p is not None else None,
+        usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
         timeout_ms=timeout_ms,
         ends_by_ms=by_ms,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from txnscan.impact.cause import Cause
+from txnscan.impact.disk import NO_DISK, Disk
 from txnscan.impact.owner import Owner
 
 
@@ -81,7 +82,8 @@ class Impact:
     about. groups_error: why some may be missing. retention_ms: only for a topic that deletes by age and is not tiered;
     -1 means no limit. Deletion does not wait for the last stable offset (`UnifiedLog.deletableSegments`), but tiering
     does (`RemoteLogManager`). event_id: see `impact/event.py`. readers, readers_blocked, readers_error: as for groups,
-    the streaming queries whose checkpoints were named. All are None if none was named (`readers.py`).
+    the streaming queries whose checkpoints were named. All are None if none was named (`readers.py`). disk: of the
+    partition, if it is compacted.
     """
 
     cause: Cause | None
@@ -98,6 +100,7 @@ class Impact:
     readers: tuple[BlockedReader, ...] | None = None
     readers_blocked: int | None = None
     readers_error: str | None = None
+    disk: Disk = NO_DISK
 
     @property
     def compaction_blocked(self) -> bool | None:

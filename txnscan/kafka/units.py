@@ -1,8 +1,9 @@
-"""Durations and counts in words."""
+"""Durations, sizes and counts in words."""
 
 from __future__ import annotations
 
 _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_UNITS_BYTES = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 
 
 def duration(duration_ms: int) -> str:
@@ -19,6 +20,14 @@ def duration(duration_ms: int) -> str:
             words.append((count, unit))
     said = " ".join(f"{count} {unit}" for count, unit in words[:2] if count)
     return said if duration_ms > 0 else f"-{said}"
+
+
+def size(size_bytes: int) -> str:
+    """A number of bytes for people: "1.5 GB" is 1.5 times 2^30 bytes."""
+    for unit, bytes_per_unit in _UNITS_BYTES:
+        if size_bytes >= bytes_per_unit:
+            return f"{size_bytes / bytes_per_unit:.1f} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def plural(count: int, what: str) -> str:

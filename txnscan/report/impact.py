@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from txnscan.config import printable
 from txnscan.impact.cause import Cause
+from txnscan.impact.disk import URGENT_HOURS
 from txnscan.impact.impact import BlockReason
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, plural, size
 from txnscan.report.plain import utc
 from txnscan.verdict.evidence import Verdict
 
@@ -63,12 +64,43 @@ def impact_sentences(row: Row) -> list[str]:
     said += _readers(row)
     if row["compaction_blocked"]:
         said.append("Compaction does not pass the last stable offset.")
+    said += disk_sentences(row)
     retention_ms = row["retention_ms"]
     if retention_ms is not None and 0 <= retention_ms * _RETENTION_NEAR < row["age_ms"]:
         said.append(
             f"Retention does not wait: records older than {duration(retention_ms)} are deleted even if not read."
         )
     return said
+
+
+def disk_sentences(row: Row) -> list[str]:
+    """The size of a compacted partition, its growth, and when its disk is full. Empty if they are not known."""
+    if row.get("partition_bytes") is None:
+        return [f"Disk not known: {printable(row['disk_error'])}."] if row.get("disk_error") is not None else []
+    said = f"Its replica on broker {row['disk_broker']} has {size(row['partition_bytes'])}"
+    growth = row["growth_bytes_per_hour"]
+    if growth is not None:
+        said += f", {'growing' if growth >= 0 else 'shrinking'} by {size(abs(growth))} an hour"
+    if row["usable_bytes"] is not None:
+        said += f", and its volume has {size(row['usable_bytes'])} free"
+    if row["hours_until_full"] is not None:
+        said += f": full in {_in_hours(row['hours_until_full'])} by this partition alone"
+    unread = row["disk_error"]
+    return [f"{said}.", *([f"Not known of every replica: {printable(unread)}."] if unread is not None else [])]
+
+
+def urgent_disk_sentence(rows: Iterable[Row]) -> str | None:
+    """The disk that is full first by one of these partitions, if that is soon."""
+    full = [row for row in rows if row.get("hours_until_full") is not None]
+    first = min(full, key=lambda row: row["hours_until_full"], default=None)
+    if first is None or first["hours_until_full"] >= URGENT_HOURS:
+        return None
+    where, hours = f"{first['topic']}-{first['partition']}", _in_hours(first["hours_until_full"])
+    return f"Compaction is blocked: {where} alone fills the disk of broker {first['disk_broker']} in {hours}."
+
+
+def _in_hours(hours: int) -> str:
+    return duration(hours * 3_600_000) if hours else "less than an hour"
 
 
 def _groups(row: Row) -> list[str]:

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from txnscan.impact.blocking import end_of
+from txnscan.impact.disk import Disk
 from txnscan.impact.impact import Impact
 from txnscan.kafka.topology import Key
 from txnscan.sweeps.result import Scan
@@ -109,6 +110,19 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "txnscan_blocking_ends_by_timestamp_seconds": (
             "Time by which coordinators end the live transactions that hold readers back. Absent if the end of one of "
             "them is not known, and under two-phase commit",
+            ("cluster", "topic"),
+        ),
+        "txnscan_compaction_blocked_bytes": (
+            "Size of the largest partition of a compacted topic whose compaction a transaction blocks",
+            ("cluster", "topic"),
+        ),
+        "txnscan_compaction_blocked_usable_bytes": (
+            "Free space of the fullest volume with such a partition. Absent before Kafka 3.3",
+            ("cluster", "topic"),
+        ),
+        "txnscan_compaction_blocked_full_seconds": (
+            "Time until the first of these volumes is full, by the growth of one such partition alone. Absent if no "
+            "partition is known to grow",
             ("cluster", "topic"),
         ),
         "txnscan_last_stable_offset_stuck_seconds": (
@@ -304,6 +318,7 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
     for topic, count in _most(scan, hanging, label, _readers):
         yield "txnscan_blocked_readers", [topic], count
     yield from _of_live(scan, live, label)
+    yield from _of_disks(scan, label)
 
     stuck_ms: dict[str, int] = defaultdict(int)
     for (topic, _, _), (_, since_ms) in (stuck or {}).items():
@@ -315,6 +330,22 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
     of_broker = Counter(leader for leader, _ in late)
     for broker_id in sorted({*scan.broker_ids, *of_broker}):
         yield LATE_PARTITIONS, [str(broker_id)], of_broker[broker_id]
+
+
+def _of_disks(scan: Scan, label: Callable[[str], str]) -> Iterator[Sample]:
+    """The disks behind blocked compaction, the worst of each topic."""
+    by_topic: dict[str, list[Disk]] = defaultdict(list)
+    for which, impact in scan.impacts.items():
+        by_topic[label(which.topic)].append(impact.disk)
+    for topic, disks in sorted(by_topic.items()):
+        sizes = [one.partition_bytes for one in disks if one.partition_bytes is not None]
+        usable = [one.usable_bytes for one in disks if one.usable_bytes is not None]
+        full_s = [one.seconds_until_full for one in disks if one.seconds_until_full is not None]
+        for name, worst in (("bytes", max(sizes, default=None)), ("usable_bytes", min(usable, default=None))):
+            if worst is not None:
+                yield f"txnscan_compaction_blocked_{name}", [topic], worst
+        if full_s:
+            yield "txnscan_compaction_blocked_full_seconds", [topic], min(full_s)
 
 
 def _of_live(scan: Scan, live: Sequence[Judged], label: Callable[[str], str]) -> Iterator[Sample]:

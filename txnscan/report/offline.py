@@ -18,7 +18,7 @@ from txnscan.config import printable
 from txnscan.kafka.answers import AT_REST, State
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, plural, size
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.paragraphs import print_text, print_transactions
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _STAGE = "read files"
 _ERRORS_SHOWN = 20
 _IDS_SHOWN = 50
-_BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 # Reasons of transactions with an owner, or with a decision that an abort may contradict.
 _NOT_BY_HAND = ("maybe_committed", "live_epoch", "decided")
 
@@ -345,7 +344,7 @@ def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> N
     sweep = found["sweep"]
     brokers = sorted({d.broker_id for d in read.found.log_directories if d.broker_id is not None})
     of = f" of broker {', '.join(map(str, brokers))}" if brokers else ""
-    size = sum(replica.size_bytes for replica in read.replicas)
+    bytes_in_all = size(sum(replica.size_bytes for replica in read.replicas))
     files = sum(replica.segments for replica in read.replicas)
     print_text(
         console,
@@ -353,7 +352,7 @@ def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> N
             "Cluster ",
             (printable(sweep["cluster_id"]), "bold"),
             f", files{of}: {plural(len(read.replicas), 'replica')} of "
-            f"{plural(sweep['partitions']['planned'], 'partition')}, {plural(files, 'segment file')}, {_size(size)}"
+            f"{plural(sweep['partitions']['planned'], 'partition')}, {plural(files, 'segment file')}, {bytes_in_all}"
             + (f", as of {at}." if (at := _at(read.now_ms)) else "."),
         ),
     )
@@ -408,7 +407,7 @@ def _replica_lines(r: Replica) -> list[str]:
     lines = [
         f"offsets {r.log_start_offset} to {r.log_end_offset} (exclusive), last stable offset {r.last_stable_offset}"
         + "".join(f", {one}" for one in upto)
-        + f"; {plural(r.segments, 'segment file')}, {_size(r.size_bytes)}, {plural(len(r.producers), 'producer')}",
+        + f"; {plural(r.segments, 'segment file')}, {size(r.size_bytes)}, {plural(len(r.producers), 'producer')}",
         _figures(r.figures, len(r.open), r.aborted_rows),
     ]
     for one in r.open:
@@ -452,13 +451,6 @@ def _spread(spread: Spread, shown: Any) -> str:
 
 def _ms(value: float) -> str:
     return duration(round(value))
-
-
-def _size(size_bytes: int) -> str:
-    for unit, size in _BYTES:
-        if size_bytes >= size:
-            return f"{size_bytes / size:.1f} {unit}"
-    return f"{size_bytes} bytes"
 
 
 def _print_errors(console: Console, found: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
-from txnscan.report.impact import cause_sentence, ends_by, owner_sentence
+from txnscan.report.impact import cause_sentence, ends_by, owner_sentence, urgent_disk_sentence
 from txnscan.report.paragraphs import STYLES, alike, marker_sentence, outcome_sentence, print_text, urgency
 from txnscan.report.rows import Column, headers, table_line
 
@@ -85,7 +85,9 @@ def _names(names: Iterable[str | None]) -> str:
 
 
 def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
-    """The sentences that are the same for all transactions, and the groups and queries that wait for any of them."""
+    """The sentences that are the same for all transactions, the groups and queries that wait for any of them, and a
+    disk that is full soon.
+    """
     for sentence in (lambda t: t["explanation"], cause_sentence, owner_sentence, outcome_sentence):
         sentences = {sentence(t) for t in group}
         if len(sentences) == 1 and (only := sentences.pop()) is not None:
@@ -96,6 +98,8 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
         yield f"Blocked groups: {groups}."
     if readers := _names(one["path"] for t in group for one in t.get("blocked_readers") or ()):
         yield f"Blocked streaming queries, by checkpoint: {readers}."
+    if (disk := urgent_disk_sentence(group)) is not None:
+        yield disk
 
 
 def _table(rows: Sequence[Row]) -> Iterable[str]:

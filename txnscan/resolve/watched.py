@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from txnscan.engine.clock import BootTime
-
-# NTP slews a clock by less than this between two sweeps.
-JUMP_MS = 60_000
+from txnscan.impact.disk import JUMP_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from txnscan.impact.complete import TopicRead
+from txnscan.impact.disk import DiskRead, PartitionId
 from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import NO_FACTS, Facts
@@ -26,6 +27,9 @@ TOPIC_READS_MAX = 100
 
 # The transactions that were open at the last sweep of each scope.
 Sightings = Mapping[TransactionKey, Sighting]
+
+# The sizes of replicas by earlier sweeps.
+DiskReads = Mapping[PartitionId, Sequence[DiskRead]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ class History(KnowsFacts, Protocol):
         """
         ...
 
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        """Reads of the replicas of these partitions by the last sweeps, at most READS_MAX of each. now_ms: the current
+        time. Reads of more than a day before need not be among them.
+        """
+        ...
+
 
 class NoHistory:
     """The empty history of a scanner without tables."""
@@ -93,6 +103,10 @@ class NoHistory:
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         """See History."""
         return tuple
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        """See History."""
+        return dict
 
 
 class FactsAlone(NoHistory):

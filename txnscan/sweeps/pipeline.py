@@ -18,6 +18,7 @@ from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
+from txnscan.engine.clock import BootTime
 from txnscan.impact.blocking import SHARE_OF_LATE, gets_a_row, looked_at, only_counted_warning
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete import TopicRead, concluded
@@ -32,6 +33,7 @@ from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OnProgress, WideRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files, read_positions
 from txnscan.sweeps.complete import STAGE, read_topics
+from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
 from txnscan.sweeps.log_reads import read_outcomes, signed
@@ -67,6 +69,7 @@ class Run:
     progress: Progress
     reads_log: bool
     reads_impact: bool
+    boot: Callable[[], BootTime | None]
     open_checkpoint: OpenFiles = open_files
 
     def stage(self, name: str) -> OnProgress:
@@ -168,19 +171,21 @@ def scan(
     reads_log: bool = True,
     reads_impact: bool = False,
     open_checkpoint: OpenFiles = open_files,
+    boot: Callable[[], BootTime | None] = lambda: None,
 ) -> Scan:
     """Sweeps the cluster once.
 
     reads_log: whether to check hanging transactions against the transaction log, and to read their outcomes there.
     reads_impact: whether to find out what hanging and live transactions block, and who owns them. open_checkpoint:
-    opens a checkpoint of a streaming query. Raises ClusterUnreachable if no bootstrap server answers, and ConfigError
-    if a topic, partition or broker that the user named does not exist.
+    opens a checkpoint of a streaming query. boot: the time since boot. Raises ClusterUnreachable if no bootstrap server
+    answers, and ConfigError if a topic, partition or broker that the user named does not exist.
     """
     run = Run(
         *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
         reads_log=reads_log,
         reads_impact=reads_impact,
         open_checkpoint=open_checkpoint,
+        boot=boot,
     )
     planned = plan(run)
     everything = read_all(run, planned)
@@ -319,7 +324,10 @@ def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Jud
         for which, impact in impacts.items()
         if which not in lives or gets_a_row(lives[which], impact, planned.blocking_after_ms)
     }
-    return Enriched(judged, decided, kept, (*warnings, *only_counted_warning(left, planned.blocking_after_ms)))
+    clocks = run.now_ms, run.boot
+    kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view.cluster_id, *clocks)
+    counted = only_counted_warning(left, planned.blocking_after_ms)
+    return Enriched(judged, decided, kept, (*warnings, *not_measured, *counted))
 
 
 def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:

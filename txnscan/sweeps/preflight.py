@@ -28,9 +28,10 @@ from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
+from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
-from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
 from txnscan.kafka.units import duration, plural
 
@@ -190,6 +191,7 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
     if unseen is not None:
         said = f"which groups wait behind what hangs is not known: {cluster.format_failure(unseen)}"
         missing.append(Finding("acls", Level.NOTE, said))
+    missing += _disks(cluster, brokers)
     _, config_errors = cluster.max_timeout_ms()
     missing += [Finding("acls", Level.INCOMPLETE, cluster.format_failure(error.failure)) for error in config_errors[:1]]
     for broker_id in brokers[:1]:
@@ -202,6 +204,17 @@ def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterat
             refused = Failure("apply --execute would be refused", _CLUSTER_REFUSED, needs=_ALTER)
             missing.append(Finding("acls", Level.NOTE, cluster.format_failure(refused)))
     yield from missing or [Finding("acls", Level.OK, "every topic is visible, and one partition of each could be read")]
+
+
+def _disks(cluster: Cluster, brokers: Sequence[int]) -> list[Finding]:
+    """Whether a broker reports its log directories. The request is about no partition."""
+    for broker_id in brokers[:1]:
+        try:
+            describe_log_dirs(cluster.send, broker_id, ())
+        except RequestFailed as failed:
+            why = cluster.format_failure(needing(failed.failure, DESCRIBE_CLUSTER))
+            return [Finding("acls", Level.NOTE, f"the disks behind blocked compaction are not known: {why}")]
+    return []
 
 
 def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:

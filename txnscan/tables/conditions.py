@@ -55,7 +55,15 @@ class Before:
     value: date
 
 
-Condition = Is | IsNot | StartsWith | OneOf | NoneOf | Before
+@dataclass(frozen=True, slots=True)
+class NotBefore:
+    """A date that is not before this date."""
+
+    column: str
+    value: date
+
+
+Condition = Is | IsNot | StartsWith | OneOf | NoneOf | Before | NotBefore
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,8 @@ class Dialect:
                 return f"{column} NOT IN ({self._among(values)})" if values else "TRUE"
             case Before(_, value):
                 return f"{column} < DATE '{value.isoformat()}'"
+            case NotBefore(_, value):
+                return f"{column} >= DATE '{value.isoformat()}'"
 
     def _among(self, values: frozenset[str] | frozenset[int]) -> str:
         among: list[str | int] = sorted(values)

@@ -20,6 +20,7 @@ from typing import Any
 from txnscan.engine.clock import StageTime
 from txnscan.impact.blocking import end_of
 from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
+from txnscan.impact.disk import DiskRead
 from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView, EpochEnd
 from txnscan.kafka.failure import Failure, Permission, Unobserved
@@ -408,6 +409,40 @@ LIVE = (
     ),
 )
 
+# The disk behind blocked compaction.
+DISK = (
+    Column(
+        "disk_broker",
+        "INT",
+        "Broker whose replica of a compacted partition fills its disk first. The numbers below are of this replica. "
+        "Null for topics that are not compacted, and if no replica could be read",
+        _impact("disk.broker_id"),
+    ),
+    Column("partition_bytes", "BIGINT", "Size of the replica, without remote storage", _impact("disk.partition_bytes")),
+    Column(
+        "total_bytes",
+        "BIGINT",
+        "Size of the volume of its log directory; null before Kafka 3.3",
+        _impact("disk.total_bytes"),
+    ),
+    Column("usable_bytes", "BIGINT", "Free space of this volume; null before Kafka 3.3", _impact("disk.usable_bytes")),
+    Column(
+        "growth_bytes_per_hour",
+        "BIGINT",
+        "Growth of the replica since an earlier sweep, at least a minute and at most a day before; null without one. "
+        "Negative if it shrinks",
+        _impact("disk.growth_bytes_per_hour"),
+    ),
+    Column(
+        "hours_until_full",
+        "BIGINT",
+        "usable_bytes by the growth of this partition alone, rounded down. Other partitions grow too, so the disk may "
+        "be full earlier. Null if the replica is not known to grow",
+        _impact("disk.hours_until_full"),
+    ),
+    Column("disk_error", "STRING", "Why a replica could not be read; null if all were read", _impact("disk.error")),
+)
+
 _VERDICTS = ", ".join(f"'{verdict}'" for verdict in Verdict)
 
 OPEN_TRANSACTIONS = Table(
@@ -453,6 +488,13 @@ OPEN_TRANSACTIONS = Table(
             True,
         ),
         *LIVE,
+        *DISK,
+        Column(
+            "disk_read",
+            DiskRead,
+            "Facts: the replicas that brokers reported, and when. boot_id, since_boot_ms: of the machine that read",
+            _impact("disk.read"),
+        ),
     ),
     (
         ("verdict_known", f"verdict IN ({_VERDICTS})"),

@@ -19,11 +19,12 @@ from txnscan.config import ConfigError, local_path, printable
 from txnscan.engine.rows import from_row
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete import PartitionRead, TopicRead
+from txnscan.impact.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import TOPIC_READS_MAX, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
-from txnscan.tables.conditions import Condition, Is, OneOf
+from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
 from txnscan.tables.damage import cause, damaged_commit
 from txnscan.tables.delta import VERSION_PROPERTY, By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.incidents import folded
@@ -240,6 +241,28 @@ class Tables:
             where = (*of, Is("topic", topic))
             found += self.rows(TOPIC_READS, *where, columns=columns, order=newest, limit=TOPIC_READS_MAX)
         return [(row["cluster_id"], _topic_read(row)) for row in found]
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        """See History. A row is a fact, even if its sweep was never finished."""
+        return self._begun_read(partial(self._disk_reads, cluster_id, frozenset(partitions), now_ms))
+
+    def _disk_reads(self, cluster_id: str, partitions: frozenset[PartitionId], now_ms: int) -> DiskReads:
+        where = (
+            Is("cluster_id", cluster_id),
+            NotBefore("sweep_date", timestamp(now_ms - GROWTH_OVER_MS_MAX).date()),
+            OneOf("topic", frozenset(topic for topic, _, _ in partitions)),
+            IsNot("partition_bytes", None),
+        )
+        columns = ("topic", "topic_id", "partition", "disk_read")
+        newest, most = (By("started_at", descending=True),), READS_MAX * len(partitions)
+        rows = self.rows(OPEN_TRANSACTIONS, *where, columns=columns, order=newest, limit=most)
+        found: dict[PartitionId, dict[DiskRead, None]] = {}
+        for row in rows:
+            which = (row["topic"], row["topic_id"], row["partition"])
+            if which in partitions:
+                # Transactions on one partition have the same read.
+                found.setdefault(which, {})[from_row(DiskRead, row["disk_read"])] = None
+        return {which: tuple(reads)[:READS_MAX] for which, reads in found.items()}
 
     # --- what a sweep leaves
 

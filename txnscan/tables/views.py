@@ -34,7 +34,7 @@ VIEWS = (
         "current_transactions",
         "Stored open transactions in the last full sweep of each cluster, without the evidence. "
         "Healthy transactions are stored only with --store-all, or if they may hold readers back",
-        "SELECT t.* EXCEPT (evidence) FROM {open_transactions} AS t JOIN "
+        "SELECT t.* EXCEPT (evidence, disk_read) FROM {open_transactions} AS t JOIN "
         + _LAST_FULL
         + " AS l ON t.sweep_id = l.sweep_id",
     ),

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from txnscan.impact.complete import TopicRead
+from txnscan.impact.disk import READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import TOPIC_READS_MAX, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
 from txnscan.sweeps.result import Scan, with_news
 from txnscan.txnlog.facts import Facts
@@ -49,7 +50,8 @@ class IncidentTracker:
     """The state of the cluster with this id.
 
     unwatched: the number of transactions that hung in the last sweep and have no incident, because there are too many.
-    They cause no news. topic_reads: the last reads of the topics of `complete_up_to`, newest last.
+    They cause no news. topic_reads: the last reads of the topics of `complete_up_to`, newest last. disk_reads: of the
+    partitions whose compaction was blocked at the last sweep, newest last.
     """
 
     cluster_id: str | None = None
@@ -58,6 +60,7 @@ class IncidentTracker:
     facts: Facts = field(default_factory=dict)
     unwatched: int = 0
     topic_reads: tuple[TopicRead, ...] = ()
+    disk_reads: DiskReads = field(default_factory=dict)
 
 
 class Remembered(NamedTuple):
@@ -95,6 +98,10 @@ class TrackedHistory:
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         """See History."""
         return lambda: self._memory.topic_reads if cluster_id == self._memory.cluster_id else ()
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        """See History."""
+        return lambda: self._memory.disk_reads if cluster_id == self._memory.cluster_id else {}
 
 
 def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents | None = None) -> Remembered:
@@ -140,6 +147,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
     after = IncidentTracker(
         *(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched),
         topic_reads=(*memory.topic_reads, *scan.topic_reads)[-TOPIC_READS_MAX * len(scan.topic_reads) :],
+        disk_reads=_disk_reads(memory.disk_reads, scan),
     )
     events = events_of(
         name, scan.cluster_id, scan.finished_at_ms, news, _announced(scan, before), _announced(scan, incidents)
@@ -227,6 +235,14 @@ def _sightings(before: Sightings, scan: Scan) -> Sightings:
             o = judged.observation
             found[o.transaction_key] = Sighting(o.first_seen_ms, o.producer_epoch)
     return _oldest(found, SIGHTINGS_MAX, lambda one: one.first_seen_ms)
+
+
+def _disk_reads(before: DiskReads, scan: Scan) -> dict[PartitionId, tuple[DiskRead, ...]]:
+    """The last reads of the partitions whose compaction is blocked. Their number is limited, as the sweep reads few."""
+    blocked = {which[:3]: one.disk.read for which, one in scan.impacts.items() if one.compaction_blocked}
+    news = {where: (read,) if read is not None else () for where, read in blocked.items()}
+    found = {where: (*before.get(where, ()), *read)[-READS_MAX:] for where, read in news.items()}
+    return {where: reads for where, reads in found.items() if reads}
 
 
 def _oldest(

@@ -14,9 +14,10 @@ from typing import TypeVar
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
 from txnscan.impact.complete import TopicRead
+from txnscan.impact.disk import PartitionId
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
-from txnscan.sweeps.history import History, Incidents, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, History, Incidents, Sightings, together_facts
 from txnscan.sweeps.news import EventNews, News
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import Facts
@@ -115,6 +116,14 @@ class _Given:
             return own
         begun = self._caught(partial(self._store.history.topic_reads, cluster_id, topics))
         return lambda: (*own(), *((self._caught(begun) if begun is not None else None) or ()))
+
+    def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
+        """See History. The reads of this process, and the stored ones if it has none yet."""
+        own = self._own.disk_reads(cluster_id, partitions, now_ms)()
+        if self._store is None or own:
+            return lambda: own
+        begun = self._caught(partial(self._store.history.disk_reads, cluster_id, partitions, now_ms))
+        return lambda: (self._caught(begun) if begun is not None else None) or {}
 
     def _caught(self, call: Callable[[], Answer]) -> Answer | None:
         try:

@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from tests.sim.codec import Reader
-from tests.sim.wire import coordinators, groups, metadata, partitions
+from tests.sim.wire import coordinators, groups, log_dirs, metadata, partitions
 from tests.sim.wire.world import World
 from txnscan.kafka.protocol.primitives import NO_TAGS, items, string, unsigned
 
@@ -39,6 +39,7 @@ class Api(IntEnum):
     WriteTxnMarkers = 27
     DescribeAcls = 29
     DescribeConfigs = 32
+    DescribeLogDirs = 35
     DescribeCluster = 60
     DescribeProducers = 61
     DescribeTransactions = 65
@@ -70,6 +71,7 @@ OFFERED: Mapping[Api, Offered] = MappingProxyType(
         Api.WriteTxnMarkers: Offered(1, 2, kept=False),
         Api.DescribeAcls: Offered(2, 3, by_broker=False),
         Api.DescribeConfigs: Offered(4, 4),
+        Api.DescribeLogDirs: Offered(2, 5, kept=False),
         Api.DescribeCluster: Offered(0, 2, by_broker=False),
         Api.DescribeProducers: Offered(0, 0),
         # Each sweep asks for other random ids.
@@ -111,6 +113,9 @@ class Answers:
             Api.WriteTxnMarkers: self._write_txn_markers,
             Api.DescribeAcls: lambda _, __, ___: metadata.describe_acls(),
             Api.DescribeConfigs: lambda broker, _, request: metadata.describe_configs(self._topics, broker, request),
+            Api.DescribeLogDirs: lambda broker, version, request: log_dirs.describe_log_dirs(
+                world, broker, version, request
+            ),
             Api.DescribeCluster: lambda _, version, request: metadata.describe_cluster(world, version, request),
             Api.DescribeProducers: lambda broker, _, request: partitions.describe_producers(
                 world, self._producers, broker, request

@@ -24,8 +24,17 @@ _MAX_TIMEOUT = "transaction.max.timeout.ms"
 
 def broker_settings(send: Send, broker_id: int, names: Iterable[str]) -> dict[str, str]:
     """These settings of a broker. A setting that the broker does not know is left out. Raises RequestFailed."""
+    return _settings(send, broker_id, _BROKER, str(broker_id), names)
+
+
+def topic_settings(send: Send, broker_id: int, topic: str, names: Iterable[str]) -> dict[str, str]:
+    """The same for a topic."""
+    return _settings(send, broker_id, _TOPIC, topic, names)
+
+
+def _settings(send: Send, broker_id: int, kind: int, name: str, names: Iterable[str]) -> dict[str, str]:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=list(names)
+        resource_type=kind, resource_name=name, configuration_keys=list(names)
     )
     found: dict[str, str] = {}
     for result in present(send(broker_id, DescribeConfigsRequest(resources=[resource])).results):

@@ -28,7 +28,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
-from txnscan.kafka.topology import Broker, ClusterView, Topic
+from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
 
 # v3 is the first version that begins with a throttle time. v13 only adds an error of the whole answer.
 _MIN_VERSION, _MAX_VERSION = 3, 12
@@ -46,6 +46,16 @@ def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = Non
     """One broker's view of the named topics or of all. Raises RequestFailed."""
     request = _request(_named(topics))
     return _told_by(broker_id, decode(send(broker_id, AsBytes(request, partial(_encoded, request)))))
+
+
+def read_replicas(send: Send, broker_id: int, topics: Iterable[str]) -> dict[Key, tuple[int, ...]]:
+    """The brokers with a replica of each partition of these topics, by one broker's view. Raises RequestFailed."""
+    response = send(broker_id, _request(_named(topics)))
+    return {
+        (topic.name, one.partition_index): tuple(one.replica_nodes or ())
+        for topic in present(response.topics)
+        for one in present(topic.partitions)
+    }
 
 
 class MetadataRound:

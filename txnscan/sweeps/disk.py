@@ -1,0 +1,146 @@
+"""Reads how full the disks get behind transactions that block compaction (`impact/disk.py`).
+
+No proof depends on this. It sends requests only for partitions of compacted topics with a transaction that gets a row,
+and only to the brokers with their replicas. A failed read is a reason beside the numbers, and changes no verdict.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from txnscan.coordinators.cluster import Cluster
+from txnscan.engine.clock import BootTime
+from txnscan.impact.disk import Disk, DiskRead, PartitionId, ReplicaSize, disk_of
+from txnscan.impact.impact import Impact
+from txnscan.kafka.errors import LEFT_OUT, RequestFailed
+from txnscan.kafka.failure import Failure, FailureCode
+from txnscan.kafka.protocol.describe_log_dirs import LogDir, describe_log_dirs
+from txnscan.kafka.protocol.metadata import read_replicas
+from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
+from txnscan.kafka.topology import Key
+from txnscan.kafka.units import plural
+from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.history import History
+
+# The limit of partitions to ask about. Partitions with hanging transactions come first.
+PARTITIONS_MAX = 50
+_REASONS_MAX = 3
+_NOT_ASKED = Failure(f"brokers were asked about only {PARTITIONS_MAX} partitions", FailureCode.NOT_ASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The replicas of a partition that brokers reported, and why others are missing."""
+
+    sizes: tuple[ReplicaSize, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    def read(self, read_at_ms: int, boot: BootTime | None) -> DiskRead | None:
+        """The facts, as read at this time, if there are any."""
+        if not self.sizes:
+            return None
+        boot_id = boot.boot_id if boot is not None else None
+        since_boot_ms = boot.since_boot_ms if boot is not None else None
+        return DiskRead(read_at_ms, boot_id, since_boot_ms, self.sizes)
+
+    @property
+    def error(self) -> str | None:
+        """The first reasons why replicas are missing, in words."""
+        return "; ".join(dict.fromkeys(str(one) for one in self.failures[:_REASONS_MAX])) or None
+
+
+def with_disks(
+    impacts: Mapping[TransactionKey, Impact],
+    cluster: Cluster,
+    history: History,
+    cluster_id: str,
+    now_ms: Callable[[], int],
+    boot: Callable[[], BootTime | None],
+) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
+    """The impacts, with the disk of each compacted partition; and a warning if a replica could not be read. impacts:
+    the more important ones first.
+    """
+    blocked = dict.fromkeys(_partition_id(which) for which, one in impacts.items() if one.compaction_blocked)
+    if not blocked:
+        return dict(impacts), ()
+    wanted = list(blocked)[:PARTITIONS_MAX]
+    earlier = history.disk_reads(cluster_id, wanted, now_ms())
+    found = read_replica_sizes(cluster, [(topic, index) for topic, _, index in wanted])
+    read_at_ms, since_boot = now_ms(), boot()
+    known = earlier()
+    disks = {}
+    for one in blocked:
+        replicas = found.get((one[0], one[2]), Replicas(failures=(_NOT_ASKED,)))
+        disks[one] = disk_of(replicas.read(read_at_ms, since_boot), known.get(one, ()), replicas.error)
+    measured = {which: _with(impact, disks.get(_partition_id(which))) for which, impact in impacts.items()}
+    failures = dict.fromkeys(failure for one in found.values() for failure in one.failures)
+    return measured, _warnings(failures, len(blocked) - len(wanted), cluster.format_failure)
+
+
+def read_replica_sizes(cluster: Cluster, partitions: Sequence[Key]) -> dict[Key, Replicas]:
+    """The sizes of the replicas of these partitions, from the brokers that have them. Never raises."""
+    holders, failure = _holders(cluster, partitions)
+    if failure is not None:
+        return dict.fromkeys(partitions, Replicas(failures=(failure,)))
+    by_broker: dict[int, list[Key]] = defaultdict(list)
+    for key in partitions:
+        for broker_id in holders.get(key, ()):
+            by_broker[broker_id].append(key)
+
+    def ask(broker_id: int) -> tuple[LogDir, ...] | Failure:
+        try:
+            return describe_log_dirs(cluster.send, broker_id, by_broker[broker_id])
+        except RequestFailed as failed:
+            return needing(failed.failure, DESCRIBE_CLUSTER)
+
+    answers = dict(zip(by_broker, cluster.in_parallel(ask, by_broker), strict=True))
+    return {key: _replicas(key, holders.get(key, ()), answers) for key in partitions}
+
+
+def _holders(cluster: Cluster, partitions: Iterable[Key]) -> tuple[Mapping[Key, Sequence[int]], Failure | None]:
+    """The brokers with replicas of each partition, by the first broker that answers."""
+    topics = sorted({topic for topic, _ in partitions})
+    failure: Failure | None = Failure("no broker is known", FailureCode.NOT_ASKED)
+    for broker_id in cluster.broker_ids:
+        try:
+            return read_replicas(cluster.send, broker_id, topics), None
+        except RequestFailed as failed:
+            failure = failed.failure
+    return {}, failure
+
+
+def _replicas(key: Key, holders: Sequence[int], answers: Mapping[int, tuple[LogDir, ...] | Failure]) -> Replicas:
+    sizes, failures = [], []
+    for broker_id in holders:
+        answer = answers[broker_id]
+        if isinstance(answer, Failure):
+            failures.append(answer)
+            continue
+        held = next((one for one in answer if key in one.sizes_bytes), None)
+        if held is None:
+            offline = next((one.failure for one in answer if one.failure is not None), None)
+            failures.append((offline or LEFT_OUT).within(f"the replica on broker {broker_id}"))
+            continue
+        sizes.append(ReplicaSize(broker_id, held.path, held.sizes_bytes[key], held.total_bytes, held.usable_bytes))
+    if not holders:
+        failures.append(LEFT_OUT)
+    return Replicas(tuple(sizes), tuple(failures))
+
+
+def _with(impact: Impact, disk: Disk | None) -> Impact:
+    return impact if disk is None else replace(impact, disk=disk)
+
+
+def _partition_id(which: TransactionKey) -> PartitionId:
+    return which.topic, which.topic_id, which.partition
+
+
+def _warnings(failures: Iterable[Failure], cut: int, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
+    reasons = [format_failure(one) for one in failures][:_REASONS_MAX]
+    if cut > 0:
+        reasons.append(f"brokers were not asked about {plural(cut, 'more partition')}")
+    return (
+        (f"the disk behind blocked compaction is not known for every replica: {'; '.join(reasons)}",) if reasons else ()
+    )
