@@ -46,7 +46,15 @@ IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random
 # Inside txnscan: modules that open connections, run a clock or need Spark.
 IMPURE_HOMES = (
     *("api", "cli", "coordinators.cluster", "engine.spark", "engine.threads", "report", "tables.history"),
-    *("reads.tasks", "sweeps.log_reads", "sweeps.pipeline", "sweeps.reader", "tables.tables", "txnlog.task"),
+    *(
+        "reads.tasks",
+        "sweeps.enrichment",
+        "sweeps.log_reads",
+        "sweeps.pipeline",
+        "sweeps.reader",
+        "tables.tables",
+        "txnlog.task",
+    ),
     *("offline.disk", "offline.reading", "offline.replica"),
 )
 # Modules that listen, for Prometheus.

@@ -28,7 +28,7 @@ from txnscan.kafka.topology import Broker, Key
 from txnscan.resolve.abort import ReadAnyway
 from txnscan.sweeps.history import FactsAlone, History
 from txnscan.sweeps.log_reads import read_outcomes
-from txnscan.sweeps.pipeline import with_outcomes
+from txnscan.sweeps.enrichment import with_outcomes
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.txnlog.facts import Facts, LogRead, ProducerFacts, SeenCommit

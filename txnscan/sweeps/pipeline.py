@@ -8,155 +8,38 @@ values before the next step begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
-from txnscan.config import LATE_BUFFER_MS, ScanConfig, parse_owner_pattern
-from txnscan.coordinators.claims import ClaimSplit
+from txnscan.config import LATE_BUFFER_MS, ScanConfig
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
-from txnscan.impact.blocking import SHARE_OF_LATE, gets_a_row, looked_at, only_counted_warning
-from txnscan.impact.cause import Cause
-from txnscan.impact.complete import TopicRead, concluded
-from txnscan.impact.event import Member, event_ids
-from txnscan.impact.impact import Impact
-from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
-from txnscan.impact.who_waits import impact_of, live_impact_of, read_blockage
+from txnscan.impact.blocking import SHARE_OF_LATE, looked_at
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Topic
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow, OnProgress, WideRow
-from txnscan.sweeps.checkpoints import OpenFiles, open_files, read_positions
-from txnscan.sweeps.complete import STAGE, read_topics
-from txnscan.sweeps.disk import with_disks
+from txnscan.reads.rows import FencedRow
+from txnscan.sweeps.checkpoints import OpenFiles, open_files
+from txnscan.sweeps.enrichment import complete_up_to, enrich
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import continued, first_records_are_gone
-from txnscan.sweeps.log_reads import read_outcomes, signed
 from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
-from txnscan.sweeps.reader import Reader, Wide
+from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
+from txnscan.sweeps.state import AllRead, Claimed, Enriched, Fenced, Planned, Run, Snapshotted
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
 from txnscan.sweeps.warnings import early_threshold, idle_patterns, old_brokers
-from txnscan.verdict.evidence import Context, Judged, OutcomeEvidence, Verdict
-from txnscan.verdict.outcome import outcome, with_outcome
-from txnscan.verdict.rules import judge, judge_observation
+from txnscan.verdict.evidence import Context, Judged
+from txnscan.verdict.rules import judge_observation
 from txnscan.version import __version__
 
 # At most this many open transactions are judged in the driver, in 0.8 s. A join on two cores takes five times as long:
 # `python -m tests.bench judge`.
 DRIVER_JUDGES_MAX = 20_000
 _UNSURE = Failure("the start of its log cannot be read: does its incident go on?", FailureCode.UNUSABLE_ANSWER)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The arguments that all steps of a sweep share. reads_log, reads_impact, open_checkpoint: see `scan`."""
-
-    config: ScanConfig
-    cluster: Cluster
-    engine: Engine
-    reader: Reader
-    sweep_id: str
-    started_at_ms: int
-    now_ms: Callable[[], int]
-    history: History
-    progress: Progress
-    reads_log: bool
-    reads_impact: bool
-    boot: Callable[[], BootTime | None]
-    open_checkpoint: OpenFiles = open_files
-
-    def stage(self, name: str) -> OnProgress:
-        """The progress callback of a step."""
-        return partial(self.progress, name)
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The plan of a sweep. latest: the metadata behind the plan. unresolved: waits for the incidents of earlier sweeps.
-    hidden_topics: why topics may be hidden from this principal, or None.
-    """
-
-    latest: Latest
-    unresolved: Callable[[], Incidents]
-    hidden_topics: Failure | None
-    max_timeout_ms: int
-    late_after_ms: int
-    blocking_after_ms: int
-    errors: tuple[Unobserved, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AllRead:
-    """The read of every partition, without proof. suspects: the partitions with open transactions. of_incidents: the
-    topic ids of partitions with incidents.
-    """
-
-    wide: Wide
-    read_at_ms: int
-    topics: Sequence[Topic]
-    suspects: Mapping[Key, WideRow]
-    incidents: Incidents
-    stored: StoredFacts
-    of_incidents: Mapping[Key, str]
-
-    @property
-    def view(self) -> ClusterView:
-        """The metadata for all later steps."""
-        return self.wide.view
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """split: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
-    transaction. last_seen: waits for the sightings of earlier sweeps; None until they are needed.
-    """
-
-    split: ClaimSplit
-    topic_ids: Mapping[Key, str]
-    claimed: Sequence[Observation]
-    last_seen: Callable[[], Sightings] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """A read with proof, and the agreement of all brokers after it. last_seen: see Claimed."""
-
-    rows: Mapping[Key, FencedRow]
-    agreed: Agreement
-    last_seen: Callable[[], Sightings] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshotted:
-    """The coordinators' answers, and the agreement of all brokers after them."""
-
-    snapshot: Snapshot
-    agreed: Agreement
-
-
-@dataclass(frozen=True, slots=True)
-class Enriched:
-    """The judged transactions with their outcomes; the facts behind the outcomes; and the impact of hanging
-    transactions, and of live transactions that get a row.
-
-    unsure: partitions whose open transaction may or may not continue an incident. topic_reads: of the topics of
-    `complete_up_to`, with a failure for each partition without a proven read.
-    """
-
-    judged: Sequence[Judged]
-    decided: Sequence[OutcomeEvidence]
-    impacts: Mapping[TransactionKey, Impact]
-    warnings: tuple[str, ...]
-    unsure: frozenset[Key] = frozenset()
-    topic_reads: tuple[TopicRead, ...] = ()
-    topic_errors: tuple[Unobserved, ...] = ()
 
 
 def scan(
@@ -301,49 +184,6 @@ def judge_all(
     return judged, frozenset(unsure)
 
 
-def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
-    """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
-    the verdict `hanging`, it is withdrawn.
-    """
-    decided: list[OutcomeEvidence] = []
-    if run.reads_log:
-        accused = _hanging(judged)
-        stored = everything.stored.of({one.observation.producer_id for one in accused})
-        in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
-        found = read_outcomes(run.cluster, run.engine, in_flight_max, accused, stored, progress)
-        decided = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
-        judged = with_outcomes(judged, decided)
-    hanging = _hanging(judged)
-    live, left = looked_at(judged, planned.blocking_after_ms)
-    if not (run.reads_impact and (hanging or live)):
-        return Enriched(judged, decided, {}, ())
-    impacts, warnings = _impacts(run, everything, hanging, live, decided)
-    lives = {one.observation.transaction_key: one for one in live}
-    kept = {
-        which: impact
-        for which, impact in impacts.items()
-        if which not in lives or gets_a_row(lives[which], impact, planned.blocking_after_ms)
-    }
-    clocks = run.now_ms, run.boot
-    kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view.cluster_id, *clocks)
-    counted = only_counted_warning(left, planned.blocking_after_ms)
-    return Enriched(judged, decided, kept, (*warnings, *not_measured, *counted))
-
-
-def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
-    """Reads the topics that the user named, and concludes up to which time each is complete. No verdict depends on it.
-
-    Also the failures of these reads.
-    """
-    topics = run.config.complete_up_to
-    if not topics:
-        return (), ()
-    earlier = run.history.topic_reads(everything.view.cluster_id, topics)
-    reads, errors = read_topics(run.cluster, run.reader, topics, run.now_ms(), run.stage(STAGE))
-    known = earlier()
-    return tuple(concluded(read, known) for read in reads), errors
-
-
 def result(
     run: Run,
     planned: Planned,
@@ -410,104 +250,6 @@ def result(
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,
     )
-
-
-def _hanging(judged: Iterable[Judged]) -> list[Judged]:
-    return [one for one in judged if one.judgement.verdict is Verdict.HANGING]
-
-
-def _impacts(
-    run: Run,
-    everything: AllRead,
-    hanging: Sequence[Judged],
-    live: Sequence[Judged],
-    decided: Sequence[OutcomeEvidence],
-) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
-    """The impact, cause and owner of each of these; and warnings about information that could not be read."""
-    run.progress("ask who waits", 0, 1)
-    cluster, view = run.cluster, everything.view
-    topics = {topic.name: topic for topic in view.topics}
-    offsets = topics.get(CONSUMER_OFFSETS_TOPIC)
-    blockage = read_blockage(
-        cluster.send,
-        cluster.in_parallel,
-        hanging,
-        [broker.broker_id for broker in view.brokers],
-        len(offsets.indexes) if offsets is not None else 0,
-        random_token=cluster.random_token,
-        live=live,
-    )
-    patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
-    logged = {e.observation.transaction_key: e.logged for e in decided if e.log_failure is None}
-    found = {}
-    for one in hanging:
-        which = one.observation.transaction_key
-        incident = everything.incidents.get(which)
-        known = incident.impact if incident is not None else None
-        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
-    run.progress("ask who waits", 1, 1)
-    found = with_events(view.cluster_id, hanging, found, everything.incidents)
-    found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}
-    positions = _positions(run, (*hanging, *live))
-    if positions is None:
-        return found, blockage.warnings(cluster.format_failure)
-    readers = blocked_readers(cluster.send, cluster.in_parallel, (*hanging, *live), positions)
-    found = {which: with_readers(impact, readers.get(which)) for which, impact in found.items()}
-    return found, (*blockage.warnings(cluster.format_failure), *positions.warnings())
-
-
-def _positions(run: Run, transactions: Sequence[Judged]) -> Positions | None:
-    """The streaming queries of the checkpoints that the user named. None if no checkpoint was named."""
-    paths = run.config.spark_checkpoint
-    if not paths:
-        return None
-    run.progress("read checkpoints", 0, 1)
-    wanted, left_s = read_partitions(transactions), run.cluster.deadline.left_s
-    found = read_positions(paths, wanted, open_files=run.open_checkpoint, left_s=left_s)
-    run.progress("read checkpoints", 1, 1)
-    return found
-
-
-def with_events(
-    cluster_id: str, hanging: Iterable[Judged], impacts: Mapping[TransactionKey, Impact], incidents: Incidents
-) -> dict[TransactionKey, Impact]:
-    """The impacts, each with its event. incidents: with the events that earlier sweeps stored."""
-    members = {}
-    for one in hanging:
-        o, which = one.observation, one.observation.transaction_key
-        incident = incidents.get(which)
-        members[which] = Member(
-            incident_id=which.incident_id(cluster_id),
-            first_seen_ms=o.first_seen_ms,
-            last_timestamp_ms=o.last_timestamp_ms,
-            producer_id=o.producer_id,
-            owner_id=impacts[which].owner.transactional_id,
-            cause=impacts[which].cause or Cause.UNKNOWN,
-            event_id=incident.impact.event_id if incident is not None and incident.impact is not None else None,
-        )
-    events = event_ids(members.values())
-    return {which: replace(impacts[which], event_id=events[member.incident_id]) for which, member in members.items()}
-
-
-def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:
-    """The same transactions, with the outcomes of the hanging ones. If the log contradicts the coordinators, or lacks
-    records that earlier sweeps read, a transaction is judged again, and no longer hangs.
-
-    decided: the facts about each hanging transaction.
-    """
-    found = {e.observation.transaction_key: e for e in decided}
-    concluded = []
-    for one in judged:
-        which = one.observation.transaction_key
-        evidence = found.get(which) if one.judgement.verdict is Verdict.HANGING else None
-        if evidence is None:
-            concluded.append(one)
-        elif evidence.contradiction is not None:
-            contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
-            concluded.append(Judged(contradicted, judge(contradicted)))
-        else:
-            concluded.append(with_outcome(one, outcome(evidence)))
-    return concluded
 
 
 def _has_news(observations: Iterable[Observation], incidents: Incidents) -> bool:

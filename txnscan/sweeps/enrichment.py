@@ -1,0 +1,170 @@
+"""The last steps of a sweep: outcomes, and what transactions block. No verdict depends on them, with one exception: if
+the transaction log contradicts the verdict `hanging`, it is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from txnscan.config import parse_owner_pattern
+from txnscan.impact.blocking import gets_a_row, looked_at, only_counted_warning
+from txnscan.impact.cause import Cause
+from txnscan.impact.complete import TopicRead, concluded
+from txnscan.impact.event import Member, event_ids
+from txnscan.impact.impact import Impact
+from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
+from txnscan.impact.who_waits import impact_of, live_impact_of, read_blockage
+from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
+from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.checkpoints import read_positions
+from txnscan.sweeps.complete import STAGE, read_topics
+from txnscan.sweeps.disk import with_disks
+from txnscan.sweeps.history import Incidents
+from txnscan.sweeps.log_reads import read_outcomes, signed
+from txnscan.sweeps.state import AllRead, Enriched, Planned, Run
+from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
+from txnscan.verdict.outcome import outcome, with_outcome
+from txnscan.verdict.rules import judge
+
+
+def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
+    """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
+    the verdict `hanging`, it is withdrawn.
+    """
+    decided: list[OutcomeEvidence] = []
+    if run.reads_log:
+        accused = _hanging(judged)
+        stored = everything.stored.of({one.observation.producer_id for one in accused})
+        in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
+        found = read_outcomes(run.cluster, run.engine, in_flight_max, accused, stored, progress)
+        decided = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
+        judged = with_outcomes(judged, decided)
+    hanging = _hanging(judged)
+    live, left = looked_at(judged, planned.blocking_after_ms)
+    if not (run.reads_impact and (hanging or live)):
+        return Enriched(judged, decided, {}, ())
+    impacts, warnings = _impacts(run, everything, hanging, live, decided)
+    lives = {one.observation.transaction_key: one for one in live}
+    kept = {
+        which: impact
+        for which, impact in impacts.items()
+        if which not in lives or gets_a_row(lives[which], impact, planned.blocking_after_ms)
+    }
+    clocks = run.now_ms, run.boot
+    kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view.cluster_id, *clocks)
+    counted = only_counted_warning(left, planned.blocking_after_ms)
+    return Enriched(judged, decided, kept, (*warnings, *not_measured, *counted))
+
+
+def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
+    """Reads the topics that the user named, and concludes up to which time each is complete. No verdict depends on it.
+
+    Also the failures of these reads.
+    """
+    topics = run.config.complete_up_to
+    if not topics:
+        return (), ()
+    earlier = run.history.topic_reads(everything.view.cluster_id, topics)
+    reads, errors = read_topics(run.cluster, run.reader, topics, run.now_ms(), run.stage(STAGE))
+    known = earlier()
+    return tuple(concluded(read, known) for read in reads), errors
+
+
+def _hanging(judged: Iterable[Judged]) -> list[Judged]:
+    return [one for one in judged if one.judgement.verdict is Verdict.HANGING]
+
+
+def _impacts(
+    run: Run,
+    everything: AllRead,
+    hanging: Sequence[Judged],
+    live: Sequence[Judged],
+    decided: Sequence[OutcomeEvidence],
+) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
+    """The impact, cause and owner of each of these; and warnings about information that could not be read."""
+    run.progress("ask who waits", 0, 1)
+    cluster, view = run.cluster, everything.view
+    topics = {topic.name: topic for topic in view.topics}
+    offsets = topics.get(CONSUMER_OFFSETS_TOPIC)
+    blockage = read_blockage(
+        cluster.send,
+        cluster.in_parallel,
+        hanging,
+        [broker.broker_id for broker in view.brokers],
+        len(offsets.indexes) if offsets is not None else 0,
+        random_token=cluster.random_token,
+        live=live,
+    )
+    patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
+    logged = {e.observation.transaction_key: e.logged for e in decided if e.log_failure is None}
+    found = {}
+    for one in hanging:
+        which = one.observation.transaction_key
+        incident = everything.incidents.get(which)
+        known = incident.impact if incident is not None else None
+        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
+    run.progress("ask who waits", 1, 1)
+    found = with_events(view.cluster_id, hanging, found, everything.incidents)
+    found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}
+    positions = _positions(run, (*hanging, *live))
+    if positions is None:
+        return found, blockage.warnings(cluster.format_failure)
+    readers = blocked_readers(cluster.send, cluster.in_parallel, (*hanging, *live), positions)
+    found = {which: with_readers(impact, readers.get(which)) for which, impact in found.items()}
+    return found, (*blockage.warnings(cluster.format_failure), *positions.warnings())
+
+
+def _positions(run: Run, transactions: Sequence[Judged]) -> Positions | None:
+    """The streaming queries of the checkpoints that the user named. None if no checkpoint was named."""
+    paths = run.config.spark_checkpoint
+    if not paths:
+        return None
+    run.progress("read checkpoints", 0, 1)
+    wanted, left_s = read_partitions(transactions), run.cluster.deadline.left_s
+    found = read_positions(paths, wanted, open_files=run.open_checkpoint, left_s=left_s)
+    run.progress("read checkpoints", 1, 1)
+    return found
+
+
+def with_events(
+    cluster_id: str, hanging: Iterable[Judged], impacts: Mapping[TransactionKey, Impact], incidents: Incidents
+) -> dict[TransactionKey, Impact]:
+    """The impacts, each with its event. incidents: with the events that earlier sweeps stored."""
+    members = {}
+    for one in hanging:
+        o, which = one.observation, one.observation.transaction_key
+        incident = incidents.get(which)
+        members[which] = Member(
+            incident_id=which.incident_id(cluster_id),
+            first_seen_ms=o.first_seen_ms,
+            last_timestamp_ms=o.last_timestamp_ms,
+            producer_id=o.producer_id,
+            owner_id=impacts[which].owner.transactional_id,
+            cause=impacts[which].cause or Cause.UNKNOWN,
+            event_id=incident.impact.event_id if incident is not None and incident.impact is not None else None,
+        )
+    events = event_ids(members.values())
+    return {which: replace(impacts[which], event_id=events[member.incident_id]) for which, member in members.items()}
+
+
+def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:
+    """The same transactions, with the outcomes of the hanging ones. If the log contradicts the coordinators, or lacks
+    records that earlier sweeps read, a transaction is judged again, and no longer hangs.
+
+    decided: the facts about each hanging transaction.
+    """
+    found = {e.observation.transaction_key: e for e in decided}
+    concluded = []
+    for one in judged:
+        which = one.observation.transaction_key
+        evidence = found.get(which) if one.judgement.verdict is Verdict.HANGING else None
+        if evidence is None:
+            concluded.append(one)
+        elif evidence.contradiction is not None:
+            contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)
+            concluded.append(Judged(contradicted, judge(contradicted)))
+        else:
+            concluded.append(with_outcome(one, outcome(evidence)))
+    return concluded

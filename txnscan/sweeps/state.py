@@ -1,0 +1,132 @@
+"""The state that the steps of a sweep pass on. The steps are in `pipeline.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from txnscan.config import ScanConfig
+from txnscan.coordinators.claims import ClaimSplit
+from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.metadata_image import Latest
+from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.snapshot import Snapshot
+from txnscan.engine import Engine
+from txnscan.engine.clock import BootTime
+from txnscan.impact.complete import TopicRead
+from txnscan.impact.impact import Impact
+from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.topology import ClusterView, Key, Topic
+from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.reads.rows import FencedRow, OnProgress, WideRow
+from txnscan.sweeps.checkpoints import OpenFiles, open_files
+from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
+from txnscan.sweeps.reader import Reader, Wide
+from txnscan.sweeps.result import Progress
+from txnscan.verdict.evidence import Judged, OutcomeEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The arguments that all steps of a sweep share. reads_log, reads_impact, open_checkpoint: see `scan`."""
+
+    config: ScanConfig
+    cluster: Cluster
+    engine: Engine
+    reader: Reader
+    sweep_id: str
+    started_at_ms: int
+    now_ms: Callable[[], int]
+    history: History
+    progress: Progress
+    reads_log: bool
+    reads_impact: bool
+    boot: Callable[[], BootTime | None]
+    open_checkpoint: OpenFiles = open_files
+
+    def stage(self, name: str) -> OnProgress:
+        """The progress callback of a step."""
+        return partial(self.progress, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan of a sweep. latest: the metadata behind the plan. unresolved: waits for the incidents of earlier sweeps.
+    hidden_topics: why topics may be hidden from this principal, or None.
+    """
+
+    latest: Latest
+    unresolved: Callable[[], Incidents]
+    hidden_topics: Failure | None
+    max_timeout_ms: int
+    late_after_ms: int
+    blocking_after_ms: int
+    errors: tuple[Unobserved, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllRead:
+    """The read of every partition, without proof. suspects: the partitions with open transactions. of_incidents: the
+    topic ids of partitions with incidents.
+    """
+
+    wide: Wide
+    read_at_ms: int
+    topics: Sequence[Topic]
+    suspects: Mapping[Key, WideRow]
+    incidents: Incidents
+    stored: StoredFacts
+    of_incidents: Mapping[Key, str]
+
+    @property
+    def view(self) -> ClusterView:
+        """The metadata for all later steps."""
+        return self.wide.view
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """split: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
+    transaction. last_seen: waits for the sightings of earlier sweeps; None until they are needed.
+    """
+
+    split: ClaimSplit
+    topic_ids: Mapping[Key, str]
+    claimed: Sequence[Observation]
+    last_seen: Callable[[], Sightings] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A read with proof, and the agreement of all brokers after it. last_seen: see Claimed."""
+
+    rows: Mapping[Key, FencedRow]
+    agreed: Agreement
+    last_seen: Callable[[], Sightings] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshotted:
+    """The coordinators' answers, and the agreement of all brokers after them."""
+
+    snapshot: Snapshot
+    agreed: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Enriched:
+    """The judged transactions with their outcomes; the facts behind the outcomes; and the impact of hanging
+    transactions, and of live transactions that get a row.
+
+    unsure: partitions whose open transaction may or may not continue an incident. topic_reads: of the topics of
+    `complete_up_to`, with a failure for each partition without a proven read.
+    """
+
+    judged: Sequence[Judged]
+    decided: Sequence[OutcomeEvidence]
+    impacts: Mapping[TransactionKey, Impact]
+    warnings: tuple[str, ...]
+    unsure: frozenset[Key] = frozenset()
+    topic_reads: tuple[TopicRead, ...] = ()
+    topic_errors: tuple[Unobserved, ...] = ()
