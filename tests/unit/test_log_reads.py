@@ -26,9 +26,9 @@ from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.kafka.topology import Broker, Key
 from txnscan.resolve.abort import ReadAnyway
+from txnscan.sweeps.enrichment import with_outcomes
 from txnscan.sweeps.history import FactsAlone, History
 from txnscan.sweeps.log_reads import read_outcomes
-from txnscan.sweeps.enrichment import with_outcomes
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.txnlog.facts import Facts, LogRead, ProducerFacts, SeenCommit

@@ -24,7 +24,7 @@ from enum import StrEnum
 from txnscan.kafka.answers import COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
-from txnscan.txnlog.transitions import chain_of, first_doubt
+from txnscan.txnlog.transitions import chain_of, completes, first_doubt
 from txnscan.verdict.evidence import Judged, Outcome, Reason
 from txnscan.verdict.outcome import CLOCK_SLACK_MS, decisions
 
@@ -109,19 +109,19 @@ def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> str
         ours = record.producer_id == o.producer_id and decision.epoch == o.producer_epoch
         if not (ours and decision.raised and decision.names(o)) or decision.committed:
             continue
-        if any(_completes(later, record) for later in logged):
+        if any(_is_completed_by(record, later) for later in logged):
             return record.transactional_id
     return None
 
 
-def _completes(later: LoggedTransaction, decision: LoggedTransaction) -> bool:
-    return (
-        later.state is State.COMPLETE_ABORT
-        and later.offset > decision.offset
-        and later.transactional_id == decision.transactional_id
-        and (later.producer_id, later.producer_epoch, later.start_time_ms)
-        == (decision.producer_id, decision.producer_epoch, decision.start_time_ms)
+def _is_completed_by(decision: LoggedTransaction, later: LoggedTransaction) -> bool:
+    """Whether a later record completes this decision with the same producer id and epoch."""
+    same = (later.transactional_id, later.producer_id, later.producer_epoch) == (
+        decision.transactional_id,
+        decision.producer_id,
+        decision.producer_epoch,
     )
+    return same and later.offset > decision.offset and completes(decision, later)
 
 
 def _names_partition(chain: Sequence[LoggedTransaction], o: Observation) -> bool:

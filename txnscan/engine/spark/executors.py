@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
+from txnscan.engine.spark.errors import in_one_line
 from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.interrupts import is_interrupt
 from txnscan.engine.spark.jobs import inheriting
@@ -118,9 +119,6 @@ class SparkEngine:
                 all_connected = all(connected.column(0).to_pylist())
                 failure.append(None if all_connected else "an executor cannot connect to any bootstrap server")
             except Exception as error:
-                # Only in the driver: nodes lack the packages of this module.
-                from txnscan.engine.spark.errors import in_one_line
-
                 if is_interrupt(error):
                     interrupt.append(error)
                 # With another engine than `auto`, the first read fails with the same error.
