@@ -26,25 +26,26 @@ def explain(
     bootstrap_server: BootstrapServer,
     command_config: CommandConfig = None,
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="A consumer group that does not get on, or has lag.")
+        str | None,
+        typer.Option("--group", metavar="GROUP", help="A consumer group that makes no progress, or has lag."),
     ] = None,
     spark_checkpoint: Annotated[
         str | None,
         typer.Option(
             "--spark-checkpoint",
             metavar="PATH",
-            help="checkpointLocation of a streaming query of Spark that does not get on.",
+            help="checkpointLocation of a Spark streaming query that gets no data.",
         ),
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="NAME", help="A topic whose readers, lag or compaction do not get on."),
+        typer.Option("--topic", metavar="NAME", help="A topic whose readers or compaction make no progress."),
     ] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", metavar="NUMBER", min=0, help="Only this partition of --topic.")
     ] = None,
     transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id that does not get on.")
+        str | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id that makes no progress.")
     ] = None,
     producer_id: Annotated[
         int | None, typer.Option("--producer-id", metavar="ID", help="A producer id, as logs and brokers show it.")

@@ -152,7 +152,7 @@ SparkCheckpoint = Annotated[
     typer.Option(
         "--spark-checkpoint",
         metavar="PATH",
-        help="checkpointLocation of a streaming query of Spark, which commits no offsets: name the query if it waits "
+        help="checkpointLocation of a Spark streaming query, which commits no offsets: name the query if it waits "
         "for a transaction. May be repeated.",
     ),
 ]
