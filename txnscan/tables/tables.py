@@ -1,4 +1,5 @@
-"""The Delta tables: create, append, fold, read. Their columns are in `schema.py`, the operations in `delta.py`.
+"""The Delta tables: append, fold, read. Their columns are in `schema.py`, the operations in `delta.py`. `creation.py`
+creates them.
 
 A sweep becomes visible when its row in `sweeps` is written, which is last; readers here join with it. Records
 of the transaction log count at once: they are facts, even if their sweep fails. Two sweeps may write at the same time:
@@ -15,7 +16,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
 
-from txnscan.config import ConfigError, local_path, printable
+from txnscan.config import ConfigError
 from txnscan.engine.rows import from_row
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete import PartitionRead, TopicRead
@@ -25,8 +26,9 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
-from txnscan.tables.damage import cause, damaged_commit
-from txnscan.tables.delta import VERSION_PROPERTY, By, Delta, Row, arrow_rows, tried_again
+from txnscan.tables.creation import check_commits, create, shown, unreadable, why_failed
+from txnscan.tables.damage import cause
+from txnscan.tables.delta import By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.incidents import folded
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -40,9 +42,7 @@ from txnscan.tables.schema import (
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
-    SCHEMA_VERSION,
     SWEEPS,
-    TABLES,
     TOPIC_READS,
     Table,
     epoch_ms,
@@ -76,95 +76,12 @@ class Tables:
         self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
 
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Creates missing tables, before any request to the cluster.
-
-        say: called with a sentence if a table is made again. Raises ConfigError if the location cannot be written, if
-        a table is damaged or not of this schema, and if a table is gone while the others are in use: a new table would
-        silently lack the earlier rows.
-        """
-        self._check_commits()
-        try:
-            absent = [table for table in self._at_once(partial(self._absent, table) for table in TABLES) if table]
-            if all(table.made_anew for table in absent):
-                for table in absent:
-                    name = self.delta.name(table)
-                    say(f"{name} is made anew: what is open and does not hang counts its age from now on")
-            elif len(absent) < len(TABLES):
-                self._check_unused(absent)
-            if absent:
-                self._at_once(partial(self.delta.create, table) for table in absent)
-        except ConfigError:
-            raise
-        except Exception as error:
-            # Storage fails in as many ways as there are kinds of it.
-            raise ConfigError("--tables", f"{self._shown} cannot be written: {self.why_failed(error)}") from None
-
-    def _absent(self, table: Table) -> Table | None:
-        """The table if it does not exist, else None. Raises ConfigError if it is not of this version."""
-        columns = self._columns(table)
-        if columns is None:
-            return table
-        if table is SWEEPS:
-            self._check_version()
-        missing = next((column.name for column in table.columns if column.name not in columns), None)
-        if missing is not None:
-            raise ConfigError(
-                "--tables", f"{self.delta.name(table)} has no column {missing}; it is not of this version of txnscan"
-            )
-        return None
-
-    def _columns(self, table: Table) -> frozenset[str] | None:
-        """Its columns. None if it does not exist. Raises ConfigError if it is damaged."""
-        try:
-            return self.delta.columns(table)
-        except Exception as error:
-            raise ConfigError(
-                "--tables", f"the table {table.name} of {self._shown} cannot be read: {self.why_failed(error)}"
-            ) from None
-
-    def _check_version(self) -> None:
-        """Checks that the tables are of this schema."""
-        version = self.delta.properties(SWEEPS).get(VERSION_PROPERTY, "")
-        if version != str(SCHEMA_VERSION):
-            raise ConfigError(
-                "--tables",
-                f"{self._shown} has tables of schema version {printable(version) or 0}, and this txnscan writes "
-                f"{SCHEMA_VERSION}; use the version of txnscan that made them, or another location",
-            )
-
-    def _check_unused(self, absent: Sequence[Table]) -> None:
-        """Checks that the tables that exist are empty: then their creation was interrupted, or is still going on."""
-        for table in TABLES:
-            if table not in absent and self.delta.read(table, limit=1):
-                raise self._gone(absent)
-
-    def _gone(self, absent: Sequence[Table]) -> ConfigError:
-        names = " and ".join(table.name for table in absent)
-        verb = "is" if len(absent) == 1 else "are"
-        return ConfigError(
-            "--tables",
-            f"{names} of {self._shown} {verb} gone or without a _delta_log, though other tables are there; restore "
-            "what is missing, or name another location",
-        )
-
-    def _check_commits(self) -> None:
-        """Checks that the logs of tables on this machine are whole. Raises a ConfigError that names the file."""
-        for table in TABLES:
-            broken = damaged_commit(local_path(self.delta.location) / table.name)
-            if broken is not None:
-                raise ConfigError(
-                    "--tables",
-                    f"the table {table.name} cannot be read: the file {printable(str(broken))} is damaged; restore it "
-                    "from a backup, or name another location",
-                )
-
-    @property
-    def _shown(self) -> str:
-        return printable(self.delta.location)
+        """Creates missing tables, before any request to the cluster. See `creation.create`."""
+        create(self.delta, self._at_once, say)
 
     def why_failed(self, error: BaseException) -> str:
         """Why tables cannot be written or read, in one line, with the remedy if it is known."""
-        return cause(str(error)) or self.delta.said(error)
+        return why_failed(self.delta, error)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -175,7 +92,7 @@ class Tables:
             why = None if isinstance(error, ConfigError) else cause(str(error))
             if why is None:
                 raise
-            raise ConfigError("--tables", f"{self._shown} cannot be written: {why}") from None
+            raise ConfigError("--tables", f"{shown(self.delta)} cannot be written: {why}") from None
 
     # --- what a sweep needs to know (`result.History`)
 
@@ -399,11 +316,7 @@ class Tables:
         try:
             return read()
         except Exception as error:
-            if self._columns(table) is not None:
-                raise ConfigError("--tables", f"{self._shown} cannot be read: {self.why_failed(error)}") from None
-        if any(self._columns(other) is not None for other in TABLES):
-            raise self._gone([table])
-        raise ConfigError("--tables", f"there are no tables of txnscan at {self._shown}")
+            raise unreadable(self.delta, table, error) from None
 
     def read(self, table: Table, sweep_id: str, columns: Sequence[str] | None = None) -> list[Row]:
         """The rows of a finished sweep; empty if it is not finished."""
@@ -430,7 +343,7 @@ class Tables:
         """The rows of the last finished sweep of everything, and of a part, for each cluster or for this cluster.
         Raises ConfigError when there are no tables at the location, or they are damaged.
         """
-        self._check_commits()
+        check_commits(self.delta)
         of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
         by = ("cluster_id", "scope = 'all'")
         return self._read(SWEEPS, lambda: self.delta.newest(SWEEPS, by, "started_at", *of))
