@@ -18,6 +18,8 @@ from txnscan.kafka.topology import Broker
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# Such a number of milliseconds is exact in JSON.
+_DURATION_MS_MAX = 2**53
 _DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
@@ -59,15 +61,15 @@ class ScanConfig:
     bootstrap_servers: host:port, several separated by commas. command_config: the path of a Kafka client.properties.
     tables: the location of the Delta tables: a path (with a slash) or catalog.schema; with None the sweep is not
     stored. topic: regular expressions; a topic is in scope if any of them matches its whole name; empty means every
-    topic. late_after: the age from which a transaction is late, such as "20m"; None means the brokers' longest
-    `transaction.max.timeout.ms` plus five minutes. blocking_after: the age from which a live transaction gets a row,
-    even if no group is seen to wait for it; None means a quarter of late_after. engine: "spark" reads on executors,
+    topic. late_after_ms: the age from which a transaction is late; None means the brokers' longest
+    `transaction.max.timeout.ms` plus five minutes. blocking_after_ms: the age from which a live transaction gets a row,
+    even if no group is seen to wait for it; None means a quarter of late_after_ms. engine: "spark" reads on executors,
     "threads" in this process, and "auto" on the executors of a given session if they can connect to the brokers, else
     in this process. batch_size: partitions in one request. in_flight_max: requests in flight to one broker. broker_ids,
     topic_names, partitions: limit the scope further, like the options of Kafka's own tool. store_all: whether healthy
     transactions get rows in the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id
-    that REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout: how
-    long the sweep may send requests to brokers, such as "4m"; data that it has not read by then counts as not observed.
+    that REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout_ms: how
+    long the sweep may send requests to brokers; data that it has not read by then counts as not observed.
     complete_up_to: names of topics. The sweep reads all their partitions, whatever its scope, and computes the time up
     to which each topic is complete. spark_checkpoint: the paths of checkpoints of streaming queries, which may wait for
     transactions.
@@ -79,7 +81,7 @@ class ScanConfig:
     command_config: str | None = None
     tables: str | None = None
     topic: tuple[str, ...] = ()
-    late_after: str | None = None
+    late_after_ms: int | None = None
     engine: str = EngineName.AUTO
     batch_size: int = 500
     in_flight_max: int = 2
@@ -88,9 +90,9 @@ class ScanConfig:
     partitions: tuple[int, ...] = ()
     store_all: bool = False
     owner_pattern: tuple[str, ...] = ()
-    timeout: str | None = None
+    timeout_ms: int | None = None
     complete_up_to: tuple[str, ...] = ()
-    blocking_after: str | None = None
+    blocking_after_ms: int | None = None
     spark_checkpoint: tuple[str, ...] = ()
     _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
@@ -104,12 +106,13 @@ class ScanConfig:
         object.__setattr__(self, "owner_pattern", own)
         for text in self.owner_pattern:
             parse_owner_pattern(text)
-        if self.late_after is not None:
-            parse_duration_ms(self.late_after, "--late-after")
-        if self.blocking_after is not None:
-            parse_duration_ms(self.blocking_after, "--blocking-after")
-        if self.timeout is not None:
-            parse_duration_ms(self.timeout, "--timeout")
+        for option, duration_ms in (
+            ("--late-after", self.late_after_ms),
+            ("--blocking-after", self.blocking_after_ms),
+            ("--timeout", self.timeout_ms),
+        ):
+            if duration_ms is not None and not 0 < duration_ms < _DURATION_MS_MAX:
+                raise ConfigError(option, f"{duration_ms} ms is out of range; use 1 ms or more")
         if self.engine not in [*EngineName]:
             raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(EngineName)}")
         if self.tables is not None:
@@ -136,18 +139,6 @@ class ScanConfig:
             raise ConfigError("--partition", "must be 0 or more")
         if self.partitions and not self.topic_names:
             raise ConfigError("--partition", "needs --topic to say of which topic")
-
-    @property
-    def late_after_ms(self) -> int | None:
-        return None if self.late_after is None else parse_duration_ms(self.late_after, "--late-after")
-
-    @property
-    def blocking_after_ms(self) -> int | None:
-        return None if self.blocking_after is None else parse_duration_ms(self.blocking_after, "--blocking-after")
-
-    @property
-    def timeout_ms(self) -> int | None:
-        return None if self.timeout is None else parse_duration_ms(self.timeout, "--timeout")
 
     def wants_topic(self, name: str) -> bool:
         """Whether the topic is in scope."""
@@ -301,11 +292,16 @@ def parse_duration_ms(text: str, option: str) -> int:
     """The milliseconds of "90s", "20m" or "2h". A number without a unit is refused, because it is ambiguous."""
     match = _DURATION.fullmatch(text)
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < value_ms < 2**53:
+    if not 0 < value_ms < _DURATION_MS_MAX:
         raise ConfigError(
             option, f"'{printable(text)}' is not a duration; write a number above 0 with a unit, such as 20m"
         )
     return value_ms
+
+
+def duration_ms(text: str | None, option: str) -> int | None:
+    """The milliseconds of an option that may be left out. Raises ConfigError."""
+    return None if text is None else parse_duration_ms(text, option)
 
 
 def parse_time_ms(text: str, option: str) -> int:

@@ -95,7 +95,7 @@ def test_a_live_transaction_that_a_group_waits_for_gets_a_row_before_the_limit(
 
 def test_live_transactions_older_than_the_limit_get_rows(config: ScanConfig, later: Later) -> None:
     assert by_topic(later(config, 400_000).blocking).keys() == {WAITED_FOR, ALONE}
-    short = replace(config, blocking_after="1ms")
+    short = replace(config, blocking_after_ms=1)
     found = find_hanging(short)
     assert by_topic(found.stored).keys() == {WAITED_FOR, ALONE}
     assert all(found.blocks(one) for one in found.stored)
@@ -129,7 +129,7 @@ def test_offsets_in_a_live_transaction_are_withheld_from_their_group(shared: Sha
 
 
 def test_a_stored_live_transaction_is_no_candidate_and_in_no_plan(config: ScanConfig, location: str) -> None:
-    result: Any = sweep(None, replace(config, tables=location, blocking_after="1ms"))
+    result: Any = sweep(None, replace(config, tables=location, blocking_after_ms=1))
     ran = run_here("show", "--tables", location, "--sweep-id", result.summary["sweep_id"], "--format", "json", "--all")
     assert ran.returncode == 0, ran.stderr
     rows = {row["topic"]: row for row in json.loads(ran.stdout)["transactions"]}

@@ -259,7 +259,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         config = ScanConfig(
             cluster.bootstrap_servers,
             tables=str(directory / "tables"),
-            late_after=f"{MAX_TIMEOUT_MS}ms",
+            late_after_ms=MAX_TIMEOUT_MS,
             engine="threads",
         )
         first = sweep(None, config)

@@ -103,7 +103,7 @@ def test_a_commit_waiting_for_a_leader_causes_a_warning_until_its_marker_is_writ
     producer.write("leaderless", 0, [b"a record"])
 
     def warnings() -> list[str]:
-        found = find_hanging(ScanConfig(old.cluster.bootstrap_servers, late_after="1ms"))
+        found = find_hanging(ScanConfig(old.cluster.bootstrap_servers, late_after_ms=1))
         return [warning for warning in found.warnings if f"'{producer.transactional_id}' is in Prepare" in warning]
 
     old.cluster.stop_broker(3)

@@ -74,7 +74,7 @@ def test_an_outage_fits_on_a_screen(cluster: KafkaCluster) -> None:
 
 
 def test_an_outage_is_one_notification(cluster: KafkaCluster) -> None:
-    found = find_hanging_here(ScanConfig(cluster.bootstrap_servers, engine="threads", late_after="1s"))
+    found = find_hanging_here(ScanConfig(cluster.bootstrap_servers, engine="threads", late_after_ms=1_000))
     (event,) = remember(IncidentTracker(), "prod", found).events
     assert (event.kind, event.open_incidents, len(event.opened)) == (Kind.OPENED, 50, 50)
     assert {name: len(bodies(shape, [event], "key")) for name, shape in SHAPES.items()} == dict.fromkeys(SHAPES, 1)

@@ -183,7 +183,7 @@ def test_only_a_late_hanging_transaction_is_a_candidate(shared: Shared, location
 
 def test_an_orphan_from_the_future_becomes_late_by_the_scanners_clock(shared: Shared, location: str) -> None:
     config = ScanConfig(
-        shared.bootstrap_servers, tables=location, topic=("sensors",), late_after="1ms", engine="threads"
+        shared.bootstrap_servers, tables=location, topic=("sensors",), late_after_ms=1, engine="threads"
     )
     _, second = (sweep(None, config).scan for _ in range(2))
     assert said(second)["sensors-0"][2]

@@ -25,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 
 def swept(cluster: KafkaCluster) -> Scan:
-    return find_hanging(ScanConfig(cluster.bootstrap_servers, late_after="1ms"))
+    return find_hanging(ScanConfig(cluster.bootstrap_servers, late_after_ms=1))
 
 
 def of_ids(scan: Scan) -> list[str]:

@@ -105,7 +105,7 @@ def test_keys_are_the_options_and_paths_are_relative_to_the_file(tmp_path: Path)
     found = read_clusters(written(tmp_path, GOOD), {"TXNSCAN_PAGERDUTY_ROUTING_KEY": "key"})
     orders = found.clusters["orders"]
     assert list(found.clusters) == ["orders", "logs (eu)"]
-    assert (orders.topic, orders.late_after, orders.in_flight_max) == (("orders-.*", "payments"), "20m", 1)
+    assert (orders.topic, orders.late_after_ms, orders.in_flight_max) == (("orders-.*", "payments"), 1_200_000, 1)
     assert orders.connection().request_timeout_ms == 5_000
     assert found.clusters["logs (eu)"].topic == ("logs-.*",)
     assert [target.url for target in found.targets] == ["https://hooks.example/x", "https://events.example/v2/enqueue"]

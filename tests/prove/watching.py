@@ -136,7 +136,7 @@ def run(sweeps: int, *, seed: int, directory: Path) -> tuple[dict[str, Any], lis
         planted = {one.topic for one in scene.planted} - {"backfill"}
         hook = Hook(refuse_every=3)
         stack.callback(hook.close)
-        up = ScanConfig(cluster.bootstrap_servers, engine="threads", late_after="50s")
+        up = ScanConfig(cluster.bootstrap_servers, engine="threads", late_after_ms=50_000)
 
         def sweep(config: ScanConfig, history: History) -> Scan:
             if config.bootstrap_servers == up.bootstrap_servers:

@@ -161,7 +161,7 @@ def test_option_names_are_case_insensitive() -> None:
     from txnscan.sql.source import Settings
 
     settings = Settings({"bootstrapservers": "h:1", "LATEAFTER": "20m", "topic": "orders-.*"})
-    assert (settings.config.late_after, settings.config.topic) == ("20m", ("orders-.*",))
+    assert (settings.config.late_after_ms, settings.config.topic) == (1_200_000, ("orders-.*",))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tests.cases import Cases
 from txnscan.config import (
     ConfigError,
     ScanConfig,
+    duration_ms,
     parse_bootstrap_servers,
     parse_duration_ms,
     parse_location,
@@ -113,7 +114,7 @@ def test_an_invalid_bootstrap_server_is_an_error_of_its_option(wording: Snapshot
 )
 def test_a_duration_is_a_number_with_a_unit(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text, "--x") == expected_ms
-    assert config(late_after=text).late_after_ms == expected_ms
+    assert duration_ms(text, "--x") == expected_ms
 
 
 NO_DURATIONS = (
@@ -142,7 +143,9 @@ def test_an_invalid_duration_is_an_error_of_its_option(wording: SnapshotAssertio
     with Cases() as cases:
         for text, why in NO_DURATIONS:
             with cases.case(why) as name:
-                said = complaint(late_after=text)
+                with pytest.raises(ConfigError) as error:
+                    duration_ms(text, "--late-after")
+                said = str(error.value)
                 assert said.startswith("--late-after: '") and "\n" not in said
                 complaints[name] = said.replace("9" * 500, "9...")
     assert complaints == wording
@@ -229,11 +232,11 @@ def test_the_scope_is_described() -> None:
 
 
 def test_a_configuration_survives_pickling_and_its_settings_are_json() -> None:
-    chosen = config(topic=("p.*",), late_after="20m", tables="a.b")
+    chosen = config(topic=("p.*",), late_after_ms=1_200_000, tables="a.b")
     there = pickle.loads(pickle.dumps(chosen))
     assert there == chosen and there.wants_topic("pay") and not there.wants_topic("x")
     settings = json.loads(chosen.settings)
-    assert settings["topic"] == ["p.*"] and settings["late_after"] == "20m" and settings["batch_size"] == 500
+    assert settings["topic"] == ["p.*"] and settings["late_after_ms"] == 1_200_000 and settings["batch_size"] == 500
     assert not [name for name in settings if name.startswith("_")]
 
 

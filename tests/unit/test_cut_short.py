@@ -145,7 +145,7 @@ def cut(requests: int | None) -> Cut:
     try:
         with Cluster(factory, threads=0, deadline=fake.deadline, sleep=slept_s.append) as cluster:
             found = scan(
-                ScanConfig("fake:9092", late_after="1s", complete_up_to=("ended", "orphan")),
+                ScanConfig("fake:9092", late_after_ms=1_000, complete_up_to=("ended", "orphan")),
                 cluster,
                 ThreadsEngine(1),
                 sweep_id="sweep",

@@ -116,7 +116,7 @@ def run_demo(
                 console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
                 with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
                     scene = plant_all(cluster, wire, say)
-                    config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after=f"{longest_s}s")
+                    config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after_ms=longest_s * 1_000)
                     _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
                     hanging = [p for p in scene.planted if p.topic != "backfill"]
                     plan = plan_and_rehearse(wire, config, hanging, console, say)

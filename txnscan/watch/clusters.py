@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable, scheme_of
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, parse_duration_ms, printable, scheme_of
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.files import read_text
 from txnscan.report.notifications import APPRISE, SHAPES, Shape, template
@@ -42,9 +42,9 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "bootstrap-server": ("bootstrap_servers", str),
         "command-config": ("command_config", str),
         "topic": ("topic", list),
-        "late-after": ("late_after", str),
-        "blocking-after": ("blocking_after", str),
-        "timeout": ("timeout", str),
+        "late-after": ("late_after_ms", str),
+        "blocking-after": ("blocking_after_ms", str),
+        "timeout": ("timeout_ms", str),
         "batch-size": ("batch_size", int),
         "in-flight": ("in_flight_max", int),
         "owner-pattern": ("owner_pattern", list),
@@ -169,6 +169,10 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> Scan
             if value is None:
                 complaints.append(f"{at}{key} is no {_TYPES[type_]}")
                 continue
+            if field.endswith("_ms"):
+                value = _heard(partial(parse_duration_ms, value, f"--{key}"), at, complaints)
+                if value is None:
+                    continue
             if key == "command-config":
                 value = str(folder / Path(value).expanduser())
             if key == "spark-checkpoint":
