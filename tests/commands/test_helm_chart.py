@@ -18,7 +18,7 @@ from tests.go import go_program
 from tests.kubernetes import KUBERNETES_VERSION, by_name, excess_rights, mounted, pods, validate
 from tests.process import ROOT, run_to_end
 from txnscan.cli.app import app
-from txnscan.config import ScanConfig
+from txnscan.config import ScanConfig, parse_duration_ms
 from txnscan.version import __version__
 from txnscan.watch.clusters import _CLUSTER_KEYS, _NOTIFY_KEYS, read_clusters
 
@@ -261,6 +261,8 @@ def test_rendered_clusters_are_those_of_the_values(
                         expected = tuple(expected) if isinstance(expected, list) else expected
                         if key == "command-config":
                             expected = value.replace(MOUNTS, str(folder))
+                        if field.endswith("_ms"):
+                            expected = parse_duration_ms(value, key)
                         assert getattr(clusters[cluster], field) == expected, key
 
 
