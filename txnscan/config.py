@@ -106,13 +106,13 @@ class ScanConfig:
         object.__setattr__(self, "owner_pattern", own)
         for text in self.owner_pattern:
             parse_owner_pattern(text)
-        for option, duration_ms in (
+        for option, value_ms in (
             ("--late-after", self.late_after_ms),
             ("--blocking-after", self.blocking_after_ms),
             ("--timeout", self.timeout_ms),
         ):
-            if duration_ms is not None and not 0 < duration_ms < _DURATION_MS_MAX:
-                raise ConfigError(option, f"{duration_ms} ms is out of range; use 1 ms or more")
+            if value_ms is not None and not 0 < value_ms < _DURATION_MS_MAX:
+                raise ConfigError(option, f"{value_ms} ms is out of range; use 1 ms or more")
         if self.engine not in [*EngineName]:
             raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(EngineName)}")
         if self.tables is not None:

@@ -82,7 +82,16 @@ def watching(config: ScanConfig, hook: Hook) -> Iterator[tuple[list[str], str]]:
     listen = f"{_LOOPBACK}:{port}"
     arguments = [
         *("watch", "--bootstrap-server", config.bootstrap_servers.split(",")[0], "--tables", str(config.tables)),
-        *("--late-after", f"{config.late_after_ms}ms", "--interval", "2s", "--listen", listen, "--notify", hook.url),
+        *(
+            "--late-after",
+            f"{(config.late_after_ms or 0) // 1_000}s",
+            "--interval",
+            "2s",
+            "--listen",
+            listen,
+            "--notify",
+            hook.url,
+        ),
     ]
     process = subprocess.Popen(
         [sys.executable, "-m", "txnscan", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -14,6 +14,8 @@ from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
 from txnscan.verdict.evidence import Judged
 
 RECREATED = Failure("the topic was deleted and created again", FailureCode.TOPIC_RECREATED)
+# The leader epoch of a read without proof.
+_NO_EPOCH = -1
 _NOT_AGAIN = Failure("the partition was not read again", FailureCode.NOT_ASKED)
 
 
@@ -56,21 +58,31 @@ def _seen(row: WideRow | None, one: FencedRow, two: FencedRow) -> Iterable[OpenP
 
 
 def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenProducer) -> Observation:
+    last = two if two.failure is None else one
+    reads = _read(one, producer.producer_id), _read(two, producer.producer_id)
+    return _observed(topic_id, one.key, producer, (last.leader, last.leader_epoch), reads)
+
+
+def _observed(
+    topic_id: str, key: Key, producer: OpenProducer, leader: tuple[int, int], reads: tuple[FencedRead, FencedRead]
+) -> Observation:
+    """leader: the broker and its leader epoch."""
+    (topic, partition), (first, second) = key, reads
     return Observation(
-        topic=one.topic,
+        topic=topic,
         topic_id=topic_id,
-        partition=one.partition,
+        partition=partition,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         coordinator_epoch=producer.coordinator_epoch,
         start_offset=producer.start_offset,
         last_timestamp_ms=producer.last_timestamp_ms,
         last_sequence=producer.last_sequence,
-        leader=two.leader if two.failure is None else one.leader,
-        leader_epoch=two.leader_epoch if two.failure is None else one.leader_epoch,
-        first=_read(one, producer.producer_id),
-        second=_read(two, producer.producer_id),
-        first_seen_ms=one.read_at_ms,
+        leader=leader[0],
+        leader_epoch=leader[1],
+        first=first,
+        second=second,
+        first_seen_ms=first.read_at_ms,
     )
 
 
@@ -97,27 +109,10 @@ def claimed_observations(
 ) -> list[Observation]:
     """Claimed transactions as the wide read saw them at about this time, without proof."""
     unread = FencedRead(now_ms, failure=CLAIMED)
-    return [_claimed(topic_ids[one.key], one, unread) for one in transactions]
-
-
-def _claimed(topic_id: str, one: ClaimedTransaction, unread: FencedRead) -> Observation:
-    (topic, partition), producer = one.key, one.producer
-    return Observation(
-        topic=topic,
-        topic_id=topic_id,
-        partition=partition,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        coordinator_epoch=producer.coordinator_epoch,
-        start_offset=producer.start_offset,
-        last_timestamp_ms=producer.last_timestamp_ms,
-        last_sequence=producer.last_sequence,
-        leader=one.row.leader,
-        leader_epoch=-1,
-        first=unread,
-        second=unread,
-        first_seen_ms=unread.read_at_ms,
-    )
+    return [
+        _observed(topic_ids[one.key], one.key, one.producer, (one.row.leader, _NO_EPOCH), (unread, unread))
+        for one in transactions
+    ]
 
 
 def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
