@@ -36,12 +36,12 @@ sweeps, also their rows in `topic_reads`. It keeps the other facts, incidents an
 
 ## Facts and computed rows
 
-- Facts are what brokers answered and what `apply` did: `log_reads`, `markers`, `commits`, `resolutions`, `scan_errors`,
+- Facts are what brokers answered and what `apply` did: `facts`, `resolutions`, `scan_errors`,
   in `open_transactions` the columns `evidence` and `disk_read` and the columns from `first_epoch` on to `read_at`, and
   in `topic_reads` the column `partitions`.
 - Computed are the verdicts, outcomes and impacts in `open_transactions` and `candidates`, and all of `incidents`,
   `first_seen` and the counts in `sweeps`. In `topic_reads`: `complete_up_to`, `status`, and `mark` of each partition.
-- A row in `log_reads`, `markers`, `commits` or `topic_reads` counts at once, even if its sweep was never finished.
+- A row in `facts` or `topic_reads` counts at once, even if its sweep was never finished.
 - `plan` and `apply` compute each outcome again, from all facts. The stored outcomes are for people.
 - You can compute the verdict of a row again from its `evidence`.
 - `incidents` has one row for each hanging transaction. Leader epoch and high watermark decide which of two sweeps saw

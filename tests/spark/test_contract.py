@@ -47,11 +47,9 @@ from txnscan.resolve.plan import PlanRefused
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import (
     APPLY_LOCKS,
-    COMMITS,
+    FACTS,
     FIRST_SEEN,
     INCIDENTS,
-    LOG_READS,
-    MARKERS,
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
@@ -171,10 +169,10 @@ def test_tables_of_another_schema_are_refused(
 def test_tables_without_a_column_are_refused(opens: Opens, location: str) -> None:
     lacking = opens(location)
     for table in TABLES:
-        columns = tuple(column for column in table.columns if column.name != "answered_ends")
+        columns = tuple(column for column in table.columns if column.name != "scans")
         lacking.delta.create(replace(table, columns=columns))
     before = versions(location)
-    with pytest.raises(ConfigError, match=r"^--tables: [^\n]*log_reads[^\n]* answered_ends; [^\n]*$"):
+    with pytest.raises(ConfigError, match=r"^--tables: [^\n]*facts[^\n]* scans; [^\n]*$"):
         opens(location).create()
     assert versions(location) == before
 
@@ -271,7 +269,7 @@ def test_an_unfinished_sweep_is_invisible(tables: Tables) -> None:
 def test_a_sweep_written_twice_is_stored_once(tables: Tables) -> None:
     for _ in range(2):
         tables.write(swept(ORPHAN, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT])))
-    once = (LOG_READS, COMMITS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)
+    once = (FACTS, OPEN_TRANSACTIONS, FIRST_SEEN, INCIDENTS, SWEEPS)
     counts = {table.name: len(tables.rows(table)) for table in once}
     assert (set(counts.values()), tables.rows(INCIDENTS)[0]["sweeps"]) == ({1}, 1), counts
 
@@ -331,7 +329,8 @@ def test_ten_clusters_are_written_at_once_without_conflicts(after: After, opens:
     }
     assert counted == {(one, 0): (2, None) for one in CLUSTERS} | {(one, 1): (1, "ended") for one in CLUSTERS}
     for one in CLUSTERS:
-        assert tables.facts(one, {7})()[7].commits == (SEEN_COMMIT,) * 2
+        assert tables.facts(one, {7})()[7].commits == (SEEN_COMMIT,)
+        assert [row["cluster_id"] for row in tables.rows(FACTS)].count(one) == 2
         assert len(tables.last_seen(one)()) == 1
 
 
@@ -356,23 +355,22 @@ def test_facts_survive_a_round_trip(opens: Opens, tables: Tables, location: str)
     other = judged(view("Empty", 9), producer_id=2**40)
     elsewhere = read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT])
     tables.write(finished)
-    for table in (LOG_READS, COMMITS):
-        tables._append(unfinished, table)
-        tables._append(next_sweep(3, other, **read_for(other, COMMIT, commits=commits[2:])), table)
-        tables._append(next_sweep(4, ORPHAN, cluster_id="cluster-2", **elsewhere), table)
+    tables._append(unfinished, FACTS)
+    tables._append(next_sweep(3, other, **read_for(other, COMMIT, commits=commits[2:])), FACTS)
+    tables._append(next_sweep(4, ORPHAN, cluster_id="cluster-2", **elsewhere), FACTS)
     markers = [SeenMarker("q", 0, 50, 7, 3), SeenMarker("q", 1, 2**40, 7, 4), SeenMarker("q", 0, 60, 2**40, 0)]
     for journal in (TablesJournal(tables), TablesJournal(opens(location))):
         for marker in markers:
             journal.remember(plan(stored()), marker)
     found = opens(location).facts("cluster-1", {7, 9})()
-    assert set(found) == {7, 9} and found[9] == NO_FACTS
+    assert set(found) == {7}
     assert (len(found[7].reads), set(found[7].reads)) == (3, set(reads_of(finished, unfinished)))
     assert (len(found[7].markers), set(found[7].markers)) == (2, set(markers[:2]))
     assert (len(found[7].commits), set(found[7].commits)) == (2, set(commits[:2]))
     (only,) = opens(location).facts("cluster-1", {2**40})().values()
     assert (len(only.reads), only.markers, only.commits) == (1, (markers[2],), (commits[2],))
-    assert opens(location).facts("cluster-3", {7})() == {7: ProducerFacts()}
-    assert len(tables.rows(MARKERS)) == 3, "each is stored once"
+    assert opens(location).facts("cluster-3", {7})() == {}
+    assert len([row for row in tables.rows(FACTS) if row["sweep_id"] is None]) == 3, "each marker is stored once"
 
 
 def test_reads_of_disks_survive_a_round_trip(opens: Opens, tables: Tables, location: str) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tests.builders import NOW_MS, unobserved
 from tests.tables.stored import COMMIT, ONGOING, ORPHAN, YOUNG, read_for, reads_of, swept
 from txnscan.tables.open import open_tables
-from txnscan.tables.schema import CANDIDATES, FIRST_SEEN, INCIDENTS, LOG_READS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
+from txnscan.tables.schema import CANDIDATES, FACTS, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WRITTEN = (LOG_READS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, SWEEPS)
+WRITTEN = (FACTS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDENTS, SWEEPS)
 
 
 def test_a_sweep_written_by_spark_is_read_by_both_stores(spark: SparkSession, location: str) -> None:

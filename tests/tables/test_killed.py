@@ -50,7 +50,7 @@ for number in map(int, sys.argv[2:]):
 print(json.dumps(ended))
 """
 # The sweep has no errors, so scan_errors is not written.
-WRITTEN = ("log_reads", "commits", "open_transactions", "candidates", "first_seen", "incidents", "sweeps")
+WRITTEN = ("facts", "open_transactions", "candidates", "first_seen", "incidents", "sweeps")
 CREATES, WRITES = len(TABLES), len(WRITTEN)
 COMMITS = range(1, CREATES + WRITES + 2)
 

@@ -107,9 +107,8 @@ def test_facts_and_incidents_outlive_every_sweep(tables: Tables, location: str) 
     assert (set(found.reads), set(found.markers)) == (set(reads_of(*sweeps_read)), set(markers))
     assert set(found.commits) == set(commits)
     assert tables.rows(INCIDENTS) == before and len(before) == 1
-    for name in ("log_reads", "markers", "commits"):
-        assert (done[name].rows_deleted, done[name].files_compacted, done[name].files_made) == (0, 3, 1)
-        assert (done[name].files_vacuumed, data_files(location, name)) == (3, 1)
+    assert (done["facts"].rows_deleted, done["facts"].files_compacted, done["facts"].files_made) == (0, 6, 1)
+    assert (done["facts"].files_vacuumed, data_files(location, "facts")) == (6, 1)
     assert done["incidents"].rows_deleted == 0 and data_files(location, "incidents") == 1
 
 

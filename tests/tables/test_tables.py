@@ -38,9 +38,8 @@ from txnscan.impact.owner import Owner
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.tables.schema import (
     CANDIDATES,
-    COMMITS,
+    FACTS,
     INCIDENTS,
-    LOG_READS,
     OPEN_TRANSACTIONS,
     SCAN_ERRORS,
     SCHEMA_VERSION,
@@ -284,7 +283,7 @@ def test_a_plan_computes_the_outcome_from_the_reads_of_all_sweeps(after: After) 
 def test_a_plan_uses_the_reads_of_an_unfinished_sweep(after: After) -> None:
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == ("unknown", None)
-    tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT)), LOG_READS)
+    tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, COMMIT)), FACTS)
     assert planned(tables, "sweep-1") == ("committed", None)
 
 
@@ -324,7 +323,7 @@ def test_a_plan_uses_a_commit_that_a_sweep_saw_at_its_owner(after: After) -> Non
     """Also by an unfinished sweep, and if later sweeps lack it."""
     tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == ("unknown", None)
-    tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, commits=[SEEN_COMMIT])), COMMITS)
+    tables._append(next_sweep(2, UNDECIDED, **read_for(UNDECIDED, commits=[SEEN_COMMIT])), FACTS)
     tables.write(next_sweep(3, UNDECIDED, **read_for(UNDECIDED)))
     assert planned(tables, "sweep-1") == planned(tables, "sweep-3") == ("maybe_committed", None)
 
@@ -359,7 +358,8 @@ def test_two_transactions_of_a_producer_id_store_their_facts_once(tables: Tables
     one, other = hanging(100, known("unknown")), hanging(200, known("unknown"))
     of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["decided"] for each in (one, other)]
     tables.write(next_sweep(1, one, other, decided={**of_each[0], **of_each[1]}))
-    assert [len(tables.rows(table)) for table in (LOG_READS, COMMITS)] == [1, 1]
+    (row,) = tables.rows(FACTS)
+    assert (len(row["reads"]), len(row["commits"])) == (1, 1)
 
 
 def test_rewriting_a_sweep_deletes_no_fact(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def test_rewriting_a_sweep_deletes_no_fact(tables: Tables, monkeypatch: pytest.M
             tables.write(sweep)
     assert tables.facts("cluster-1", {7})()[7] == ProducerFacts(tuple(reads_of(sweep)), commits=(SEEN_COMMIT,))
     tables.write(sweep)
-    assert [len(tables.rows(table)) for table in (LOG_READS, COMMITS, OPEN_TRANSACTIONS, SWEEPS)] == [1, 1, 1, 1]
+    assert [len(tables.rows(table)) for table in (FACTS, OPEN_TRANSACTIONS, SWEEPS)] == [1, 1, 1]
 
 
 def test_facts_are_read_during_the_sweep_and_only_if_needed(tables: Tables) -> None:

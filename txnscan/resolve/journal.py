@@ -17,9 +17,10 @@ from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
 from txnscan.tables.conditions import Is, IsNot
 from txnscan.tables.delta import By
-from txnscan.tables.schema import MARKERS, RESOLUTIONS, epoch_ms
+from txnscan.tables.facts import LearnedFacts
+from txnscan.tables.schema import FACTS, RESOLUTIONS, epoch_ms
 from txnscan.tables.tables import Tables
-from txnscan.txnlog.facts import SeenMarker
+from txnscan.txnlog.facts import ProducerFacts, SeenMarker
 from txnscan.version import __version__
 
 
@@ -100,7 +101,9 @@ class TablesJournal:
     def remember(self, plan: Plan, marker: SeenMarker) -> None:
         """See Journal."""
         once = f"{plan.cluster_id}-{marker.topic}-{marker.partition}-{marker.offset}"
-        self._tables.append(MARKERS, [(plan.cluster_id, self._now_ms(), marker)], once=once)
+        facts = ProducerFacts(markers=(marker,))
+        learned = LearnedFacts(plan.cluster_id, None, self._now_ms(), marker.producer_id, facts)
+        self._tables.append(FACTS, [learned], once=once)
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:
         """See Journal."""

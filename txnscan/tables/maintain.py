@@ -29,7 +29,7 @@ from txnscan.tables.tables import Tables
 
 # The default of Delta's `delta.deletedFileRetentionDuration`: a read that began a week ago still finds its files.
 VACUUM_AFTER_HOURS = 168
-# Tables whose rows go with their sweep. `log_reads` and `commits` have the date of a sweep, too, but outlive it.
+# Tables whose rows go with their sweep. `facts` has the date of a sweep, too, but outlives it.
 _OF_SWEEPS = (CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TOPIC_READS, SWEEPS)
 
 

@@ -22,13 +22,13 @@ from txnscan.impact.blocking import end_of
 from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
 from txnscan.impact.disk import DiskRead
 from txnscan.impact.impact import BlockedGroup, BlockedReader
-from txnscan.kafka.answers import CoordinatorView, EpochEnd
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.sweeps.result import HealthyCount, Scan
-from txnscan.txnlog.facts import LogRead, RawRecord, ScannedLog, SeenCommit, SeenMarker
+from txnscan.txnlog.facts import LogRead, LogScan, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,17 @@ def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
     return lambda scan, judged: getattr(judged.judgement, name)
 
 
-def _of_read(name: str) -> Callable[[Scan, tuple[int, LogRead]], Any]:
-    return lambda scan, item: getattr(item[1], name)
+def _of(path: str) -> Callable[[Any, Any], Any]:
+    value = attrgetter(path)
+    return lambda _, item: value(item)
+
+
+def _at(name: str) -> Callable[[Any, Any], Any]:
+    return lambda _, item: timestamp(getattr(item, name))
+
+
+def _date_of(name: str) -> Callable[[Any, Any], Any]:
+    return lambda _, item: timestamp(getattr(item, name)).date()
 
 
 def _known(name: str) -> Callable[[Scan, Judged], Any]:
@@ -743,53 +752,48 @@ INCIDENTS = Table(
     change_feed=True,
 )
 
-# The columns of every fact from a sweep.
-FACT = (
-    Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
-    Column("sweep_id", "STRING", "The sweep that saw it", lambda s, _: s.sweep_id, True),
-    _SWEEP_DATE,
-)
-
-LOG_READS = Table(
-    "log_reads",
-    "Facts: the records that sweeps read in __transaction_state for each id that ever had the producer id of a hanging "
-    "transaction. A sweep adds a row only for new facts. Outcomes are computed from all rows, and a missing row is no "
-    "proof",
+FACTS = Table(
+    "facts",
+    "Facts about the producer ids of hanging transactions, from sweeps and applies. A row is added only for new facts. "
+    "Outcomes are computed from all rows of a producer id, and a missing row is no proof",
     (
-        *FACT,
-        Column("swept_at_ms", "BIGINT", "When the sweep started (epoch ms)", lambda s, _: s.started_at_ms, True),
-        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", lambda s, item: item[0], True),
+        Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
+        Column("sweep_id", "STRING", "The sweep that read them; null for facts from apply", _of("sweep_id")),
         Column(
-            "transactional_id",
-            "STRING",
-            "An id that ever had this producer id",
-            _of_read("transactional_id"),
-            True,
+            "sweep_date", "DATE", "UTC date on which the sweep started, or of the apply", _date_of("learned_ms"), True
         ),
-        Column("topic_id", "STRING", "Topic id of __transaction_state", _of_read("topic_id"), True),
-        Column("partition", "INT", "Partition of __transaction_state", _of_read("partition"), True),
-        Column("leader_epoch", "INT", "Leader epoch of the read", _of_read("leader_epoch"), True),
-        Column("end_offset", "BIGINT", "High watermark up to which it was read", _of_read("end_offset"), True),
+        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", _of("producer_id"), True),
         Column(
-            "records",
-            tuple[RawRecord, ...],
-            "The records of the id, as in the log. leader_epoch: of the record's batch. contiguous_from: this read "
-            "missed no offset from there to the record. value: null for a tombstone",
-            _of_read("records"),
+            "reads",
+            tuple[LogRead, ...],
+            "Reads of __transaction_state: the records of an id that ever had this producer id, as in the log, and end "
+            "offsets of leader epochs, by the batches of the log and by the answer of its leader. leader_epoch of a "
+            "record: of its batch. contiguous_from: the read missed no offset from there to the record. value: null "
+            "for a tombstone",
+            _of("facts.reads"),
             True,
         ),
         Column(
-            "epoch_ends",
-            tuple[EpochEnd, ...],
-            "End offsets of the leader epochs of earlier reads, by the remaining batches of the log",
-            _of_read("epoch_ends"),
+            "markers",
+            tuple[SeenMarker, ...],
+            "COMMIT markers that apply saw on other partitions of the transaction. Each forbids an ABORT for ever",
+            _of("facts.markers"),
             True,
         ),
         Column(
-            "answered_ends",
-            tuple[EpochEnd, ...],
-            "End offsets of the leader epochs of earlier reads, by the answer of the log's leader",
-            _of_read("answered_ends"),
+            "commits",
+            tuple[SeenCommit, ...],
+            "Ids that a coordinator described as CompleteCommit. Each forbids an ABORT of data that may be part of "
+            "that commit and has no proven outcome",
+            _of("facts.commits"),
+            True,
+        ),
+        Column(
+            "scans",
+            tuple[LogScan, ...],
+            "How far __transaction_state was read for this producer id. A later sweep reads only newer records, as "
+            "long as the leader epoch is the same",
+            _of("facts.scans"),
             True,
         ),
     ),
@@ -977,70 +981,6 @@ FIRST_SEEN = Table(
 )
 
 
-def _of_marker(name: str) -> Callable[[Any, tuple[str, int, SeenMarker]], Any]:
-    return lambda _, item: getattr(item[2], name)
-
-
-LOG_SCANS = Table(
-    "log_scans",
-    "Facts: how far sweeps read __transaction_state for the producer id of a hanging transaction. A later sweep reads "
-    "only newer records, as long as the leader epoch is the same",
-    (
-        *FACT,
-        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", lambda s, item: item[0], True),
-        Column("topic_id", "STRING", "Topic id of __transaction_state", lambda s, item: item[1].topic_id, True),
-        Column(
-            "logs",
-            tuple[ScannedLog, ...],
-            "Partitions of __transaction_state, each with the leader epoch of the read and its end offset",
-            lambda s, item: item[1].logs,
-            True,
-        ),
-    ),
-)
-
-MARKERS = Table(
-    "markers",
-    "Facts: COMMIT markers that apply saw on other partitions of a transaction. Each forbids an ABORT for ever",
-    (
-        Column("cluster_id", "STRING", "The cluster's id", lambda _, item: item[0], True),
-        Column("sweep_date", "DATE", "UTC date on which it was seen", lambda _, item: timestamp(item[1]).date(), True),
-        Column("seen_at", "TIMESTAMP", "When it was seen", lambda _, item: timestamp(item[1]), True),
-        Column("topic", "STRING", "Topic", _of_marker("topic"), True),
-        Column("partition", "INT", "Partition number", _of_marker("partition"), True),
-        Column("offset", "BIGINT", "Offset of the marker", _of_marker("offset"), True),
-        Column("producer_id", "BIGINT", "Its producer id", _of_marker("producer_id"), True),
-        Column("producer_epoch", "INT", "Its producer epoch", _of_marker("producer_epoch"), True),
-    ),
-)
-
-
-def _of_commit(name: str) -> Callable[[Scan, SeenCommit], Any]:
-    return lambda _, commit: getattr(commit, name)
-
-
-COMMITS = Table(
-    "commits",
-    "Facts: ids that a coordinator described as CompleteCommit while a transaction of their producer id was hanging. "
-    "Each forbids an ABORT of data that may be part of that commit and has no proven outcome",
-    (
-        *FACT,
-        Column("transactional_id", "STRING", "The id", _of_commit("transactional_id"), True),
-        Column("producer_id", "BIGINT", "Its producer id", _of_commit("producer_id"), True),
-        Column("producer_epoch", "INT", "Its producer epoch", _of_commit("producer_epoch"), True),
-    ),
-)
-
-
-def _of(path: str) -> Callable[[Any, Any], Any]:
-    value = attrgetter(path)
-    return lambda _, item: value(item)
-
-
-def _at(name: str) -> Callable[[Any, Any], Any]:
-    return lambda _, item: timestamp(getattr(item, name))
-
-
 RESOLUTIONS = Table(
     "resolutions",
     "The journal of apply: each planned marker, each intent before its marker was sent, and each outcome after it",
@@ -1053,7 +993,7 @@ RESOLUTIONS = Table(
             True,
         ),
         Column("cluster_id", "STRING", "The cluster's id", _of("plan.cluster_id"), True),
-        Column("sweep_date", "DATE", "UTC date of the step", lambda _, item: timestamp(item.at_ms).date(), True),
+        Column("sweep_date", "DATE", "UTC date of the step", _date_of("at_ms"), True),
         Column("at", "TIMESTAMP", "When the step was stored", _at("at_ms"), True),
         Column("step", "STRING", "planned, intent or outcome", _of("step"), True),
         Column(
@@ -1105,7 +1045,7 @@ APPLY_LOCKS = Table(
             "sweep_date",
             "DATE",
             "UTC date on which the row was made",
-            lambda _, item: timestamp(item.taken_ms).date(),
+            _date_of("taken_ms"),
             True,
         ),
         Column("holder", "STRING", "The running apply; null without one", _of("holder")),
@@ -1118,10 +1058,7 @@ APPLY_LOCKS = Table(
 
 # In the order of writing: the sweeps row last makes the others visible.
 TABLES = (
-    LOG_READS,
-    LOG_SCANS,
-    MARKERS,
-    COMMITS,
+    FACTS,
     OPEN_TRANSACTIONS,
     CANDIDATES,
     SCAN_ERRORS,

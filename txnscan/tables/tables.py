@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,16 +28,14 @@ from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
 from txnscan.tables.creation import check_commits, create, shown, unreadable, why_failed
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import By, Delta, Row, arrow_rows, tried_again
+from txnscan.tables.facts import KINDS, known, learned
 from txnscan.tables.incidents import folded
 from txnscan.tables.schema import (
     CANDIDATES,
-    COMMITS,
+    FACTS,
     FIRST_SEEN,
     FIRST_SEEN_MAX,
     INCIDENTS,
-    LOG_READS,
-    LOG_SCANS,
-    MARKERS,
     OPEN_TRANSACTIONS,
     RESOLUTIONS,
     SCAN_ERRORS,
@@ -49,19 +46,16 @@ from txnscan.tables.schema import (
     scope_key,
     timestamp,
 )
-from txnscan.txnlog.facts import Facts, LogRead, LogScan, ProducerFacts, SeenCommit, SeenMarker
+from txnscan.txnlog.facts import Facts
 from txnscan.verdict.evidence import Verdict
 
 Answer = TypeVar("Answer")
-Fact = TypeVar("Fact", LogRead, SeenMarker, SeenCommit, LogScan)
 
 _BEGUN_MAX = 100
-# Tables whose rows count at once, even if their sweep fails.
-FACTS = (LOG_READS, LOG_SCANS, COMMITS)
 # The columns of an incident's impact that a sweep reads.
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id", "event_id")
 # The last table makes a sweep visible.
-OF_SWEEPS = (LOG_READS, LOG_SCANS, COMMITS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, TOPIC_READS, SWEEPS)
+OF_SWEEPS = (FACTS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, TOPIC_READS, SWEEPS)
 
 
 class Tables:
@@ -128,17 +122,7 @@ class Tables:
         if not producer_ids:
             return {}
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
-        tables = (LOG_READS, MARKERS, COMMITS, LOG_SCANS)
-        reads, markers, commits, scans = self._at_once(partial(self.rows, table, *of) for table in tables)
-        return {
-            one: ProducerFacts(
-                tuple(_fact(LogRead, row) for row in reads if row["producer_id"] == one),
-                tuple(_fact(SeenMarker, row) for row in markers if row["producer_id"] == one),
-                tuple(_fact(SeenCommit, row) for row in commits if row["producer_id"] == one),
-                tuple(_fact(LogScan, row) for row in scans if row["producer_id"] == one),
-            )
-            for one in producer_ids
-        }
+        return known(self.rows(FACTS, *of, columns=("producer_id", *KINDS)))
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         columns = (*TransactionKey._fields, "producer_epoch", "first_seen_at")
@@ -193,7 +177,7 @@ class Tables:
         if scan.sweep_id in self._begun:
             of_sweep = Is("sweep_id", scan.sweep_id)
             for table in reversed(OF_SWEEPS):
-                if table not in FACTS:
+                if table is not FACTS:
                     self.delta.delete(table, Is("cluster_id", scan.cluster_id), of_sweep)
                 # Facts count already, and this process may end before it has written them again.
                 elif self.delta.read(table, of_sweep, columns=("sweep_id",), limit=1):
@@ -355,21 +339,13 @@ class Tables:
 
 def items_of(scan: Scan, table: Table) -> Sequence[Any]:
     """The items of a sweep that get a row in a table."""
-    decided = scan.decided.values()
     found: Mapping[str, Sequence[Any]] = {
         OPEN_TRANSACTIONS.name: scan.stored,
         CANDIDATES.name: scan.candidates,
         SCAN_ERRORS.name: scan.errors,
         TOPIC_READS.name: scan.topic_reads,
         SWEEPS.name: [scan],
-        # Two transactions of a producer id share its facts.
-        LOG_READS.name: list(
-            dict.fromkeys((one.observation.producer_id, read) for one in decided for read in one.news.reads)
-        ),
-        LOG_SCANS.name: list(
-            dict.fromkeys((one.observation.producer_id, scan) for one in decided for scan in one.news.scans)
-        ),
-        COMMITS.name: list(dict.fromkeys(commit for one in decided for commit in one.news.commits)),
+        FACTS.name: learned(scan),
     }
     return found[table.name]
 
@@ -377,10 +353,6 @@ def items_of(scan: Scan, table: Table) -> Sequence[Any]:
 def _topic_read(row: Row) -> TopicRead:
     partitions = tuple(from_row(PartitionRead, one) for one in row["partitions"])
     return TopicRead(row["topic"], row["topic_id"], epoch_ms(row["read_at"]), partitions, row["code"])
-
-
-def _fact(kind: type[Fact], row: Row) -> Fact:
-    return from_row(kind, {field.name: row[field.name] for field in fields(kind)})
 
 
 def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, str]) -> Row:

@@ -4,7 +4,7 @@ were read, and decoded on use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -118,12 +118,7 @@ class ProducerFacts:
 
     def __add__(self, other: ProducerFacts) -> ProducerFacts:
         """The facts of both, without duplicates."""
-        return ProducerFacts(
-            tuple(dict.fromkeys((*self.reads, *other.reads))),
-            tuple(dict.fromkeys((*self.markers, *other.markers))),
-            tuple(dict.fromkeys((*self.commits, *other.commits))),
-            tuple(dict.fromkeys((*self.scans, *other.scans))),
-        )
+        return together([self, other])
 
     def scanned_to(self, log: Partition) -> int:
         """How far this partition of `__transaction_state` was read at its current leader epoch. -1 if it was not read,
@@ -144,8 +139,17 @@ class ProducerFacts:
 # By producer id.
 Facts = Mapping[int, ProducerFacts]
 
-
 NO_FACTS = ProducerFacts()
+
+
+def together(every: Sequence[ProducerFacts]) -> ProducerFacts:
+    """All these facts, without duplicates. Their order does not matter."""
+    return ProducerFacts(
+        tuple(dict.fromkeys(read for one in every for read in one.reads)),
+        tuple(dict.fromkeys(marker for one in every for marker in one.markers)),
+        tuple(dict.fromkeys(commit for one in every for commit in one.commits)),
+        tuple(dict.fromkeys(scan for one in every for scan in one.scans)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
