@@ -13,7 +13,7 @@ from txnscan.impact.complete import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import DiskReads, Incident, Incidents, Sightings, together_facts
-from txnscan.sweeps.result import Scan, with_news
+from txnscan.sweeps.result import Scan, news_of
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
@@ -35,7 +35,7 @@ class Memory:
             after = folded(self.incidents.get(row["incident_id"]), row)
             if after is not None:
                 self.incidents[row["incident_id"]] = after
-        self.kept = with_news(self.kept, found)
+        self.kept = together_facts(self.kept, news_of(found))
 
     def remember(self, marker: SeenMarker) -> None:
         """Adds the marker that an apply saw."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from txnscan.report.plain import error_object, iso, iso_utc, stored_error
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import DISK, IMPACT, LIVE, OPEN_TRANSACTIONS, TRANSACTION
+from txnscan.tables.schema import DISK_COLUMNS, IMPACT_COLUMNS, LIVE_COLUMNS, OPEN_TRANSACTIONS, TRANSACTION_COLUMNS
 from txnscan.verdict.evidence import Verdict
 
 
@@ -43,7 +43,7 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    names = [column.name for column in (*TRANSACTION, *IMPACT, *LIVE, *DISK)]
+    names = [column.name for column in (*TRANSACTION_COLUMNS, *IMPACT_COLUMNS, *LIVE_COLUMNS, *DISK_COLUMNS)]
     rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
     for row in rows:
         for name in ("blocked_groups", "blocked_readers"):
@@ -87,8 +87,11 @@ def stored_object(
 
 def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the tables; rows of an earlier version have no columns of impact."""
-    found = {column.name: row[column.name] for column in TRANSACTION}
-    return {**found, **{column.name: row.get(column.name) for column in (*IMPACT, *LIVE, *DISK)}}
+    found = {column.name: row[column.name] for column in TRANSACTION_COLUMNS}
+    return {
+        **found,
+        **{column.name: row.get(column.name) for column in (*IMPACT_COLUMNS, *LIVE_COLUMNS, *DISK_COLUMNS)},
+    }
 
 
 def dumps(value: Any) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
@@ -16,7 +16,7 @@ from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
-from txnscan.txnlog.facts import NO_FACTS, Facts
+from txnscan.txnlog.facts import Facts, ProducerFacts, together
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 
 # How an incident ended: without a marker of `apply`, and its topic still exists.
@@ -185,10 +185,11 @@ class Scan:
         )
 
 
-def with_news(before: Facts, scan: Scan) -> Facts:
-    """The facts, with the news of a sweep added."""
-    found = dict(before)
+def news_of(scan: Scan) -> Facts:
+    """The facts that a sweep learned, each under its own producer id."""
+    found: dict[int, list[ProducerFacts]] = defaultdict(list)
     for evidence in scan.decided.values():
-        one = evidence.observation.producer_id
-        found[one] = found.get(one, NO_FACTS) + evidence.news
-    return found
+        found[evidence.observation.producer_id].append(replace(evidence.news, commits=()))
+        for commit in evidence.news.commits:
+            found[commit.producer_id].append(ProducerFacts(commits=(commit,)))
+    return {producer_id: together(facts) for producer_id, facts in found.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from txnscan.engine.rows import from_row
-from txnscan.sweeps.result import Scan, with_news
+from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, together
 
 KINDS = tuple(field.name for field in fields(ProducerFacts))
@@ -28,10 +28,10 @@ class LearnedFacts:
 
 
 def learned(scan: Scan) -> list[LearnedFacts]:
-    """What a sweep learned. Transactions of one producer id share its facts."""
+    """The rows of a sweep, at most one for each producer id."""
     return [
         LearnedFacts(scan.cluster_id, scan.sweep_id, scan.started_at_ms, producer_id, facts)
-        for producer_id, facts in with_news({}, scan).items()
+        for producer_id, facts in news_of(scan).items()
         if facts != NO_FACTS
     ]
 

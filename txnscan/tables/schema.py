@@ -88,7 +88,7 @@ def _owner(judged: Judged) -> CoordinatorView | None:
     return views[0] if views else None
 
 
-def _of_owner(name: str) -> Callable[[Scan, Judged], Any]:
+def _coordinator(name: str) -> Callable[[Scan, Judged], Any]:
     def value(scan: Scan, judged: Judged) -> Any:
         view = _owner(judged)
         described = view is not None and (view.describe_failure is None or name in ("transactional_id", "broker_id"))
@@ -97,7 +97,7 @@ def _of_owner(name: str) -> Callable[[Scan, Judged], Any]:
     return value
 
 
-def _observed(path: str) -> Callable[[Scan, Judged], Any]:
+def _observation(path: str) -> Callable[[Scan, Judged], Any]:
     value = attrgetter(path)
     return lambda scan, judged: value(judged.observation)
 
@@ -106,25 +106,25 @@ def _judgement(name: str) -> Callable[[Scan, Judged], Any]:
     return lambda scan, judged: getattr(judged.judgement, name)
 
 
-def _of(path: str) -> Callable[[Any, Any], Any]:
+def _field(path: str) -> Callable[[Any, Any], Any]:
     value = attrgetter(path)
     return lambda _, item: value(item)
 
 
-def _at(name: str) -> Callable[[Any, Any], Any]:
+def _time(name: str) -> Callable[[Any, Any], Any]:
     return lambda _, item: timestamp(getattr(item, name))
 
 
-def _date_of(name: str) -> Callable[[Any, Any], Any]:
+def _date(name: str) -> Callable[[Any, Any], Any]:
     return lambda _, item: timestamp(getattr(item, name)).date()
 
 
-def _known(name: str) -> Callable[[Scan, Judged], Any]:
+def _outcome(name: str) -> Callable[[Scan, Judged], Any]:
     """A field of the outcome of a hanging transaction; null for others."""
     return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
 
 
-def _decided(name: str) -> Callable[[Scan, Judged], Any]:
+def _first_batch(name: str) -> Callable[[Scan, Judged], Any]:
     """A field of the evidence for that outcome; null for transactions that do not hang."""
 
     def found(scan: Scan, judged: Judged) -> Any:
@@ -150,7 +150,7 @@ def _impact(path: str) -> Callable[[Scan, Judged], Any]:
     return found
 
 
-def _left_of_impact(name: str) -> Callable[[Scan, Judged], Any]:
+def _carried_impact(name: str) -> Callable[[Scan, Judged], Any]:
     def found(scan: Scan, judged: Judged) -> Any:
         left = scan.left_of_impact(judged)
         return getattr(left, name) if left is not None else None
@@ -174,51 +174,50 @@ def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
     return lambda scan, item: scan.counts[verdict]
 
 
-_SWEEP_DATE = Column(
-    "sweep_date",
-    "DATE",
-    "UTC date on which the sweep started",
-    lambda s, _: timestamp(s.started_at_ms).date(),
-    True,
-)
-SWEEP = (
+SWEEP_COLUMNS = (
     Column("sweep_id", "STRING", "The sweep that this row belongs to", lambda s, _: s.sweep_id, True),
     Column("cluster_id", "STRING", "The cluster's id, from Metadata", lambda s, _: s.cluster_id, True),
-    _SWEEP_DATE,
+    Column(
+        "sweep_date",
+        "DATE",
+        "UTC date on which the sweep started",
+        lambda s, _: timestamp(s.started_at_ms).date(),
+        True,
+    ),
     Column("started_at", "TIMESTAMP", "When the sweep started", lambda s, _: timestamp(s.started_at_ms), True),
 )
 
-TRANSACTION = (
-    Column("topic", "STRING", "Topic", _observed("topic"), True),
+TRANSACTION_COLUMNS = (
+    Column("topic", "STRING", "Topic", _observation("topic"), True),
     Column(
         "topic_id",
         "STRING",
         "Topic id, as Kafka prints it; empty before Kafka 2.8",
-        _observed("topic_id"),
+        _observation("topic_id"),
         True,
     ),
-    Column("partition", "INT", "Partition number", _observed("partition"), True),
-    Column("producer_id", "BIGINT", "Producer id of the open transaction", _observed("producer_id"), True),
-    Column("producer_epoch", "INT", "Producer epoch on the partition", _observed("producer_epoch"), True),
+    Column("partition", "INT", "Partition number", _observation("partition"), True),
+    Column("producer_id", "BIGINT", "Producer id of the open transaction", _observation("producer_id"), True),
+    Column("producer_epoch", "INT", "Producer epoch on the partition", _observation("producer_epoch"), True),
     Column(
         "coordinator_epoch",
         "INT",
         "Coordinator epoch of the last marker of this producer id on the partition, -1 before the first",
-        _observed("coordinator_epoch"),
+        _observation("coordinator_epoch"),
         True,
     ),
     Column(
         "start_offset",
         "BIGINT",
         "Offset of the transaction's first record on the partition",
-        _observed("start_offset"),
+        _observation("start_offset"),
         True,
     ),
     Column(
         "last_timestamp_ms",
         "BIGINT",
         "Timestamp of its last record, as the client wrote it (epoch ms)",
-        _observed("last_timestamp_ms"),
+        _observation("last_timestamp_ms"),
         True,
     ),
     Column(
@@ -256,42 +255,42 @@ TRANSACTION = (
         "log_failure",
         Failure,
         "Why __transaction_state could not be read for a hanging transaction; plan then refuses it",
-        _known("log_failure"),
+        _outcome("log_failure"),
     ),
     Column(
         "transactional_id",
         "STRING",
         "Transactional id that has this producer id",
-        _of_owner("transactional_id"),
+        _coordinator("transactional_id"),
     ),
-    Column("coordinator", "INT", "Broker that described the transactional id", _of_owner("broker_id")),
-    Column("coordinator_state", "STRING", "State of the transactional id at its coordinator", _of_owner("state")),
+    Column("coordinator", "INT", "Broker that described the transactional id", _coordinator("broker_id")),
+    Column("coordinator_state", "STRING", "State of the transactional id at its coordinator", _coordinator("state")),
     Column(
         "coordinator_producer_epoch",
         "INT",
         "Producer epoch at the coordinator",
-        _of_owner("producer_epoch"),
+        _coordinator("producer_epoch"),
     ),
-    Column("transaction_timeout_ms", "BIGINT", "Timeout of the transactional id", _of_owner("timeout_ms")),
+    Column("transaction_timeout_ms", "BIGINT", "Timeout of the transactional id", _coordinator("timeout_ms")),
     Column(
         "transaction_start_ms",
         "BIGINT",
         "When the coordinator started the id's current transaction (epoch ms), -1 for none",
-        _of_owner("start_time_ms"),
+        _coordinator("start_time_ms"),
     ),
-    Column("leader", "INT", "Leader of the partition, -1 for none", _observed("leader"), True),
-    Column("leader_epoch", "INT", "Leader epoch at which the partition was read", _observed("leader_epoch"), True),
+    Column("leader", "INT", "Leader of the partition, -1 for none", _observation("leader"), True),
+    Column("leader_epoch", "INT", "Leader epoch at which the partition was read", _observation("leader_epoch"), True),
     Column(
         "high_watermark",
         "BIGINT",
         "High watermark before the second read",
-        _observed("second.high_watermark"),
+        _observation("second.high_watermark"),
     ),
     Column(
         "last_stable_offset",
         "BIGINT",
         "Last stable offset after the second read",
-        _observed("second.last_stable_offset"),
+        _observation("second.last_stable_offset"),
     ),
     Column(
         "blocked_records",
@@ -309,9 +308,8 @@ TRANSACTION = (
     Column("explanation", "STRING", "The verdict in one sentence", _judgement("explanation"), True),
 )
 
-# The impact of hanging transactions, and of live ones with a row. These were added later than TRANSACTION, so they
-# stand at the end of the tables.
-IMPACT = (
+# The impact of hanging transactions, and of live ones with a row.
+IMPACT_COLUMNS = (
     Column(
         "holds_lso",
         "BOOLEAN",
@@ -399,7 +397,7 @@ IMPACT = (
     ),
 )
 
-LIVE = (
+LIVE_COLUMNS = (
     Column(
         "blocking",
         "BOOLEAN",
@@ -419,7 +417,7 @@ LIVE = (
 )
 
 # The disk behind blocked compaction.
-DISK = (
+DISK_COLUMNS = (
     Column(
         "disk_broker",
         "INT",
@@ -460,28 +458,28 @@ OPEN_TRANSACTIONS = Table(
     "unless --store-all was given, a group or a streaming query waits for them, or they are older than "
     "--blocking-after",
     (
-        *SWEEP,
-        *TRANSACTION,
+        *SWEEP_COLUMNS,
+        *TRANSACTION_COLUMNS,
         Column(
             "evidence",
             Evidence,
             "The evidence of the verdict, as observed",
             lambda s, j: j.evidence,
         ),
-        *IMPACT,
+        *IMPACT_COLUMNS,
         Column(
             "first_epoch",
             "INT",
             "Producer epoch of the first batch of a hanging transaction; null if it could not be read",
-            _decided("first_epoch"),
+            _first_batch("first_epoch"),
         ),
         Column(
             "first_sequence",
             "INT",
             "Base sequence of the first batch of a hanging transaction; null if it could not be read",
-            _decided("first_sequence"),
+            _first_batch("first_sequence"),
         ),
-        Column("first_batch_failure", Failure, "Why that batch could not be read", _decided("batch_failure")),
+        Column("first_batch_failure", Failure, "Why that batch could not be read", _first_batch("batch_failure")),
         Column(
             "incident_id",
             "STRING",
@@ -496,8 +494,8 @@ OPEN_TRANSACTIONS = Table(
             lambda s, j: timestamp(j.observation.first.read_at_ms),
             True,
         ),
-        *LIVE,
-        *DISK,
+        *LIVE_COLUMNS,
+        *DISK_COLUMNS,
         Column(
             "disk_read",
             DiskRead,
@@ -517,7 +515,7 @@ CANDIDATES = Table(
     "candidates",
     "Hanging and late transactions",
     (
-        *SWEEP,
+        *SWEEP_COLUMNS,
         Column(
             "incident_id",
             "STRING",
@@ -525,8 +523,8 @@ CANDIDATES = Table(
             lambda s, j: incident_id(s.cluster_id, j),
             True,
         ),
-        *TRANSACTION,
-        *IMPACT,
+        *TRANSACTION_COLUMNS,
+        *IMPACT_COLUMNS,
     ),
     (("hanging_and_late", "verdict = 'hanging' AND late"),),
 )
@@ -540,7 +538,7 @@ SCAN_ERRORS = Table(
     "scan_errors",
     "Failed observations of sweeps",
     (
-        *SWEEP,
+        *SWEEP_COLUMNS,
         Column("stage", "STRING", "Step of the sweep", _error("stage"), True),
         Column("broker", "INT", "Broker that was asked", _error("broker")),
         Column("topic", "STRING", "Topic, if the error is about a topic", _error("topic")),
@@ -563,7 +561,7 @@ SCAN_ERRORS = Table(
 )
 
 
-def _of_topic(name: str) -> Callable[[Scan, TopicRead], Any]:
+def _topic_read(name: str) -> Callable[[Scan, TopicRead], Any]:
     return lambda scan, read: getattr(read, name)
 
 
@@ -578,9 +576,9 @@ TOPIC_READS = Table(
     "Reads of the topics of --complete-up-to, with the time up to which each topic is complete. A sweep adds a row for "
     "each of these topics",
     (
-        *SWEEP,
-        Column("topic", "STRING", "Topic", _of_topic("topic"), True),
-        Column("topic_id", "STRING", "Topic id; empty if it is not known", _of_topic("topic_id"), True),
+        *SWEEP_COLUMNS,
+        Column("topic", "STRING", "Topic", _topic_read("topic"), True),
+        Column("topic_id", "STRING", "Topic id; empty if it is not known", _topic_read("topic_id"), True),
         Column(
             "read_at",
             "TIMESTAMP",
@@ -603,13 +601,13 @@ TOPIC_READS = Table(
             lambda s, read: str(read.status),
             True,
         ),
-        Column("code", "STRING", "Why the topic could not be read: code of the failure", _of_topic("code")),
+        Column("code", "STRING", "Why the topic could not be read: code of the failure", _topic_read("code")),
         Column(
             "partitions",
             tuple[PartitionRead, ...],
             "Facts: the proven read of each partition, or the code of the failure. mark: the read up to whose time the "
             "partition is complete, computed from all reads",
-            _of_topic("partitions"),
+            _topic_read("partitions"),
             True,
         ),
     ),
@@ -644,7 +642,7 @@ INCIDENTS = Table(
         ),
         *(
             column
-            for column in TRANSACTION
+            for column in TRANSACTION_COLUMNS
             if column.name
             in (
                 "topic",
@@ -694,27 +692,27 @@ INCIDENTS = Table(
             "STRING",
             "Decision about this data, by all facts of the last sweep that saw it: committed, maybe_committed, mixed, "
             "not_committed or unknown",
-            _known("outcome"),
+            _outcome("outcome"),
         ),
-        Column("outcome_reason", "STRING", "Reason of the outcome", _known("why")),
+        Column("outcome_reason", "STRING", "Reason of the outcome", _outcome("why")),
         Column(
             "outcome_evidence",
             "ARRAY<STRING>",
             "The records of __transaction_state that are evidence of the outcome",
-            _known("evidence"),
+            _outcome("evidence"),
         ),
         Column(
             "last_sequence",
             "INT",
             "Sequence number of its last record when it was seen last",
-            _observed("last_sequence"),
+            _observation("last_sequence"),
             True,
         ),
         Column(
             "leader_epoch",
             "INT",
             "Leader epoch of the partition when it was seen last. The sweep with the higher epoch is later",
-            _observed("leader_epoch"),
+            _observation("leader_epoch"),
             True,
         ),
         Column(
@@ -722,13 +720,13 @@ INCIDENTS = Table(
             "BIGINT",
             "High watermark of the partition when it was seen last. At the same leader epoch, the sweep with the "
             "higher high watermark is later",
-            _observed("second.high_watermark"),
+            _observation("second.high_watermark"),
         ),
         Column(
             "last_stable_offset",
             "BIGINT",
             "Last stable offset of the partition when it was seen last",
-            _left_of_impact("last_stable_offset"),
+            _carried_impact("last_stable_offset"),
         ),
         Column(
             "lso_since",
@@ -738,7 +736,7 @@ INCIDENTS = Table(
         ),
         *(
             column
-            for column in IMPACT
+            for column in IMPACT_COLUMNS
             if column.name in ("groups_blocked", "cause", "cause_reason", "owner_id", "framework", "event_id")
         ),
     ),
@@ -757,12 +755,10 @@ FACTS = Table(
     "Facts about the producer ids of hanging transactions, from sweeps and applies. A row is added only for new facts. "
     "Outcomes are computed from all rows of a producer id, and a missing row is no proof",
     (
-        Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
-        Column("sweep_id", "STRING", "The sweep that read them; null for facts from apply", _of("sweep_id")),
-        Column(
-            "sweep_date", "DATE", "UTC date on which the sweep started, or of the apply", _date_of("learned_ms"), True
-        ),
-        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", _of("producer_id"), True),
+        Column("cluster_id", "STRING", "The cluster's id", _field("cluster_id"), True),
+        Column("sweep_id", "STRING", "The sweep that read them; null for facts from apply", _field("sweep_id")),
+        Column("sweep_date", "DATE", "UTC date on which the sweep started, or of the apply", _date("learned_ms"), True),
+        Column("producer_id", "BIGINT", "Producer id of the hanging transaction", _field("producer_id"), True),
         Column(
             "reads",
             tuple[LogRead, ...],
@@ -770,14 +766,14 @@ FACTS = Table(
             "offsets of leader epochs, by the batches of the log and by the answer of its leader. leader_epoch of a "
             "record: of its batch. contiguous_from: the read missed no offset from there to the record. value: null "
             "for a tombstone",
-            _of("facts.reads"),
+            _field("facts.reads"),
             True,
         ),
         Column(
             "markers",
             tuple[SeenMarker, ...],
             "COMMIT markers that apply saw on other partitions of the transaction. Each forbids an ABORT for ever",
-            _of("facts.markers"),
+            _field("facts.markers"),
             True,
         ),
         Column(
@@ -785,7 +781,7 @@ FACTS = Table(
             tuple[SeenCommit, ...],
             "Ids that a coordinator described as CompleteCommit. Each forbids an ABORT of data that may be part of "
             "that commit and has no proven outcome",
-            _of("facts.commits"),
+            _field("facts.commits"),
             True,
         ),
         Column(
@@ -793,7 +789,7 @@ FACTS = Table(
             tuple[LogScan, ...],
             "How far __transaction_state was read for this producer id. A later sweep reads only newer records, as "
             "long as the leader epoch is the same",
-            _of("facts.scans"),
+            _field("facts.scans"),
             True,
         ),
     ),
@@ -803,7 +799,7 @@ SWEEPS = Table(
     "sweeps",
     "One row per finished sweep, written last. A sweep without a row here is not finished",
     (
-        *SWEEP,
+        *SWEEP_COLUMNS,
         Column(
             "finished_at",
             "TIMESTAMP",
@@ -971,7 +967,7 @@ FIRST_SEEN = Table(
         Column("sweep_id", "STRING", "The last sweep of this scope", lambda s, _: s.sweep_id, True),
         *(
             column
-            for column in TRANSACTION
+            for column in TRANSACTION_COLUMNS
             if column.name
             in ("topic", "topic_id", "partition", "producer_id", "producer_epoch", "start_offset", "first_seen_at")
         ),
@@ -989,25 +985,25 @@ RESOLUTIONS = Table(
             "attempt_id",
             "STRING",
             "The same for an intent and its outcome; for a plan, its digest",
-            _of("attempt_id"),
+            _field("attempt_id"),
             True,
         ),
-        Column("cluster_id", "STRING", "The cluster's id", _of("plan.cluster_id"), True),
-        Column("sweep_date", "DATE", "UTC date of the step", _date_of("at_ms"), True),
-        Column("at", "TIMESTAMP", "When the step was stored", _at("at_ms"), True),
-        Column("step", "STRING", "planned, intent or outcome", _of("step"), True),
+        Column("cluster_id", "STRING", "The cluster's id", _field("plan.cluster_id"), True),
+        Column("sweep_date", "DATE", "UTC date of the step", _date("at_ms"), True),
+        Column("at", "TIMESTAMP", "When the step was stored", _time("at_ms"), True),
+        Column("step", "STRING", "planned, intent or outcome", _field("step"), True),
         Column(
             "status",
             "STRING",
             "Result of an outcome: resolved, gone, refused, raced, failed, not_resolved or unknown",
-            _of("status"),
+            _field("status"),
         ),
-        Column("plan_digest", "STRING", "Digest of the plan", _of("plan.digest"), True),
-        Column("sweep_id", "STRING", "The sweep of the plan", _of("plan.sweep_id"), True),
-        Column("incident_id", "STRING", "The incident of the marker", _of("action.incident_id"), True),
+        Column("plan_digest", "STRING", "Digest of the plan", _field("plan.digest"), True),
+        Column("sweep_id", "STRING", "The sweep of the plan", _field("plan.sweep_id"), True),
+        Column("incident_id", "STRING", "The incident of the marker", _field("action.incident_id"), True),
         *(
-            Column(c.name, c.type, c.meaning, _of(f"action.{c.name}"), True)
-            for c in TRANSACTION
+            Column(c.name, c.type, c.meaning, _field(f"action.{c.name}"), True)
+            for c in TRANSACTION_COLUMNS
             if c.name
             in (
                 "topic",
@@ -1020,17 +1016,17 @@ RESOLUTIONS = Table(
                 "reason",
             )
         ),
-        Column("outcome", "STRING", "Outcome of the data, by the plan", _of("action.outcome"), True),
-        Column("marker", "STRING", "COMMIT or ABORT", _of("action.marker"), True),
-        Column("detail", "STRING", "The result in one sentence", _of("detail")),
-        Column("actor", "STRING", "Process of the step: host, and process id", _of("actor"), True),
-        Column("txnscan_version", "STRING", "Version of txnscan of the step", _of("version"), True),
-        Column("os_user", "STRING", "User of the operating system", _of("os_user")),
+        Column("outcome", "STRING", "Outcome of the data, by the plan", _field("action.outcome"), True),
+        Column("marker", "STRING", "COMMIT or ABORT", _field("action.marker"), True),
+        Column("detail", "STRING", "The result in one sentence", _field("detail")),
+        Column("actor", "STRING", "Process of the step: host, and process id", _field("actor"), True),
+        Column("txnscan_version", "STRING", "Version of txnscan of the step", _field("version"), True),
+        Column("os_user", "STRING", "User of the operating system", _field("os_user")),
         Column(
             "principal",
             "STRING",
             "Kafka principal of the step, from SASL; null without SASL, and for a plan, which asks no broker",
-            _of("principal"),
+            _field("principal"),
         ),
     ),
     (("step_known", "step IN ('planned', 'intent', 'outcome')"), ("marker_known", "marker IN ('COMMIT', 'ABORT')")),
@@ -1040,19 +1036,19 @@ APPLY_LOCKS = Table(
     "apply_locks",
     "The running apply of each cluster, at most one",
     (
-        Column("cluster_id", "STRING", "The cluster's id", _of("cluster_id"), True),
+        Column("cluster_id", "STRING", "The cluster's id", _field("cluster_id"), True),
         Column(
             "sweep_date",
             "DATE",
             "UTC date on which the row was made",
-            _date_of("taken_ms"),
+            _date("taken_ms"),
             True,
         ),
-        Column("holder", "STRING", "The running apply; null without one", _of("holder")),
-        Column("actor", "STRING", "Its process: host, and process id", _of("actor")),
-        Column("held_since", "TIMESTAMP", "When it took the lock, by its clock", _at("taken_ms")),
-        Column("expires_at", "TIMESTAMP", "End of the lease, by its clock", _at("expires_ms")),
-        Column("renewals", "BIGINT", "Number of times it wrote this row", _of("renewals")),
+        Column("holder", "STRING", "The running apply; null without one", _field("holder")),
+        Column("actor", "STRING", "Its process: host, and process id", _field("actor")),
+        Column("held_since", "TIMESTAMP", "When it took the lock, by its clock", _time("taken_ms")),
+        Column("expires_at", "TIMESTAMP", "End of the lease, by its clock", _time("expires_ms")),
+        Column("renewals", "BIGINT", "Number of times it wrote this row", _field("renewals")),
     ),
 )
 

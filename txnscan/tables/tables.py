@@ -46,7 +46,7 @@ from txnscan.tables.schema import (
     scope_key,
     timestamp,
 )
-from txnscan.txnlog.facts import Facts
+from txnscan.txnlog.facts import NO_FACTS, Facts
 from txnscan.verdict.evidence import Verdict
 
 Answer = TypeVar("Answer")
@@ -122,7 +122,8 @@ class Tables:
         if not producer_ids:
             return {}
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
-        return known(self.rows(FACTS, *of, columns=("producer_id", *KINDS)))
+        found = known(self.rows(FACTS, *of, columns=("producer_id", *KINDS)))
+        return {one: found.get(one, NO_FACTS) for one in producer_ids}
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         columns = (*TransactionKey._fields, "producer_epoch", "first_seen_at")

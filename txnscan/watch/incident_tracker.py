@@ -15,9 +15,9 @@ from txnscan.impact.complete import TopicRead
 from txnscan.impact.disk import READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import KnownImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings, together_facts
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
-from txnscan.sweeps.result import Scan, with_news
+from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import Facts
 from txnscan.verdict.evidence import Judged, Verdict
 
@@ -143,7 +143,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
         if one.closing_is_news:
             news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=over[which]))
     known = {which.producer_id for which in incidents}
-    facts = {one: seen for one, seen in with_news(memory.facts, scan).items() if one in known}
+    facts = {one: seen for one, seen in together_facts(memory.facts, news_of(scan)).items() if one in known}
     after = IncidentTracker(
         *(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched),
         topic_reads=(*memory.topic_reads, *scan.topic_reads)[-TOPIC_READS_MAX * len(scan.topic_reads) :],
