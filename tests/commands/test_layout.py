@@ -85,6 +85,7 @@ ARROW_HOMES = (
         "tables/history.py",
         "tables/maintain.py",
         "tables/spark.py",
+        "tables/facts.py",
         "tables/tables.py",
     ),
     *JOURNAL,

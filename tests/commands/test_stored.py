@@ -112,9 +112,9 @@ def swept(number: int, *transactions: Judged, **changes: Any) -> Scan:
 def without_times(text: str) -> str:
     """The output of a command without the times and ids that differ from run to run."""
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "<time>", text)
+    text = re.sub(r"\b[0-9a-f]{12,}\b", "<id>", re.sub(r"\d{3,} d( \d+ h)?", "<age>", text))
     # The width of a column depends on the age.
-    text = re.sub(r"OPEN FOR +", "OPEN FOR  ", text)
-    return re.sub(r"\b[0-9a-f]{12,}\b", "<id>", re.sub(r"\d{3,} d( \d+ h)?", "<age>", text))
+    return re.sub(r"(OPEN FOR|<age>) +", r"\1  ", text)
 
 
 @pytest.fixture(scope="module")
