@@ -366,7 +366,7 @@ def overlooked(end: World) -> list[Wrong]:
     coordinator no longer lists a partition, the verdict on its open transaction is `indeterminate` (decided), with
     advice.
     """
-    # If an id is hidden, obligation A does not hold, so the sweep promises no complete report. The same is true if a
+    # If an id is hidden, visibility does not hold, so the sweep promises no complete report. The same is true if a
     # coordinator has loaded a part of its log: it may write at an epoch that is over.
     if end.scenario.hidden or "partial load" in end.scenario.faults or not something_open(end):
         return []

@@ -82,7 +82,7 @@ class _OldPlan(SimulatedCluster):
 
 
 class _OneBrokersWord(_OldPlan):
-    """L omitted: one broker's metadata decides the leaders of partitions; the coordinators are still agreed by all
+    """Leader omitted: one broker's metadata decides the leaders of partitions; the coordinators are still agreed by all
     brokers.
     """
 
@@ -99,7 +99,7 @@ _BEYOND_DOUBT = 1 << 40
 
 
 class _DescribeAlone(SimulatedEngine):
-    """L omitted: any answer to DescribeProducers counts as the leader's committed state."""
+    """Leader omitted: any answer to DescribeProducers counts as the leader's committed state."""
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
@@ -133,7 +133,7 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], fai
 
 
 class _AboveTheHighWatermark(SimulatedEngine):
-    """A part of L omitted: data above the high watermark counts, although it may still be truncated."""
+    """A part of leader omitted: data above the high watermark counts, although it may still be truncated."""
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
@@ -142,7 +142,7 @@ class _AboveTheHighWatermark(SimulatedEngine):
 
 
 class _WhateverIsListed(SimulatedCluster):
-    """V omitted: an id that no listing shows counts as absent."""
+    """Coverage omitted: an id that no listing shows counts as absent."""
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
@@ -156,7 +156,7 @@ class _WhateverIsListed(SimulatedCluster):
 
 
 class _NothingHidden(SimulatedCluster):
-    """A omitted: ids that the principal may not see count as absent."""
+    """Visibility omitted: ids that the principal may not see count as absent."""
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
@@ -282,16 +282,16 @@ DROPPED = {
     protocol.name: protocol
     for protocol in (
         Protocol("plan", "the plan is as new as the metadata of every broker", _OldPlan, reads_log=False),
-        Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
+        Protocol("leader", "reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
         Protocol(
             "high-watermark",
-            "L: data is below the high watermark",
+            "data is below the high watermark",
             SimulatedCluster,
             _AboveTheHighWatermark,
             reads_log=False,
         ),
-        Protocol("coverage", "V: every coordinator was seen", _WhateverIsListed, reads_log=False),
-        Protocol("visibility", "A: no id is hidden", _NothingHidden, reads_log=False),
+        Protocol("coverage", "every coordinator was seen", _WhateverIsListed, reads_log=False),
+        Protocol("visibility", "no id is hidden", _NothingHidden, reads_log=False),
         Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce, reads_log=False),
         Protocol(
             "order",

@@ -1,4 +1,4 @@
-"""Coordinators: when the absence of an owner is proven (V, A), and the known owners."""
+"""Coordinators: when the absence of an owner is proven (coverage, visibility), and the known owners."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def leave_out(wanted: Callable[[str], bool]) -> Callable[[int, Any], Any]:
     return edit
 
 
-# --- V ----------------------------------------------------------------------------------------------------------------
+# --- coverage ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_partition_is_proven_if_only_its_leader_claims_it_twice_and_lists_its_ids(
@@ -453,7 +453,7 @@ def test_a_partition_is_proven_exactly_if_its_leader_alone_claims_it_twice_and_l
         assert all(proven(k) for k in range(4))
 
 
-# --- A (more of it in test_visibility.py) -----------------------------------------------------------------------------
+# --- visibility (more of it in test_visibility.py) --------------------------------------------------------------------
 
 
 def at(broker_id: int) -> Callable[[int, str], bool]:

@@ -1,4 +1,4 @@
-"""Obligation A: when no transactional id is hidden from the principal, for any ACL rules."""
+"""The obligation visibility: when no transactional id is hidden from the principal, for any ACL rules."""
 
 from __future__ import annotations
 

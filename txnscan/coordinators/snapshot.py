@@ -14,12 +14,12 @@ Before and after all of this, every broker is asked for the Metadata of `__trans
 open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it has cached the ids of that
 partition. If it answers NOT_COORDINATOR, it has not.
 
-Obligation **V** holds for a partition of `__transaction_state` if
+The obligation **coverage** holds for a partition of `__transaction_state` if
 - before and after, all brokers report the same leader at the same leader epoch;
 - that leader claims the partition in both probes, and returned its listing;
 - no other broker claims it.
 
-Obligation **A** holds if every broker that returned a listing allows an id of each class to be described
+The obligation **visibility** holds if every broker that returned a listing allows an id of each class to be described
 (`visibility.py`).
 
 A description silently leaves out topics that the principal may not describe. So a description without a partition
@@ -52,9 +52,8 @@ class Snapshot:
     """The answers of the coordinators in a sweep, and the gaps in them.
 
     views: of the ids whose producer id has open transactions that are not claimed (`claims.py`). coverage_errors: one
-    for each `__transaction_state` partition for which obligation V does not hold, unless a visibility failure covers
-    it. split_failures: how brokers contradict each other. visibility_failures: why obligation A does not hold; empty if
-    it holds.
+    for each `__transaction_state` partition that is not covered, unless a visibility failure covers it. split_failures:
+    how brokers contradict each other. visibility_failures: why ids may be hidden; empty if visibility holds.
     """
 
     views: tuple[CoordinatorView, ...]
@@ -245,7 +244,7 @@ def _uncovered(
     k: int,
     claimants: frozenset[int],
 ) -> Unobserved | None:
-    """Why obligation V does not hold for this `__transaction_state` partition. None if it holds."""
+    """Why coverage does not hold for this `__transaction_state` partition. None if it holds."""
     try:
         leader = before.partition(TRANSACTION_STATE_TOPIC, k)
         still = after.partition(TRANSACTION_STATE_TOPIC, k)
@@ -320,7 +319,7 @@ def _with_reason(failure: Failure, why_hidden: Sequence[Failure]) -> Failure:
 def _visibility_failures(
     by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[Failure]]
 ) -> tuple[Failure, ...]:
-    """Why obligation A does not hold. Brokers without a listing are ignored, because they cover no partition."""
+    """Why visibility does not hold. Brokers without a listing are ignored, because they cover no partition."""
     reasons = (failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in why_hidden[b])
     return tuple(dict.fromkeys(reasons))
 

@@ -1,4 +1,4 @@
-"""Obligation A: no transactional id is hidden from this principal.
+"""The obligation visibility: no transactional id is hidden from this principal.
 
 A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show these ids:
 - Brokers may build principals and groups in their own ways.
@@ -128,7 +128,7 @@ def changes(send: Send, broker_id: int, classes: Classes) -> frozenset[Failure]:
 
 
 def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, ...]:
-    """Why ids may be missing in this broker's listing. Empty if obligation A holds for the broker. Pure.
+    """Why ids may be missing in this broker's listing. Empty if visibility holds for the broker. Pure.
 
     principal: the principal that asked, if the settings have it.
     """

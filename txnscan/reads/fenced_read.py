@@ -9,8 +9,8 @@ proves that the answer came from the leader:
 
 Followers answer DescribeProducers without an error. But ListOffsets with a leader epoch succeeds only on the leader at
 that epoch. So if both ListOffsets succeed at the same epoch, the leader answered the DescribeProducers between them
-(obligation L). Two kinds of open transactions are not proven: a transaction that starts at or above the high watermark
-may still be truncated, and a transaction that the last stable offset has passed has ended meanwhile.
+(the obligation leader). Two kinds of open transactions are not proven: a transaction that starts at or above the high
+watermark may still be truncated, and a transaction that the last stable offset has passed has ended meanwhile.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _unproven(
     after: ListedOffset,
     log_start: ListedOffset | None,
 ) -> Failure | None:
-    """Why obligation L does not hold for this read, if it does not."""
+    """Why this read is not proven to be the leader's. None if it is proven."""
     for operation, failure in (
         ("Describe", before.failure),
         ("Read", described.failure),

@@ -81,9 +81,9 @@ class Evidence:
 class Judgement:
     """A verdict with its reason and an explanation of one sentence.
 
-    late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
-    late. outcome: the decision about the data of a hanging transaction (`Outcome`); None until the log was read for it.
-    outcome_reason: a clause that gives the reason for the outcome.
+    late: the transaction is older than the threshold. A candidate in KIP-664's sense is hanging and late. outcome: the
+    decision about the data of a hanging transaction (`Outcome`); None until the log was read for it. outcome_reason: a
+    clause that gives the reason for the outcome.
     """
 
     verdict: Verdict

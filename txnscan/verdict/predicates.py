@@ -34,7 +34,7 @@ def age_ms(e: Evidence) -> int:
 
 
 def late(e: Evidence) -> bool:
-    """Obligation T: older than any transaction can get under a working coordinator."""
+    """Whether the transaction is older than any transaction can get under a working coordinator."""
     return age_ms(e) > e.context.late_after_ms
 
 
