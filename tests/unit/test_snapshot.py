@@ -239,7 +239,7 @@ def leave_out(wanted: Callable[[str], bool]) -> Callable[[int, Any], Any]:
 # --- coverage ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_is_proven_if_only_its_leader_claims_it_twice_and_lists_its_ids(
+def test_a_partition_is_proven_if_only_its_leader_serves_it_in_both_probes_and_lists_its_ids(
     cluster: FakeCluster,
 ) -> None:
     snapshot = take(cluster)
@@ -302,13 +302,13 @@ def fails(broker_id: int) -> Callable[[FakeCluster], None]:
         (lambda c: c.unreachable.add(2), {0, 1, 2, 3}, "a broker that others name has not said who leads"),
         (stale, {0}, "the brokers do not agree on the leader"),
         (lambda c: setattr(c.partitions[STATE, 2], "leader", -1), {2}, "nobody leads it"),
-        (probe_code(2, 0, 105), {0}, "another broker claims it"),
+        (probe_code(2, 0, 105), {0}, "another broker serves it"),
         (probe_code(2, 0, 14), {0}, "another broker is loading it: it was just elected"),
-        (later(3, 0, 105), {0}, "another broker claims it at its second probe"),
+        (later(3, 0, 105), {0}, "another broker serves it at its second probe"),
         (later(3, 0, 14), {0}, "another broker began to load it"),
     ],
 )
-def test_a_partition_without_consistent_claims_and_listing_is_not_covered(
+def test_a_partition_without_a_consistent_coordinator_and_listing_is_not_covered(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], None], expected: set[int], why: str
 ) -> None:
     spoil(cluster)
@@ -335,12 +335,12 @@ def test_a_leader_that_was_not_asked_covers_no_partition(cluster: FakeCluster) -
     assert uncovered(conclude(answers, agreement, agreement, frozenset(), WHO)) == {0, 3}
 
 
-def test_two_claims_to_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_two_brokers_that_serve_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.cached[2].add(0)
     assert tuple(map(said, take(cluster).split_failures)) == wording
 
 
-def test_the_first_of_several_rival_claims_is_reported(cluster: FakeCluster) -> None:
+def test_the_first_of_several_rival_coordinators_is_reported(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.cached[3].add(0)
     (error,) = take(cluster).coverage_errors
@@ -400,7 +400,7 @@ SPOILS = st.lists(
 
 
 @given(SPOILS)
-def test_a_partition_is_proven_exactly_if_its_leader_alone_claims_it_twice_and_lists_its_ids(
+def test_a_partition_is_proven_exactly_if_its_leader_alone_serves_it_in_both_probes_and_lists_its_ids(
     spoils: list[tuple[int, int, str, int | None]],
 ) -> None:
     cluster, later_cluster = FakeCluster(), FakeCluster()
@@ -444,9 +444,9 @@ def test_a_partition_is_proven_exactly_if_its_leader_alone_claims_it_twice_and_l
     def proven(k: int) -> bool:
         leader = LEADERS[k]
         others = [codes[round_][b].get(k) for round_ in codes for b in (1, 2, 3) if b != leader]
-        claimed = codes["before"][leader].get(k) in (0, 105) and codes["after"][leader].get(k) in (0, 105)
+        serves = codes["before"][leader].get(k) in (0, 105) and codes["after"][leader].get(k) in (0, 105)
         answered = leader not in silent | failed and k not in unsettled
-        return claimed and answered and not {0, 14, 105} & set(others)
+        return serves and answered and not {0, 14, 105} & set(others)
 
     assert uncovered(snapshot) == {k for k in range(4) if not proven(k)}
     if snapshot.coordinators_proven == snapshot.coordinators_planned:
@@ -716,7 +716,7 @@ def test_an_id_listed_with_two_producer_ids_keeps_both(cluster: FakeCluster, lis
     assert snapshot.views or snapshot.coverage_errors, "else an owner of producer id 7 was seen and forgotten"
 
 
-def test_a_probe_answered_twice_is_no_claim(cluster: FakeCluster) -> None:
+def test_a_probe_answered_twice_proves_no_coordinator(cluster: FakeCluster) -> None:
     cluster.edit["DescribeTransactions"] = answer_twice(
         lambda s: coordinator_partition(s.transactional_id, 4) == 0, error_code=16
     )

@@ -72,12 +72,12 @@ class Agreement:
         if len({view.cluster_id for view in self.views}) > 1:
             raise _unagreed("the brokers say that they are of different clusters", FailureCode.BROKERS_DISAGREE)
         # The entries of each belief for this partition: exactly one, unless a broker contradicts itself.
-        claims = {
+        entries_of_each = {
             frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
         }
-        if claims == {frozenset()}:
+        if entries_of_each == {frozenset()}:
             raise self._missing(topic)
-        entries, *others = claims
+        entries, *others = entries_of_each
         if others or len(entries) != 1:
             raise _unagreed(f"brokers disagree on who leads {topic}-{index}", FailureCode.BROKERS_DISAGREE)
         (partition,) = entries

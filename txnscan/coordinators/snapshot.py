@@ -11,13 +11,13 @@ principal may not describe. So each broker gets these requests in this order, wi
     DescribeAcls
 
 Before and after all of this, every broker is asked for the Metadata of `__transaction_state` and of the topics with
-open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it has cached the ids of that
-partition. If it answers NOT_COORDINATOR, it has not.
+open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it serves that partition:
+it has cached its ids. If it answers NOT_COORDINATOR, it does not.
 
 The obligation **coverage** holds for a partition of `__transaction_state` if
 - before and after, all brokers report the same leader at the same leader epoch;
-- that leader claims the partition in both probes, and returned its listing;
-- no other broker claims it.
+- that leader serves the partition in both probes, and returned its listing;
+- no other broker serves it, or is loading it.
 
 The obligation **visibility** holds if every broker that returned a listing allows an id of each class to be described
 (`visibility.py`).
@@ -79,8 +79,8 @@ class Snapshot:
         return replace(first, error=f"{first.error}{also}")
 
 
-# A broker answers these codes for an id only if it has the id's partition cached.
-_CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+# A broker answers these codes for an id only if it serves the id's partition: it has cached the partition's ids.
+_SERVES_PARTITION = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -164,12 +164,12 @@ def conclude(
     partition_count = _partition_count(before, after)
     if partition_count == 0:
         return _without_coordinators(by_broker, before, hides)
-    split = {k: _claimants(by_broker, k) for k in range(partition_count)}
-    split_failures = {k: _claimed_twice(k, who) for k, who in split.items() if len(who) > 1}
+    serving = {k: _serving_brokers(by_broker, k) for k in range(partition_count)}
+    split_failures = {k: _served_twice(k, who) for k, who in serving.items() if len(who) > 1}
     uncovered = {
         k: error
         for k in range(partition_count)
-        if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
+        if (error := _uncovered(by_broker, why_hidden, before, after, k, serving[k])) is not None
     }
     # The visibility failures already report these partitions, with the remedy.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if hides else set()
@@ -194,7 +194,7 @@ def conclude(
     )
 
 
-def _claimed_twice(k: int, who: Iterable[int]) -> Failure:
+def _served_twice(k: int, who: Iterable[int]) -> Failure:
     each = f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
     return Failure(each, FailureCode.BROKERS_DISAGREE)
 
@@ -226,13 +226,13 @@ def _without_coordinators(
     )
 
 
-def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
-    """The brokers that claim, in either probe, to coordinate this partition or to be loading it."""
-    claims = (*_CLAIMS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
+    """The brokers that, in either probe, serve this partition or are loading it."""
+    serves = (*_SERVES_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return frozenset(
         answer.broker_id
         for answer in by_broker.values()
-        if answer.before.get(k) in claims or answer.after.get(k) in claims
+        if answer.before.get(k) in serves or answer.after.get(k) in serves
     )
 
 
@@ -242,7 +242,7 @@ def _uncovered(
     before: Agreement,
     after: Agreement,
     k: int,
-    claimants: frozenset[int],
+    serving: frozenset[int],
 ) -> Unobserved | None:
     """Why coverage does not hold for this `__transaction_state` partition. None if it holds."""
     try:
@@ -259,15 +259,15 @@ def _uncovered(
     if answer.failure is not None:
         return _error(k, answer.failure, leader)
     for code in (answer.before.get(k), answer.after.get(k)):
-        if code not in _CLAIMS:
+        if code not in _SERVES_PARTITION:
             said = error_name(code) if code is not None else "nothing"
             error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
             failure = Failure(error, FailureCode.LEFT_OUT if code is None else said)
             return _error(k, _with_reason(failure, why_hidden[leader.leader]), leader)
-    others = claimants - {leader.leader}
+    others = serving - {leader.leader}
     if others:
-        claims = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
-        return _error(k, Failure(claims, FailureCode.BROKERS_DISAGREE), leader)
+        error = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
+        return _error(k, Failure(error, FailureCode.BROKERS_DISAGREE), leader)
     return None
 
 
