@@ -15,8 +15,8 @@ from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulat
 from txnscan.coordinators import cluster
 from txnscan.coordinators.claims import (
     ClaimAnswers,
+    ClaimedAndUnclaimed,
     ClaimedTransaction,
-    ClaimSplit,
     CountedClaims,
     counted_claims,
 )
@@ -235,12 +235,12 @@ class _CoordinatorsFirst(SimulatedCluster):
 class _AnybodysClaim(SimulatedCluster):
     """A condition of claims omitted: a claim of any broker counts as the coordinator's."""
 
-    def split_by_claim(
+    def separate_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
-    ) -> ClaimSplit:
+    ) -> ClaimedAndUnclaimed:
         """See Cluster."""
         with patch.object(cluster, "counted_claims", lambda answers, latest: counted_claims(answers, None)):
-            return super().split_by_claim(suspects, always, on_progress)
+            return super().separate_by_claim(suspects, always, on_progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +256,15 @@ class _OfTheProducer(CountedClaims):
 class _ClaimOnTheProducer(SimulatedCluster):
     """A condition of claims omitted: a claim on a producer id counts for all its open transactions."""
 
-    def split_by_claim(
+    def separate_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
-    ) -> ClaimSplit:
+    ) -> ClaimedAndUnclaimed:
         """See Cluster. The claimant's view lists the partition too, because the rules would not accept the claim
         otherwise.
         """
         with patch.object(cluster, "counted_claims", _of_producers):
-            split = super().split_by_claim(suspects, always, on_progress)
-        return replace(split, claimed=tuple(_listing(held) for held in split.claimed))
+            separated = super().separate_by_claim(suspects, always, on_progress)
+        return replace(separated, claimed=tuple(_listing(held) for held in separated.claimed))
 
 
 def _of_producers(answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:

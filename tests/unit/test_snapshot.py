@@ -686,7 +686,8 @@ def test_a_view_has_the_failures_of_its_own_log_partition(cluster: FakeCluster) 
     cluster.cached[2].add(0)
     cluster.ids = {1: {id_for(0): FakeId(7), id_for(3): FakeId(7)}}
     by_id = {view.transactional_id: view for view in take(cluster).views}
-    assert "claims" in str(by_id[id_for(0)].coverage_failure) and "brokers 1, 2" in str(by_id[id_for(0)].split_failure)
+    assert "claims" in str(by_id[id_for(0)].coverage_failure)
+    assert "brokers 1, 2" in str(by_id[id_for(0)].split_failure)
     assert (by_id[id_for(3)].coverage_failure, by_id[id_for(3)].split_failure) == (None, None)
 
 

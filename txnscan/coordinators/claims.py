@@ -88,7 +88,7 @@ class CountedClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSplit:
+class ClaimedAndUnclaimed:
     """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
 
     agreed: the agreement of all brokers on `__transaction_state` and the topics of these partitions. prepared,
@@ -149,7 +149,7 @@ def _leads(leaders: Sequence[int | None], view: CoordinatorView) -> bool:
     return bool(leaders) and leaders[coordinator_partition(view.transactional_id, len(leaders))] == view.broker_id
 
 
-def split_by_claim(
+def separate_by_claim(
     suspects: Mapping[Key, WideRow],
     always: Collection[Key],
     claimant: Callable[[str, OpenProducer], CoordinatorView | None],

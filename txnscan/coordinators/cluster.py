@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from txnscan.config import ScanConfig, parse_bootstrap_servers
-from txnscan.coordinators.claims import ClaimAnswers, ClaimSplit, ask_claims, counted_claims, split_by_claim
+from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
 from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
@@ -219,10 +219,10 @@ class Cluster:
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, Unobserved) else answer for answer in answers]
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, Unobserved))
 
-    def split_by_claim(
+    def separate_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
-    ) -> ClaimSplit:
-        """Splits the open transactions into claimed transactions and partitions that need the proof.
+    ) -> ClaimedAndUnclaimed:
+        """Separates the open transactions into claimed transactions and partitions that need the proof.
 
         suspects: the partitions on which the wide read saw open transactions. always: partitions that are read with
         proof, even if all their open transactions are claimed.
@@ -232,12 +232,12 @@ class Cluster:
         # The unclaimed partitions are computed before the leaders of `__transaction_state` are known, so that one round
         # asks for all leaders. Those leaders rarely change the result.
         likely = counted_claims(answers, None)
-        claimed, left = split_by_claim(suspects, always, likely.claimant)
+        claimed, left = separate_by_claim(suspects, always, likely.claimant)
         agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
         found = counted_claims(answers, agreed)
         if found.claims != likely.claims:
-            claimed, left = split_by_claim(suspects, always, found.claimant)
-        return ClaimSplit(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
+            claimed, left = separate_by_claim(suspects, always, found.claimant)
+        return ClaimedAndUnclaimed(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """Every broker's report of its ids in a transaction."""

@@ -53,7 +53,8 @@ class Snapshot:
 
     views: of the ids whose producer id has open transactions that are not claimed (`claims.py`). coverage_errors: one
     for each `__transaction_state` partition that is not covered, unless a visibility failure covers it. split_failures:
-    how brokers contradict each other. visibility_failures: why ids may be hidden; empty if visibility holds.
+    one for each partition that several brokers say they coordinate. visibility_failures: why ids may be hidden; empty
+    if visibility holds.
     """
 
     views: tuple[CoordinatorView, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txnscan.config import ScanConfig
-from txnscan.coordinators.claims import ClaimSplit
+from txnscan.coordinators.claims import ClaimedAndUnclaimed
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import Agreement
@@ -87,11 +87,11 @@ class AllRead:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """split: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
+    """separated: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
     transaction. last_seen: waits for the sightings of earlier sweeps; None until they are needed.
     """
 
-    split: ClaimSplit
+    separated: ClaimedAndUnclaimed
     topic_ids: Mapping[Key, str]
     claimed: Sequence[Observation]
     last_seen: Callable[[], Sightings] | None
