@@ -25,10 +25,10 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
+    BrokersWithoutDescribeProducers,
     NothingOpen,
     ReadAnyway,
     Target,
-    Unread,
     Unreadable,
     action_for,
     cannot_be_asked,
@@ -199,7 +199,7 @@ def test_a_plan_file_is_never_forced() -> None:
 # --- brokers without DescribeProducers --------------------------------------------------------------------------------
 
 
-class Old(Unread):
+class Old(BrokersWithoutDescribeProducers):
     """Brokers without DescribeProducers, from data.
 
     moves_to: the last stable offset after a marker. stands_at: the producer id of the batch at the last stable

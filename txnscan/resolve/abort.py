@@ -1,7 +1,7 @@
-"""`txnscan abort`: send one ABORT marker for one open transaction, after the proof of a sweep and a confirmation.
+"""`txnscan abort`: why it refuses a transaction, the plan of its one marker, and brokers without DescribeProducers.
 
-This command is for experts. It needs more input than `plan` and `apply`, but waits for no second sweep. It refuses a
-transaction
+The command is for experts. It needs more input than `plan` and `apply`, but waits for no second sweep. `apply.py` runs
+its steps. It refuses a transaction
 - that is not proven to hang, or is not late yet;
 - whose owner is still at the transaction's epoch: fence the owner first;
 - that committed, or may have committed, even in part: an abort deletes committed data;
@@ -9,7 +9,7 @@ transaction
 
 `--force REASON` overrides all of these. One condition remains: a proven read must show that the partition's leader has
 exactly this transaction open. Brokers before Kafka 2.8 cannot answer that; there the user gives the producer id and the
-epochs, and every marker needs --force. Pure, except `Unread`.
+epochs, and every marker needs --force. Pure, except `BrokersWithoutDescribeProducers`.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def unread_needs(error: str) -> str:
 _ONE_BATCH_BYTES = 1
 
 
-class Unread(LiveBrokers):
+class BrokersWithoutDescribeProducers(LiveBrokers):
     """Brokers before Kafka 2.8, which lack DescribeProducers. The user says which transaction is open.
 
     Only the last stable offset (LSO) can show that a marker ended the transaction, and only if the LSO stood at its
