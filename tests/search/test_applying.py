@@ -133,9 +133,9 @@ class Blind(SimulatedBrokers):
 class Hasty(SimulatedBrokers):
     """Uses the proof as the last look, whatever owners do meanwhile."""
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers."""
-        judged = super().prove_again(action)
+        judged = super().prove_without_log(action)
         if judged is None:
             return None
         at_rest = tuple(replace(view, state="Empty") for view in judged.evidence.coordinators)

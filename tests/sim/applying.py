@@ -107,13 +107,13 @@ class SimulatedBrokers(LiveBrokers):
     def _now_ms(self) -> int:
         return NOW_MS
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers."""
         self._accepted = action.needs == ACCEPT_UNKNOWN
-        return super().prove_again(action)
+        return super().prove_without_log(action)
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         """See Brokers."""
         yield lambda marker: self._write(leader, marker)
 

@@ -232,7 +232,7 @@ class Old(BrokersWithoutDescribeProducers):
         yield cluster
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         def write(marker: MarkerToWrite) -> int:
             self.written.append(marker)
             self.fake.partitions["p", 0].last_stable = self.moves_to
@@ -276,7 +276,7 @@ def test_an_undescribable_partition_is_reported_with_the_grant_it_needs() -> Non
     old.fake.topic_errors["p"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(RequestFailed) as failed:
         old.commit_seen(PeerPartitions(("p-0",), (3,), NOW_MS), 7)
-    told = [old.look(ACTION).error, LiveBrokers.look(old, ACTION).error, failed.value.error]
+    told = [old.read_partition(ACTION).error, LiveBrokers.read_partition(old, ACTION).error, failed.value.error]
     needs = lacks(Permission("Describe", "Topic", "p"), old.principal)
     assert told == [f"p: TOPIC_AUTHORIZATION_FAILED: {needs}"] * 3
 

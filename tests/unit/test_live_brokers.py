@@ -58,10 +58,10 @@ def test_no_marker_is_sent_after_the_leader_of_the_log_moved(
     brokers = Swept(before, replace(scan(OPEN), log_epochs=epochs))
     assert brokers.prove(ACTION) == OPEN
     if moved is None:
-        assert brokers.prove_again(ACTION) == OPEN, why
+        assert brokers.prove_without_log(ACTION) == OPEN, why
         return
     with pytest.raises(RequestFailed) as failed:
-        brokers.prove_again(ACTION)
+        brokers.prove_without_log(ACTION)
     assert f"__transaction_state-{moved}" in failed.value.error, why
     assert not failed.value.sent
 
@@ -69,4 +69,4 @@ def test_no_marker_is_sent_after_the_leader_of_the_log_moved(
 def test_a_gone_transaction_is_gone_under_any_leader_of_the_log() -> None:
     brokers = Swept(with_log(ProducerFacts(reads=(READ,))), scan())
     assert brokers.prove(ACTION) == OPEN
-    assert brokers.prove_again(ACTION) is None
+    assert brokers.prove_without_log(ACTION) is None

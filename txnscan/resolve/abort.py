@@ -295,11 +295,11 @@ class BrokersWithoutDescribeProducers(LiveBrokers):
         self._stood_there = self._begins_at(partition, self._before, action)
         return unread(action, partition, self._before, self._now_ms())
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers."""
         return self.prove(action)
 
-    def look(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action) -> PartitionState:
         """See Brokers."""
         try:
             partition = self._led(action)

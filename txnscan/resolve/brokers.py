@@ -84,7 +84,7 @@ class LiveBrokers:
         self._read_epochs[action.topic_partition, action.producer_id] = found.read_epochs
         return _of(action, found)
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers. Fails if the log has a new leader since `prove`: the new leader may have more records."""
         found = self._swept(action, reads_log=False)
         judged = _of(action, found)
@@ -170,7 +170,7 @@ class LiveBrokers:
             raise RequestFailed(explained(unagreed.failure, self.principal)) from None
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         """See Brokers."""
         if leader not in self._known:
             raise RequestFailed(f"broker {leader} is not in the cluster's metadata", sent=False)
@@ -179,7 +179,7 @@ class LiveBrokers:
             read_metadata(client.send, leader, [])
             yield lambda marker: marker.answered(client.send(leader, marker.request()))
 
-    def look(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action) -> PartitionState:
         """See Brokers."""
         try:
             with self._cluster() as cluster:
