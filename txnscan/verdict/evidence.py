@@ -68,7 +68,7 @@ class Evidence:
     log_contradiction: Failure | None = None
 
     @cached_property
-    def listing(self) -> tuple[CoordinatorView, ...]:
+    def views_listing_partition(self) -> tuple[CoordinatorView, ...]:
         """The described views that list this transaction's partition."""
         described = [view for view in self.coordinators if view.describe_failure is None]
         if not described:
