@@ -213,7 +213,7 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
         reason=judgement.reason.value,
         outcome=known.outcome.value if known is not None else None,
         outcome_reason=known.why if known is not None else None,
-        log_failure=judged.known.log_failure if judged.known is not None else None,
+        log_failure=judged.known_outcome.log_failure if judged.known_outcome is not None else None,
         transactional_id=views[0].transactional_id if views else None,
         owner_epoch=views[0].producer_epoch if views else None,
         blocked_records=None,

@@ -357,8 +357,8 @@ def test_a_commit_seen_by_one_of_two_concurrent_sweeps_is_kept(
 
 def test_two_transactions_of_a_producer_id_store_their_facts_once(tables: Tables) -> None:
     one, other = hanging(100, known("unknown")), hanging(200, known("unknown"))
-    of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["decided"] for each in (one, other)]
-    tables.write(next_sweep(1, one, other, decided={**of_each[0], **of_each[1]}))
+    of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["outcome_evidence"] for each in (one, other)]
+    tables.write(next_sweep(1, one, other, outcome_evidence={**of_each[0], **of_each[1]}))
     (row,) = tables.rows(FACTS)
     assert (len(row["reads"]), len(row["commits"])) == (1, 1)
 

@@ -542,7 +542,11 @@ def test_a_claimed_transaction_causes_no_further_requests() -> None:
     assert partitions_in(asked("ListOffsets"), "partition_index") == {("data", 1), ("data", 2)}
     assert all(100 not in request.producer_id_filters for request in asked("ListTransactions"))
     (held,) = [judged for judged in found.transactions if judged.observation.partition == 0]
-    assert (held.observation.first.failure, held.observation.second.failure, held.known) == (CLAIMED, CLAIMED, None)
+    assert (held.observation.first.failure, held.observation.second.failure, held.known_outcome) == (
+        CLAIMED,
+        CLAIMED,
+        None,
+    )
     assert held.judgement.outcome is None
     assert ("data", 0) not in found.proven and {("data", 1), ("data", 2)} <= found.proven.keys()
     assert found.complete and found.errors == ()

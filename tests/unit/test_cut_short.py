@@ -180,7 +180,10 @@ def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> 
         assert read.status is Completeness.NOT_OBSERVED or read == in_whole
     if found.complete:
         assert (verdicts(found), found.impacts) == (expected, whole.impacts)
-        assert (found.decided.keys(), found.over(incidents)) == (whole.decided.keys(), whole.over(incidents))
+        assert (found.outcome_evidence.keys(), found.over(incidents)) == (
+            whole.outcome_evidence.keys(),
+            whole.over(incidents),
+        )
 
 
 def test_the_whole_sweep_is_complete() -> None:

@@ -35,7 +35,7 @@ class Swept(LiveBrokers):
 def with_log(read: ProducerFacts) -> Scan:
     """A sweep that read the log."""
     evidence = OutcomeEvidence(OPEN.observation, None, 3, 0, None, (), None, None, news=read)
-    return replace(scan(OPEN), decided={OPEN.observation.transaction_key: evidence})
+    return replace(scan(OPEN), outcome_evidence={OPEN.observation.transaction_key: evidence})
 
 
 def test_the_epochs_of_a_read_log_are_those_of_its_scans_and_records() -> None:

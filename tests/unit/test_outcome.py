@@ -1766,7 +1766,7 @@ def test_the_evidence_has_the_last_50_records_of_a_long_chain() -> None:
 def test_a_judgement_includes_its_known_outcome() -> None:
     before, found = judged(view("Empty", 9)), KnownOutcome(NOT, "it never committed")
     after = with_outcome(before, found)
-    assert (after.known, after.evidence) == (found, before.evidence)
+    assert (after.known_outcome, after.evidence) == (found, before.evidence)
     assert after.judgement == replace(before.judgement, outcome="not_committed", outcome_reason="it never committed")
 
 

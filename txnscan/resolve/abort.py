@@ -157,7 +157,7 @@ def _not_to_be_ended(judged: Judged) -> str | None:
 
 
 def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
-    known = judged.known
+    known = judged.known_outcome
     if known is None or known.log_failure is not None:
         why = known.log_failure if known is not None else "the sweep did not read it"
         return f"it could not be checked against the transaction log: {why}"

@@ -387,7 +387,7 @@ class _Run:
         why = changed(action, judged)
         if why is not None:
             return Result(action, Status.REFUSED, why)
-        refused = self._committed_elsewhere(action, judged.known)
+        refused = self._committed_elsewhere(action, judged.known_outcome)
         return judged if refused is None else refused
 
     def _committed_elsewhere(self, action: Action, known: KnownOutcome | None) -> Result | None:
@@ -486,7 +486,7 @@ def changed(action: Action, judged: Judged) -> str | None:
     why = moved_on(action, judged)
     if why is not None:
         return why
-    unread = judged.known.log_failure if judged.known is not None else "the sweep did not read it"
+    unread = judged.known_outcome.log_failure if judged.known_outcome is not None else "the sweep did not read it"
     if unread is not None:
         return f"it could not be checked against the transaction log: {unread}"
     now = judged.judgement.outcome

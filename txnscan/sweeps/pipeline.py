@@ -247,7 +247,7 @@ def result(
         broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
         impacts=enriched.impacts,
         read_bytes=run.cluster.read_bytes,
-        decided={evidence.observation.transaction_key: evidence for evidence in enriched.decided},
+        outcome_evidence={evidence.observation.transaction_key: evidence for evidence in enriched.outcome_evidence},
         log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,

@@ -124,7 +124,7 @@ class Enriched:
     """
 
     judged: Sequence[Judged]
-    decided: Sequence[OutcomeEvidence]
+    outcome_evidence: Sequence[OutcomeEvidence]
     impacts: Mapping[TransactionKey, Impact]
     warnings: tuple[str, ...]
     unsure: frozenset[Key] = frozenset()

@@ -121,7 +121,7 @@ def _date(name: str) -> Callable[[Any, Any], Any]:
 
 def _outcome(name: str) -> Callable[[Scan, Judged], Any]:
     """A field of the outcome of a hanging transaction; null for others."""
-    return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
+    return lambda scan, judged: getattr(judged.known_outcome, name) if judged.known_outcome is not None else None
 
 
 def _first_batch(name: str) -> Callable[[Scan, Judged], Any]:

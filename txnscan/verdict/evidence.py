@@ -167,7 +167,7 @@ class Judged:
 
     evidence: Evidence
     judgement: Judgement
-    known: KnownOutcome | None = None
+    known_outcome: KnownOutcome | None = None
 
     @property
     def observation(self) -> Observation:

@@ -526,4 +526,4 @@ def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
 def with_outcome(judged: Judged, known: KnownOutcome) -> Judged:
     """The hanging transaction with its known outcome."""
     judgement = replace(judged.judgement, outcome=known.outcome.value, outcome_reason=known.why)
-    return replace(judged, judgement=judgement, known=known)
+    return replace(judged, judgement=judgement, known_outcome=known)
