@@ -83,7 +83,7 @@ class FakeBrokers:
     proof: Judged | BaseException | None = field(default_factory=now)
     # The results of the last looks, in order. The last result repeats. Default: the result of the proof.
     looks: Sequence[Judged | BaseException | None] = ()
-    sibling: SeenMarker | BaseException | None = None
+    seen_at_peer: SeenMarker | BaseException | None = None
     unreachable: RequestFailed | None = None
     answers: Sequence[int | BaseException] = (0,)
     state: PartitionState = GONE
@@ -104,11 +104,11 @@ class FakeBrokers:
             raise looked
         return looked
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
-        self.calls.append(f"siblings {', '.join(siblings.partitions)}")
-        if isinstance(self.sibling, BaseException):
-            raise self.sibling
-        return self.sibling
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
+        self.calls.append(f"peers {', '.join(peers.partitions)}")
+        if isinstance(self.seen_at_peer, BaseException):
+            raise self.seen_at_peer
+        return self.seen_at_peer
 
     @contextmanager
     def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
@@ -366,7 +366,7 @@ def test_a_closed_or_unproven_transaction_gets_no_marker() -> None:
 
 # --- the outcome, and the evidence of the log and of peer partitions --------------------------------------------------
 
-SIBLINGS = PeerPartitions(("q-0", "r-3"), (4,), NOW_MS)
+PEERS = PeerPartitions(("q-0", "r-3"), (4,), NOW_MS)
 SEEN = SeenMarker("q", 0, 12, 7, 4)
 UNKNOWN_PLAN = plan(stored(outcome="unknown"))
 COMMIT_PLAN = plan(stored(outcome="committed"))
@@ -399,16 +399,16 @@ def test_an_unreadable_log_refuses_the_marker(planned: Plan, wording: SnapshotAs
 
 
 def test_a_commit_marker_on_a_peer_partition_refuses_an_abort_and_is_stored_once() -> None:
-    brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN), FakeJournal()
+    brokers, journal = FakeBrokers(proof=proof_of("unknown", peers=PEERS), seen_at_peer=SEEN), FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert (result.status, result.learned) == (Status.REFUSED, SEEN)
     assert result.detail == str(SEEN)
-    assert brokers.calls == ["prove", "siblings q-0, r-3"]
+    assert brokers.calls == ["prove", "peers q-0, r-3"]
     assert journal.remembered == [SEEN]
 
 
 def test_unreadable_peer_partitions_refuse_an_abort() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=RequestFailed("q-0 has no leader"))
+    brokers = FakeBrokers(proof=proof_of("unknown", peers=PEERS), seen_at_peer=RequestFailed("q-0 has no leader"))
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and "q-0 has no leader" in result.detail
@@ -416,15 +416,15 @@ def test_unreadable_peer_partitions_refuse_an_abort() -> None:
 
 
 def test_peer_partitions_without_a_commit_marker_allow_the_accepted_abort() -> None:
-    brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS)), FakeJournal()
+    brokers, journal = FakeBrokers(proof=proof_of("unknown", peers=PEERS)), FakeJournal()
     assert statuses(apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)) == [Status.RESOLVED]
-    assert brokers.calls[:3] == ["prove", "siblings q-0, r-3", "connect"] and journal.remembered == []
+    assert brokers.calls[:3] == ["prove", "peers q-0, r-3", "connect"] and journal.remembered == []
 
 
 def test_a_proven_outcome_does_not_read_peer_partitions() -> None:
-    brokers = FakeBrokers(proof=proof_of("not_committed", siblings=SIBLINGS))
+    brokers = FakeBrokers(proof=proof_of("not_committed", peers=PEERS))
     assert statuses(apply(brokers)) == [Status.RESOLVED]
-    assert not any(call.startswith("siblings") for call in brokers.calls)
+    assert not any(call.startswith("peers") for call in brokers.calls)
 
 
 def test_a_lock_lost_while_waiting_for_an_owner_sends_no_marker() -> None:
@@ -435,7 +435,7 @@ def test_a_lock_lost_while_waiting_for_an_owner_sends_no_marker() -> None:
 
 
 def test_a_dry_run_reads_peer_partitions_and_stores_nothing() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN)
+    brokers = FakeBrokers(proof=proof_of("unknown", peers=PEERS), seen_at_peer=SEEN)
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION, execute=False)
     assert result.status is Status.REFUSED and journal.remembered == []
@@ -810,7 +810,7 @@ class World:
 
     prove_without_log = prove
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         raise AssertionError("nothing here is unknown")
 
     @contextmanager

@@ -140,7 +140,7 @@ class Brokers(Protocol):
         """The same without the transaction log, which is faster. Raises RequestFailed."""
         ...
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """A COMMIT marker on one of these other partitions of the transaction, if any. Raises RequestFailed."""
         ...
 
@@ -397,10 +397,10 @@ class _Run:
         """
         if known is None or known.outcome is not Outcome.UNKNOWN:
             return None
-        if known.siblings is None:
+        if known.peers is None:
             return None
         try:
-            seen = self.brokers.commit_seen(known.siblings, action.producer_id)
+            seen = self.brokers.commit_seen(known.peers, action.producer_id)
         except RequestFailed as failed:
             why = f"its other partitions could not be searched for a COMMIT marker: {failed.error}"
             return Result(action, Status.REFUSED, why)

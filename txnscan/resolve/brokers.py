@@ -156,14 +156,14 @@ class LiveBrokers:
         except (ClusterUnreachable, Unagreed):
             return -1
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
-        topics = {name.rpartition("-")[0] for name in siblings.partitions}
+        topics = {name.rpartition("-")[0] for name in peers.partitions}
         try:
             with self._cluster() as cluster:
                 cluster.view(topics)
                 agreed = cluster.agreement(topics)
-                return commit_seen(cluster.send, siblings, producer_id, agreed.partition)
+                return commit_seen(cluster.send, peers, producer_id, agreed.partition)
         except ClusterUnreachable as error:
             raise RequestFailed(str(error)) from None
         except Unagreed as unagreed:

@@ -150,14 +150,14 @@ class OutcomeEvidence:
 class KnownOutcome:
     """The known outcome of a hanging transaction. why: the reason, as a clause.
 
-    log_failure: why the log could not be read. siblings: other partitions whose markers may show how the transaction
+    log_failure: why the log could not be read. peers: other partitions whose markers may show how the transaction
     ended, if the log lists any. evidence: the log records that support the outcome, as text.
     """
 
     outcome: Outcome
     why: str
     log_failure: Failure | None = None
-    siblings: PeerPartitions | None = None
+    peers: PeerPartitions | None = None
     evidence: tuple[str, ...] = ()
 
 

@@ -125,7 +125,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
         found.outcome,
         f"{found.why}{_stored_alone(shown) if found.outcome in _CERTAIN else ''}",
         log_failure=evidence.log_failure,
-        siblings=_of_all([siblings(evidence.logged, at) for at in at_each]),
+        peers=_of_all([peer_partitions(evidence.logged, at) for at in at_each]),
         evidence=tuple(map(str, shown)),
     )
 
@@ -479,7 +479,7 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
 # --- other evidence in the log ----------------------------------------------------------------------------------------
 
 
-def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartitions | None:
+def peer_partitions(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartitions | None:
     """The other partitions that may show how the transaction ended. A COMMIT marker there is evidence of a commit. The
     result is not sorted.
     """
