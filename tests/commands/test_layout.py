@@ -24,7 +24,7 @@ PACKAGE = ROOT / "txnscan"
 # The rule that hides an id depends on the principal. Other failures name the permission without a principal.
 ASKED_BY_SOMEBODY = {
     "coordinators/snapshot.py": {"conclude"},
-    "coordinators/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
+    "coordinators/visibility.py": {"visibility_failures", "denials", "_may_be_for"},
 }
 # These have no clock and no socket: they get both as arguments.
 PURE_BUT_FOR_SEND = (

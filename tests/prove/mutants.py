@@ -109,7 +109,8 @@ EXPLAINED: dict[Key, str] = {
     (
         "verdict/rules.py",
         "",
-        "predicates.hidden, predicates.may_send_again → predicates.may_send_again, predicates.hidden",
+        "predicates.id_may_be_hidden, predicates.may_send_again → "
+        "predicates.may_send_again, predicates.id_may_be_hidden",
     ): "one needs no view, the other one view",
     (
         "verdict/rules.py",

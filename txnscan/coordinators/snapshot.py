@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
-from txnscan.coordinators.visibility import Probed, Visibility, changes, hidden, probe, read_classes
+from txnscan.coordinators.visibility import Probed, Visibility, changes, probe, read_classes, visibility_failures
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -160,20 +160,20 @@ def conclude(
     transactions that are not claimed. principal: the principal that asked; it decides which ACLs hide ids.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
-    why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}
-    hides = _visibility_failures(by_broker, why_hidden)
+    failures_by_broker = {b: visibility_failures(b, answer.visibility, principal) for b, answer in by_broker.items()}
+    failures = _failures_of_listing_brokers(by_broker, failures_by_broker)
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before, hides)
+        return _without_coordinators(by_broker, before, failures)
     serving = {k: _serving_brokers(by_broker, k) for k in range(partition_count)}
     split_failures = {k: _served_twice(k, who) for k, who in serving.items() if len(who) > 1}
     uncovered = {
         k: error
         for k in range(partition_count)
-        if (error := _uncovered(by_broker, why_hidden, before, after, k, serving[k])) is not None
+        if (error := _uncovered(by_broker, failures_by_broker, before, after, k, serving[k])) is not None
     }
     # The visibility failures already report these partitions, with the remedy.
-    refused = {k for k in uncovered if _refused(by_broker, before, k)} if hides else set()
+    refused = {k for k in uncovered if _refused(by_broker, before, k)} if failures else set()
     views = [
         replace(
             view,
@@ -181,7 +181,7 @@ def conclude(
             split_failure=split_failures.get(k),
         )
         for b, answer in by_broker.items()
-        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics))
+        for view in _views(answer, failures_by_broker[b], _hidden_topic((before, after), b, open_topics))
         for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
     return Snapshot(
@@ -190,7 +190,7 @@ def conclude(
         coordinators_proven=partition_count - len(uncovered),
         coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
         split_failures=tuple(split_failures.values()),
-        visibility_failures=hides,
+        visibility_failures=failures,
         errors=_broker_errors(by_broker),
     )
 
@@ -207,7 +207,7 @@ def _partition_count(before: Agreement, after: Agreement) -> int:
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, hides: tuple[Failure, ...]
+    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, failures: tuple[Failure, ...]
 ) -> Snapshot:
     """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
@@ -222,7 +222,7 @@ def _without_coordinators(
         coordinators_planned=0 if absent else 1,
         coordinators_proven=0,
         coverage_errors=(error,),
-        visibility_failures=hides,
+        visibility_failures=failures,
         errors=_broker_errors(by_broker),
     )
 
@@ -239,7 +239,7 @@ def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> fro
 
 def _uncovered(
     by_broker: Mapping[int, CoordinatorAnswers],
-    why_hidden: Mapping[int, Sequence[Failure]],
+    failures_by_broker: Mapping[int, Sequence[Failure]],
     before: Agreement,
     after: Agreement,
     k: int,
@@ -264,7 +264,7 @@ def _uncovered(
             said = error_name(code) if code is not None else "nothing"
             error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
             failure = Failure(error, FailureCode.LEFT_OUT if code is None else said)
-            return _error(k, _with_reason(failure, why_hidden[leader.leader]), leader)
+            return _error(k, _with_reason(failure, failures_by_broker[leader.leader]), leader)
     others = serving - {leader.leader}
     if others:
         error = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
@@ -286,12 +286,12 @@ def _error(k: int, failure: Failure, leader: Partition) -> Unobserved:
 
 
 def _views(
-    answer: CoordinatorAnswers, why_hidden: Sequence[Failure], hidden_topic: Failure | None
+    answer: CoordinatorAnswers, failures: Sequence[Failure], hidden_topic: Failure | None
 ) -> Iterable[CoordinatorView]:
     """This broker's views of its listed ids.
 
     If the broker no longer knows an id right after listing it, the id has expired and is absent. If an id has taken a
-    new producer id, the view has the new producer id.
+    new producer id, the view has the new producer id. failures: why the broker may hide ids.
     """
     for name, listing in (answer.listed or {}).items():
         described = answer.described.get(name)
@@ -302,7 +302,7 @@ def _views(
             continue
         elif described.error is not None:
             said = f"broker {answer.broker_id} answered {described.error}"
-            failure = _with_reason(Failure(said, described.error), why_hidden)
+            failure = _with_reason(Failure(said, described.error), failures)
         elif hidden_topic is not None:
             failure = hidden_topic
         else:
@@ -311,17 +311,19 @@ def _views(
         yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_failure=failure)
 
 
-def _with_reason(failure: Failure, why_hidden: Sequence[Failure]) -> Failure:
-    """The failure. If it is a refusal, it gets the reason that other answers of the same broker show."""
-    refused = failure.code == _REFUSED.name and bool(why_hidden)
-    return why_hidden[0].within(failure.error) if refused else failure
+def _with_reason(failure: Failure, failures: Sequence[Failure]) -> Failure:
+    """The failure. If it is a refusal, it gets the first reason why the broker may hide ids."""
+    refused = failure.code == _REFUSED.name and bool(failures)
+    return failures[0].within(failure.error) if refused else failure
 
 
-def _visibility_failures(
-    by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[Failure]]
+def _failures_of_listing_brokers(
+    by_broker: Mapping[int, CoordinatorAnswers], failures_by_broker: Mapping[int, Sequence[Failure]]
 ) -> tuple[Failure, ...]:
     """Why visibility does not hold. Brokers without a listing are ignored, because they cover no partition."""
-    reasons = (failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in why_hidden[b])
+    reasons = (
+        failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in failures_by_broker[b]
+    )
     return tuple(dict.fromkeys(reasons))
 
 

@@ -149,7 +149,7 @@ def uncovered(e: Evidence) -> bool:
     return any(view.coverage_failure is not None for view in e.coordinators)
 
 
-def hidden(e: Evidence) -> bool:
+def id_may_be_hidden(e: Evidence) -> bool:
     """Whether the owner may be hidden by ACLs. This matters only if no visible id has this producer id."""
     return not e.coordinators and bool(e.context.visibility_failures)
 

@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Verdict.INDETERMINATE, Reason.SPLIT, predicates.split, explanations.split),
     Rule(Verdict.INDETERMINATE, Reason.COORDINATOR, predicates.owner_undescribed, explanations.undescribed),
     Rule(Verdict.INDETERMINATE, Reason.COVERAGE, predicates.uncovered, explanations.uncovered),
-    Rule(Verdict.INDETERMINATE, Reason.VISIBILITY, predicates.hidden, explanations.hidden),
+    Rule(Verdict.INDETERMINATE, Reason.VISIBILITY, predicates.id_may_be_hidden, explanations.hidden),
     Rule(Verdict.INDETERMINATE, Reason.DECIDED, predicates.may_send_again, explanations.may_send_again),
     # From here on absence is proven, unless the coordinators' log contradicts it.
     Rule(Verdict.INDETERMINATE, Reason.SPLIT, predicates.log_contradicts, explanations.contradicted),
