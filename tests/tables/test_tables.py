@@ -33,7 +33,7 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
+from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
 from txnscan.impact.owner import Owner
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.tables.schema import (
@@ -222,7 +222,7 @@ def test_the_next_sweep_reads_the_time_without_progress_from_the_incident(tables
     tables.write(scan(ORPHAN, impacts={ORPHAN.observation.transaction_key: impact}))
     (incident,) = tables.unresolved("cluster-1")().values()
     read_at_ms = ORPHAN.observation.second.read_at_ms
-    assert incident.impact == KnownImpact(100, read_at_ms, Cause.NEVER_ADDED, "a reason", "sink")
+    assert incident.impact == CarriedImpact(100, read_at_ms, Cause.NEVER_ADDED, "a reason", "sink")
 
     again = replace(impact, lso_since_ms=read_at_ms, groups=(), groups_blocked=0)
     later = judged(second_read_at_ms=read_at_ms + LATER_MS)

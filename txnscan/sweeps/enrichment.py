@@ -103,8 +103,8 @@ def _impacts(
     for one in hanging:
         which = one.observation.transaction_key
         incident = everything.incidents.get(which)
-        known = incident.impact if incident is not None else None
-        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
+        carried = incident.impact if incident is not None else None
+        found[which] = impact_of(one, blockage, logged.get(which, ()), carried, topics, patterns)
     run.progress("ask who waits", 1, 1)
     found = with_events(view.cluster_id, hanging, found, everything.incidents)
     found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}

@@ -11,7 +11,7 @@ from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.impact.blocking import blocks
 from txnscan.impact.complete import TopicRead
-from txnscan.impact.impact import Impact, KnownImpact
+from txnscan.impact.impact import CarriedImpact, Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
@@ -134,7 +134,7 @@ class Scan:
         """The facts about a transaction's outcome, if the log was read for it."""
         return self.outcome_evidence.get(judged.observation.transaction_key)
 
-    def left_of_impact(self, judged: Judged) -> KnownImpact | None:
+    def carried_impact(self, judged: Judged) -> CarriedImpact | None:
         """The part of the impact that the next sweep needs; None if this sweep did not look for it, and for a live
         transaction.
         """
@@ -144,7 +144,7 @@ class Scan:
         since_ms = o.second.read_at_ms if impact.lso_since_ms is None else impact.lso_since_ms
         known_since_ms = None if o.second.last_stable_offset is None else since_ms
         owner = impact.owner.transactional_id
-        return KnownImpact(
+        return CarriedImpact(
             o.second.last_stable_offset, known_since_ms, impact.cause, impact.cause_reason or "", owner, impact.event_id
         )
 

@@ -152,8 +152,8 @@ def _impact(path: str) -> Callable[[Scan, Judged], Any]:
 
 def _carried_impact(name: str) -> Callable[[Scan, Judged], Any]:
     def found(scan: Scan, judged: Judged) -> Any:
-        left = scan.left_of_impact(judged)
-        return getattr(left, name) if left is not None else None
+        carried = scan.carried_impact(judged)
+        return getattr(carried, name) if carried is not None else None
 
     return found
 
@@ -166,8 +166,8 @@ def _lso_unmoved_ms(scan: Scan, judged: Judged) -> int | None:
 
 
 def _lso_since(scan: Scan, judged: Judged) -> datetime | None:
-    left = scan.left_of_impact(judged)
-    return timestamp(left.lso_since_ms) if left is not None and left.lso_since_ms is not None else None
+    carried = scan.carried_impact(judged)
+    return timestamp(carried.lso_since_ms) if carried is not None and carried.lso_since_ms is not None else None
 
 
 def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
