@@ -26,7 +26,7 @@ from tests.unit.test_log_reads import history, id_for
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete import Completeness
+from txnscan.impact.complete_up_to import Completeness
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory

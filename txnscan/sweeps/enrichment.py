@@ -10,7 +10,7 @@ from dataclasses import replace
 from txnscan.config import parse_owner_pattern
 from txnscan.impact.blocking import gets_a_row, looked_at, only_counted_warning
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import TopicRead, concluded
+from txnscan.impact.complete_up_to import TopicRead, concluded
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
 from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
@@ -19,7 +19,7 @@ from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.checkpoints import read_positions
-from txnscan.sweeps.complete import STAGE, read_topics
+from txnscan.sweeps.complete_up_to import STAGE, read_topics
 from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.log_reads import read_outcomes, signed

@@ -10,7 +10,7 @@ from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.impact.blocking import blocks
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.impact import CarriedImpact, Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL

@@ -14,7 +14,7 @@ from txnscan.coordinators.metadata_quorum import Agreement
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.impact import Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic

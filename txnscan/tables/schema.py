@@ -19,7 +19,7 @@ from typing import Any
 
 from txnscan.engine.clock import StageTime
 from txnscan.impact.blocking import end_of
-from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
+from txnscan.impact.complete_up_to import Completeness, PartitionRead, TopicRead
 from txnscan.impact.disk import DiskRead
 from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView

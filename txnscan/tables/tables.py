@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_row
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import PartitionRead, TopicRead
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead
 from txnscan.impact.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey

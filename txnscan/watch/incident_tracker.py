@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey

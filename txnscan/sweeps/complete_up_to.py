@@ -1,4 +1,4 @@
-"""Read topics for the time up to which they are complete. The rule is in `impact/complete.py`."""
+"""Read topics for the time up to which they are complete. The rule is in `impact/complete_up_to.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
-from txnscan.impact.complete import PartitionRead, TopicRead
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
