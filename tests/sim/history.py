@@ -18,7 +18,7 @@ from tests.sim.turns import Turns
 from tests.sim.world import World
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, Item, Result
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
 from txnscan.engine import Batch, Row
 from txnscan.engine.threads import ThreadsEngine
@@ -178,15 +178,15 @@ class SimulatedCluster(Cluster):
         self,
         open_producer_ids: frozenset[int],
         open_topics: frozenset[str],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
-    ) -> tuple[Snapshot, Agreement]:
+    ) -> tuple[Snapshot, MetadataQuorum]:
         """See Cluster."""
-        snapshot, after = super().snapshot(open_producer_ids, open_topics, agreed, on_progress)
+        snapshot, after = super().snapshot(open_producer_ids, open_topics, quorum, on_progress)
         return self.believed(snapshot), after
 
     def _ask_coordinators(
-        self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
+        self, before: MetadataQuorum, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         # The answers of an earlier attempt no longer count.
         self._simulation.asked_worlds.clear()

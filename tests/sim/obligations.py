@@ -21,7 +21,7 @@ from txnscan.coordinators.claims import (
     counted_claims,
 )
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
@@ -86,13 +86,13 @@ class _OneBrokersWord(_OldPlan):
     brokers.
     """
 
-    def agreement(self, topics: Iterable[str]) -> Agreement:
+    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
         """See Cluster."""
-        agreed = super().agreement(topics)
-        first, *_ = agreed.views
+        quorum = super().metadata_quorum(topics)
+        first, *_ = quorum.views
         said = [topic for topic in first.topics if topic.name != TRANSACTION_STATE_TOPIC]
-        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in agreed.views]
-        return replace(agreed, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
+        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in quorum.views]
+        return replace(quorum, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
 
 
 _BEYOND_DOUBT = 1 << 40
@@ -212,9 +212,9 @@ class _CoordinatorsFirst(SimulatedCluster):
 
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
-        agreed = self.agreement([TRANSACTION_STATE_TOPIC])
+        quorum = self.metadata_quorum([TRANSACTION_STATE_TOPIC])
         self._early_claims = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
-        self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), agreed, lambda done, total: None)
+        self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), quorum, lambda done, total: None)
         return super().max_timeout_ms()
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
@@ -225,11 +225,11 @@ class _CoordinatorsFirst(SimulatedCluster):
         self,
         open_producer_ids: frozenset[int],
         open_topics: frozenset[str],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
-    ) -> tuple[Snapshot, Agreement]:
+    ) -> tuple[Snapshot, MetadataQuorum]:
         """See Cluster."""
-        return self._early, self.agreement({TRANSACTION_STATE_TOPIC, *open_topics})
+        return self._early, self.metadata_quorum({TRANSACTION_STATE_TOPIC, *open_topics})
 
 
 class _AnybodysClaim(SimulatedCluster):
@@ -267,7 +267,7 @@ class _ClaimOnTheProducer(SimulatedCluster):
         return replace(separated, claimed=tuple(_listing(held) for held in separated.claimed))
 
 
-def _of_producers(answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
+def _of_producers(answers: Sequence[ClaimAnswers], latest: MetadataQuorum | None) -> CountedClaims:
     found = counted_claims(answers, latest)
     return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
 

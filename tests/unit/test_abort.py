@@ -16,7 +16,7 @@ from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.config import ScanConfig
-from txnscan.coordinators.metadata_quorum import read_agreement
+from txnscan.coordinators.metadata_quorum import read_metadata_quorum
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Permission, Unobserved
@@ -225,7 +225,9 @@ class Old(BrokersWithoutDescribeProducers):
         cluster = SimpleNamespace(
             send=self.fake.send,
             view=lambda topics: None,
-            agreement=lambda topics: read_agreement(self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None),
+            metadata_quorum=lambda topics: read_metadata_quorum(
+                self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None
+            ),
             clients=SimpleNamespace(brokers=()),
             sleep=lambda seconds: None,
         )

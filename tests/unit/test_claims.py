@@ -27,7 +27,7 @@ from txnscan.coordinators.claims import (
     counted_claims,
     separate_by_claim,
 )
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -73,8 +73,8 @@ def ask(cluster: FakeCluster, producer_ids: Collection[int] = (7,)) -> list[Clai
     return [ask_claims(cluster.send, broker_id, producer_ids) for broker_id in cluster.brokers]
 
 
-def latest(cluster: FakeCluster) -> Agreement:
-    return read_agreement(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
+def latest(cluster: FakeCluster) -> MetadataQuorum:
+    return read_metadata_quorum(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
 
 
 def found_by(cluster: FakeCluster) -> CountedClaims:

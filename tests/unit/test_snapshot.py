@@ -14,7 +14,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 
 from tests.builders import failed, lacks, said
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
@@ -52,15 +52,15 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def agree(cluster: FakeCluster, topics: frozenset[str] = frozenset()) -> Agreement:
-    return read_agreement(cluster.send, (1, 2, 3), [STATE, *topics], one_by_one, lambda brokers: None)
+def agree(cluster: FakeCluster, topics: frozenset[str] = frozenset()) -> MetadataQuorum:
+    return read_metadata_quorum(cluster.send, (1, 2, 3), [STATE, *topics], one_by_one, lambda brokers: None)
 
 
 def take(
     cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, topics: frozenset[str] = frozenset()
 ) -> Snapshot:
     """A snapshot as the driver takes it, with open transactions on these topics. `meanwhile` happens after the first
-    agreement.
+    round of Metadata.
     """
     before = agree(cluster, topics)
     tokens = itertools.count()
@@ -251,7 +251,7 @@ def test_a_partition_is_proven_if_only_its_leader_serves_it_in_both_probes_and_l
 def test_the_listing_is_requested_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(3): FakeId(7), id_for(0): FakeId(7)}}
     take(cluster)
-    assert cluster.asked.count((1, "Metadata")) == 2, "by the two agreements: no topic was asked for besides"
+    assert cluster.asked.count((1, "Metadata")) == 2, "by the two rounds: no topic was asked for besides"
     asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
     rules, first, listing, described, second, rules_after = asked
     assert type(rules) is type(rules_after) and rules.permission_type == 1, "all rules: what allows may hide as well"
@@ -318,7 +318,7 @@ def test_a_partition_without_a_consistent_coordinator_and_listing_is_not_covered
 
 
 @pytest.mark.parametrize("change", [{"leader": 2}, {"epoch": 6}, {"leader": -1}])
-def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
+def test_a_partition_that_moved_between_the_two_rounds_of_metadata_is_not_covered(
     cluster: FakeCluster, change: dict[str, int]
 ) -> None:
     def move() -> None:
@@ -329,10 +329,10 @@ def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
 
 
 def test_a_leader_that_was_not_asked_covers_no_partition(cluster: FakeCluster) -> None:
-    agreement = agree(cluster)
+    quorum = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
     answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
-    assert uncovered(conclude(answers, agreement, agreement, frozenset(), WHO)) == {0, 3}
+    assert uncovered(conclude(answers, quorum, quorum, frozenset(), WHO)) == {0, 3}
 
 
 def test_two_brokers_that_serve_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
@@ -644,10 +644,10 @@ def test_ids_without_an_open_producer_id_are_neither_described_nor_shown(cluster
 def test_without_open_transactions_no_id_is_listed_and_coverage_is_proven(cluster: FakeCluster) -> None:
     """An empty filter would list every id."""
     cluster.ids = {1: {id_for(0): FakeId(7)}}
-    agreed, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
+    quorum, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
     cluster.requests.clear()
     answers = [ask_coordinators(cluster.send, b, probes, frozenset()) for b in (1, 2, 3)]
-    snapshot = conclude(answers, agreed, agreed, frozenset(), WHO)
+    snapshot = conclude(answers, quorum, quorum, frozenset(), WHO)
     assert (snapshot.views, snapshot.complete) == ((), True)
     filters = [r.producer_id_filters for r in cluster.requests if api_name(r) == "ListTransactions"]
     assert filters == [[-1]] * 3

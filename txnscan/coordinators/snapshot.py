@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum, NoSuchTopic
 from txnscan.coordinators.visibility import Probed, Visibility, changes, probe, read_classes, visibility_failures
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
@@ -129,7 +129,7 @@ def ask_coordinators(
     return CoordinatorAnswers(broker_id, before, listed, described, after, failure, seen)
 
 
-def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str]) -> Failure | None:
+def _hidden_topic(rounds: Iterable[MetadataQuorum], broker_id: int, topics: Iterable[str]) -> Failure | None:
     """Why this broker's descriptions may leave out one of these topics. None if it showed all of them."""
     for one in rounds:
         view = one.view_of(broker_id)
@@ -149,14 +149,14 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
 
 def conclude(
     answers: Iterable[CoordinatorAnswers],
-    before: Agreement,
-    after: Agreement,
+    before: MetadataQuorum,
+    after: MetadataQuorum,
     open_topics: frozenset[str],
     principal: str,
 ) -> Snapshot:
     """The snapshot that these answers prove, with its gaps. Pure.
 
-    before, after: the agreement of all brokers before and after the answers. open_topics: the topics with open
+    before, after: the metadata quorum before and after the answers. open_topics: the topics with open
     transactions that are not claimed. principal: the principal that asked; it decides which ACLs hide ids.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
@@ -200,22 +200,22 @@ def _served_twice(k: int, who: Iterable[int]) -> Failure:
     return Failure(each, FailureCode.BROKERS_DISAGREE)
 
 
-def _partition_count(before: Agreement, after: Agreement) -> int:
+def _partition_count(before: MetadataQuorum, after: MetadataQuorum) -> int:
     indexes = before.indexes(TRANSACTION_STATE_TOPIC)
     # If the count changes, ids hash to other partitions. The brokers themselves stop serving then.
     return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, failures: tuple[Failure, ...]
+    by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, failures: tuple[Failure, ...]
 ) -> Snapshot:
     """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
         why, absent = Failure(changed, FailureCode.BROKERS_DISAGREE), False
-    except Unagreed as unagreed:
-        why, absent = unagreed.failure, isinstance(unagreed, NoSuchTopic)
+    except LeaderUnknown as failed:
+        why, absent = failed.failure, isinstance(failed, NoSuchTopic)
     error = Unobserved("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
@@ -240,8 +240,8 @@ def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> fro
 def _uncovered(
     by_broker: Mapping[int, CoordinatorAnswers],
     failures_by_broker: Mapping[int, Sequence[Failure]],
-    before: Agreement,
-    after: Agreement,
+    before: MetadataQuorum,
+    after: MetadataQuorum,
     k: int,
     serving: frozenset[int],
 ) -> Unobserved | None:
@@ -249,8 +249,8 @@ def _uncovered(
     try:
         leader = before.partition(TRANSACTION_STATE_TOPIC, k)
         still = after.partition(TRANSACTION_STATE_TOPIC, k)
-    except Unagreed as unagreed:
-        return Unobserved("snapshot", unagreed.failure, None, TRANSACTION_STATE_TOPIC, k)
+    except LeaderUnknown as failed:
+        return Unobserved("snapshot", failed.failure, None, TRANSACTION_STATE_TOPIC, k)
     if leader != still:
         moved = f"{TRANSACTION_STATE_TOPIC}-{k} moved while the coordinators were asked"
         return _error(k, Failure(moved, FailureCode.LEADER_MOVED), leader)
@@ -272,11 +272,11 @@ def _uncovered(
     return None
 
 
-def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: int) -> bool:
+def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, k: int) -> bool:
     """Whether this partition is uncovered because its leader refused the random id, although it returned a listing."""
     try:
         answer = by_broker.get(before.partition(TRANSACTION_STATE_TOPIC, k).leader)
-    except Unagreed:
+    except LeaderUnknown:
         return False
     return answer is not None and answer.failure is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.coordinators.metadata_quorum import Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch
@@ -340,13 +340,13 @@ class BrokersWithoutDescribeProducers(LiveBrokers):
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
-                partition = cluster.agreement([action.topic]).partition(*action.key)
+                partition = cluster.metadata_quorum([action.topic]).partition(*action.key)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return partition
         except ClusterUnreachable as error:
             raise RequestFailed(str(error), sent=False) from None
-        except Unagreed as unagreed:
-            raise RequestFailed(explained(unagreed.failure, self.principal), sent=False) from None
+        except LeaderUnknown as failed:
+            raise RequestFailed(explained(failed.failure, self.principal), sent=False) from None
 
     def _offset(self, partition: Partition, which: Offset) -> int:
         with self._cluster() as cluster:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
-from txnscan.coordinators.metadata_quorum import Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
@@ -152,8 +152,8 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view([topic])
-                return cluster.agreement([topic]).partition(topic, partition).leader_epoch
-        except (ClusterUnreachable, Unagreed):
+                return cluster.metadata_quorum([topic]).partition(topic, partition).leader_epoch
+        except (ClusterUnreachable, LeaderUnknown):
             return -1
 
     def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
@@ -162,12 +162,12 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view(topics)
-                agreed = cluster.agreement(topics)
-                return commit_seen(cluster.send, peers, producer_id, agreed.partition)
+                quorum = cluster.metadata_quorum(topics)
+                return commit_seen(cluster.send, peers, producer_id, quorum.partition)
         except ClusterUnreachable as error:
             raise RequestFailed(str(error)) from None
-        except Unagreed as unagreed:
-            raise RequestFailed(explained(unagreed.failure, self.principal)) from None
+        except LeaderUnknown as failed:
+            raise RequestFailed(explained(failed.failure, self.principal)) from None
 
     @contextmanager
     def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
@@ -186,7 +186,7 @@ class LiveBrokers:
                 cluster.view([action.topic])
                 key = action.key
                 reader = Reader(cluster, self._engine(), self._config)
-                rows, _ = reader.fenced([key], cluster.agreement([action.topic]), lambda done, total: None)
+                rows, _ = reader.fenced([key], cluster.metadata_quorum([action.topic]), lambda done, total: None)
                 row = rows[key]
         except ClusterUnreachable as error:
             return PartitionState(error=str(error))

@@ -127,12 +127,12 @@ def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     """Reads the remaining partitions with proof, before the coordinators are asked."""
     separated, last_seen = claims.separated, claims.last_seen
     keys = separated.unclaimed.keys() | everything.of_incidents.keys()
-    rows, agreed = run.reader.fenced(keys, separated.agreed, run.stage("first read"))
+    rows, quorum = run.reader.fenced(keys, separated.quorum, run.stage("first read"))
     if last_seen is None:
         seen = observe(claims.topic_ids, separated.unclaimed, rows, rows)
         if _has_news(seen, everything.incidents):
             last_seen = run.history.last_seen(everything.view.cluster_id)
-    return Fenced(rows, agreed, last_seen)
+    return Fenced(rows, quorum, last_seen)
 
 
 def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
@@ -140,14 +140,14 @@ def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
     open_wide = {p.producer_id for row in claims.separated.unclaimed.values() for p in row.open_producers}
     topics = frozenset(topic for topic, _ in first.rows)
     progress = run.stage("ask coordinators")
-    return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.agreed, progress))
+    return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.quorum, progress))
 
 
 def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
     """Reads the same partitions again, with proof, after the coordinators were asked."""
     still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
-    rows, agreed = run.reader.fenced(still_open, snapshotted.agreed, run.stage("second read"))
-    return Fenced(rows, agreed, first.last_seen)
+    rows, quorum = run.reader.fenced(still_open, snapshotted.quorum, run.stage("second read"))
+    return Fenced(rows, quorum, first.last_seen)
 
 
 def judge_all(
@@ -161,7 +161,7 @@ def judge_all(
     unsure: set[Key] = set()
 
     def same(o: Observation, which: TransactionKey) -> bool:
-        gone = first_records_are_gone(run.cluster.send, second.agreed, incidents, o, which)
+        gone = first_records_are_gone(run.cluster.send, second.quorum, incidents, o, which)
         if gone is None:
             unsure.add(o.key)
         return gone is True
@@ -248,7 +248,7 @@ def result(
         impacts=enriched.impacts,
         read_bytes=run.cluster.read_bytes,
         outcome_evidence={evidence.observation.transaction_key: evidence for evidence in enriched.outcome_evidence},
-        log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
+        log_epochs=second.quorum.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,
     )

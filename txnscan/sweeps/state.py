@@ -10,7 +10,7 @@ from txnscan.config import ScanConfig
 from txnscan.coordinators.claims import ClaimedAndUnclaimed
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
@@ -99,19 +99,19 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A read with proof, and the agreement of all brokers after it. last_seen: see Claimed."""
+    """A read with proof, and the metadata quorum after it. last_seen: see Claimed."""
 
     rows: Mapping[Key, FencedRow]
-    agreed: Agreement
+    quorum: MetadataQuorum
     last_seen: Callable[[], Sightings] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """The coordinators' answers, and the agreement of all brokers after them."""
+    """The coordinators' answers, and the metadata quorum after them."""
 
     snapshot: Snapshot
-    agreed: Agreement
+    quorum: MetadataQuorum
 
 
 @dataclass(frozen=True, slots=True)
