@@ -299,7 +299,7 @@ def parse_duration_ms(text: str, option: str) -> int:
     return value_ms
 
 
-def duration_ms(text: str | None, option: str) -> int | None:
+def parse_optional_duration_ms(text: str | None, option: str) -> int | None:
     """The milliseconds of an option that may be left out. Raises ConfigError."""
     return None if text is None else parse_duration_ms(text, option)
 

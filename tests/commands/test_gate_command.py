@@ -11,7 +11,7 @@ from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.process import run_here
 from tests.tables.stored import LATER_MS, next_sweep
-from txnscan.impact.complete import PartitionRead, TopicRead, concluded
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.report.plain import iso_utc
 from txnscan.tables.open import open_tables
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import subprocess
 import sys
@@ -17,12 +18,13 @@ import pytest
 
 from tests.cases import Cases
 from tests.process import ROOT, run_to_end
+from txnscan.verdict.rules import RULES
 
 PACKAGE = ROOT / "txnscan"
 # The rule that hides an id depends on the principal. Other failures name the permission without a principal.
 ASKED_BY_SOMEBODY = {
     "coordinators/snapshot.py": {"conclude"},
-    "coordinators/visibility.py": {"hidden", "why_hidden", "_may_be_for"},
+    "coordinators/visibility.py": {"visibility_failures", "denials", "_may_be_for"},
 }
 # These have no clock and no socket: they get both as arguments.
 PURE_BUT_FOR_SEND = (
@@ -195,6 +197,11 @@ def test_reading_modules_return_failures_as_data_without_a_principal() -> None:
 
 def test_only_kafka_and_the_demo_import_the_kafka_library() -> None:
     assert offenders("kafka", allowed=("kafka/", "demo/")) == []
+
+
+def test_predicates_are_in_the_order_of_the_rules() -> None:
+    lines = [inspect.getsourcelines(rule.applies)[1] for rule in RULES]
+    assert lines == sorted(lines)
 
 
 def test_no_two_test_modules_have_the_same_name() -> None:

@@ -37,7 +37,7 @@ from txnscan.cli.app import app
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import _CLIENTS_MAX, ClientFactory

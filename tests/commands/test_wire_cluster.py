@@ -59,7 +59,7 @@ from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.kafka.client.connection import ConnectionSettings

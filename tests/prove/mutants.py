@@ -6,8 +6,8 @@ has survived: the tests have a gap, or the code is unnecessary, unless `EXPLAINE
 no effect. Arguments are names of files, to run only these. Exit status 1 on a survivor without an explanation, and on
 an explanation without a survivor. No file is written into the tree.
 
-This is own code, because mutmut 3 changes only functions, while half of the judge is tables (`RULES`, `_PREPARED`,
-`_CLAIMS`), and writes a copy of the project next to it; cosmic-ray changes the sources in place.
+This is own code, because mutmut 3 changes only functions, while half of the judge is tables (`RULES`,
+`_SERVES_PARTITION`), and writes a copy of the project next to it; cosmic-ray changes the sources in place.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ EXPLAINED: dict[Key, str] = {
     (
         "verdict/rules.py",
         "",
-        "predicates.hidden, predicates.may_send_again → predicates.may_send_again, predicates.hidden",
+        "predicates.id_may_be_hidden, predicates.may_send_again → "
+        "predicates.may_send_again, predicates.id_may_be_hidden",
     ): "one needs no view, the other one view",
     (
         "verdict/rules.py",

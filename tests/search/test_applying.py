@@ -125,7 +125,7 @@ class Forgetful(Memory):
 class Blind(SimulatedBrokers):
     """Ignores peer partitions."""
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
         return None
 
@@ -133,9 +133,9 @@ class Blind(SimulatedBrokers):
 class Hasty(SimulatedBrokers):
     """Uses the proof as the last look, whatever owners do meanwhile."""
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers."""
-        judged = super().prove_again(action)
+        judged = super().prove_without_log(action)
         if judged is None:
             return None
         at_rest = tuple(replace(view, state="Empty") for view in judged.evidence.coordinators)
@@ -299,13 +299,13 @@ CASES = (
         },
     ),
     Case(
-        "siblings are looked at",
+        "peer partitions are read",
         _TWO,
         (*_TORN, *_HOLED),
         INVISIBLE,
         nothing,
         before={"first sweep": (("load", (2, 0)),)},
-        way=Apply("blind", "siblings are looked at", brokers_class=Blind),
+        way=Apply("blind", "peer partitions are read", brokers_class=Blind),
     ),
     Case(
         "the log is held against the coordinators",
@@ -387,7 +387,7 @@ def at_rest(world: World, step: str) -> None:
 
 
 def test_a_peer_partition_with_the_commit_marker_refuses_the_abort(wording: SnapshotAssertion) -> None:
-    case = next(case for case in CASES if case.rule == "siblings are looked at")
+    case = next(case for case in CASES if case.rule == "peer partitions are read")
     done, _ = played(replace(case, way=Apply()))
     (result,) = done.results
     assert result.status is Status.REFUSED

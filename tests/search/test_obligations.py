@@ -45,29 +45,29 @@ def test_a_broker_that_is_cut_off_hides_transactions_of_the_real_leader() -> Non
 
 
 def test_a_deposed_leader_shows_a_transaction_that_ended_elsewhere() -> None:
-    """Obligation L. Broker 1 is cut off from the controller, and still believes that it leads the partition. Broker 2
-    has the marker of the aborted transaction, broker 1 never gets it, and the coordinator has finished long ago.
+    """The obligation leader. Broker 1 is cut off from the controller, and still believes that it leads the partition.
+    Broker 2 has the marker of the aborted transaction, broker 1 never gets it, and the coordinator has finished long
+    ago.
     """
     assert told("leader") == ([("hanging", "stale_epoch")], [])
 
 
 def test_data_above_the_high_watermark_may_still_be_truncated() -> None:
-    """Obligation L. A late record is on the leader alone, and the controller has already elected another leader, which
-    no
-    broker knows yet. Only the high watermark shows that the record is not safe.
+    """The obligation leader. A late record is on the leader alone, and the controller has already elected another
+    leader, which no broker knows yet. Only the high watermark shows that the record is not safe.
     """
     assert told("high-watermark") == ([("hanging", "live_epoch")], [("indeterminate", "partition")])
 
 
 def test_a_moving_coordinator_is_briefly_absent_from_every_listing() -> None:
-    """Obligation V. The old coordinator has dropped its ids, and the new one does not know yet that it leads: both list
-    no ids, without an error. The new one will end the transaction.
+    """The obligation coverage. The old coordinator has dropped its ids, and the new one does not know yet that it
+    leads: both list no ids, without an error. The new one will end the transaction.
     """
     assert told("coverage") == ([("hanging", "orphan")], [("indeterminate", "coverage")])
 
 
 def test_an_id_hidden_from_the_principal_owns_a_healthy_transaction() -> None:
-    """Obligation A. A listing silently omits ids without Describe permission."""
+    """The obligation visibility. A listing silently omits ids without Describe permission."""
     assert told("visibility") == ([("hanging", "orphan")], [("indeterminate", "visibility")])
 
 

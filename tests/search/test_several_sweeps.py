@@ -66,9 +66,9 @@ def of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_any_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(send: Any, agreed: Any, incidents: Incidents, *which: Any) -> bool | None:
+    def gone(send: Any, quorum: Any, incidents: Incidents, *which: Any) -> bool | None:
         endless = {one: replace(incident, last_sequence=1 << 30) for one, incident in incidents.items()}
-        return identity.first_records_are_gone(send, agreed, endless, *which)
+        return identity.first_records_are_gone(send, quorum, endless, *which)
 
     monkeypatch.setattr(scan, "first_records_are_gone", gone)
 

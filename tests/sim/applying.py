@@ -107,13 +107,13 @@ class SimulatedBrokers(LiveBrokers):
     def _now_ms(self) -> int:
         return NOW_MS
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers."""
         self._accepted = action.needs == ACCEPT_UNKNOWN
-        return super().prove_again(action)
+        return super().prove_without_log(action)
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         """See Brokers."""
         yield lambda marker: self._write(leader, marker)
 
@@ -213,7 +213,7 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
         reason=judgement.reason.value,
         outcome=known.outcome.value if known is not None else None,
         outcome_reason=known.why if known is not None else None,
-        log_failure=judged.known.log_failure if judged.known is not None else None,
+        log_failure=judged.known_outcome.log_failure if judged.known_outcome is not None else None,
         transactional_id=views[0].transactional_id if views else None,
         owner_epoch=views[0].producer_epoch if views else None,
         blocked_records=None,

@@ -18,7 +18,7 @@ from tests.sim.turns import Turns
 from tests.sim.world import World
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, Item, Result
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
 from txnscan.engine import Batch, Row
 from txnscan.engine.threads import ThreadsEngine
@@ -178,15 +178,15 @@ class SimulatedCluster(Cluster):
         self,
         open_producer_ids: frozenset[int],
         open_topics: frozenset[str],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
-    ) -> tuple[Snapshot, Agreement]:
+    ) -> tuple[Snapshot, MetadataQuorum]:
         """See Cluster."""
-        snapshot, after = super().snapshot(open_producer_ids, open_topics, agreed, on_progress)
+        snapshot, after = super().snapshot(open_producer_ids, open_topics, quorum, on_progress)
         return self.believed(snapshot), after
 
     def _ask_coordinators(
-        self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
+        self, before: MetadataQuorum, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         # The answers of an earlier attempt no longer count.
         self._simulation.asked_worlds.clear()
@@ -366,7 +366,7 @@ def overlooked(end: World) -> list[Wrong]:
     coordinator no longer lists a partition, the verdict on its open transaction is `indeterminate` (decided), with
     advice.
     """
-    # If an id is hidden, obligation A does not hold, so the sweep promises no complete report. The same is true if a
+    # If an id is hidden, visibility does not hold, so the sweep promises no complete report. The same is true if a
     # coordinator has loaded a part of its log: it may write at an epoch that is over.
     if end.scenario.hidden or "partial load" in end.scenario.faults or not something_open(end):
         return []

@@ -15,13 +15,13 @@ from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulat
 from txnscan.coordinators import cluster
 from txnscan.coordinators.claims import (
     ClaimAnswers,
+    ClaimedAndUnclaimed,
     ClaimedTransaction,
-    ClaimSplit,
     CountedClaims,
     counted_claims,
 )
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
@@ -82,24 +82,24 @@ class _OldPlan(SimulatedCluster):
 
 
 class _OneBrokersWord(_OldPlan):
-    """L omitted: one broker's metadata decides the leaders of partitions; the coordinators are still agreed by all
+    """Leader omitted: one broker's metadata decides the leaders of partitions; the coordinators are still agreed by all
     brokers.
     """
 
-    def agreement(self, topics: Iterable[str]) -> Agreement:
+    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
         """See Cluster."""
-        agreed = super().agreement(topics)
-        first, *_ = agreed.views
+        quorum = super().metadata_quorum(topics)
+        first, *_ = quorum.views
         said = [topic for topic in first.topics if topic.name != TRANSACTION_STATE_TOPIC]
-        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in agreed.views]
-        return replace(agreed, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
+        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in quorum.views]
+        return replace(quorum, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
 
 
 _BEYOND_DOUBT = 1 << 40
 
 
 class _DescribeAlone(SimulatedEngine):
-    """L omitted: any answer to DescribeProducers counts as the leader's committed state."""
+    """Leader omitted: any answer to DescribeProducers counts as the leader's committed state."""
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
@@ -133,7 +133,7 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], fai
 
 
 class _AboveTheHighWatermark(SimulatedEngine):
-    """A part of L omitted: data above the high watermark counts, although it may still be truncated."""
+    """A part of leader omitted: data above the high watermark counts, although it may still be truncated."""
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """See SimulatedEngine."""
@@ -142,7 +142,7 @@ class _AboveTheHighWatermark(SimulatedEngine):
 
 
 class _WhateverIsListed(SimulatedCluster):
-    """V omitted: an id that no listing shows counts as absent."""
+    """Coverage omitted: an id that no listing shows counts as absent."""
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
@@ -156,7 +156,7 @@ class _WhateverIsListed(SimulatedCluster):
 
 
 class _NothingHidden(SimulatedCluster):
-    """A omitted: ids that the principal may not see count as absent."""
+    """Visibility omitted: ids that the principal may not see count as absent."""
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """See SimulatedCluster."""
@@ -212,9 +212,9 @@ class _CoordinatorsFirst(SimulatedCluster):
 
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
-        agreed = self.agreement([TRANSACTION_STATE_TOPIC])
+        quorum = self.metadata_quorum([TRANSACTION_STATE_TOPIC])
         self._early_claims = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
-        self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), agreed, lambda done, total: None)
+        self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), quorum, lambda done, total: None)
         return super().max_timeout_ms()
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
@@ -225,22 +225,22 @@ class _CoordinatorsFirst(SimulatedCluster):
         self,
         open_producer_ids: frozenset[int],
         open_topics: frozenset[str],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
-    ) -> tuple[Snapshot, Agreement]:
+    ) -> tuple[Snapshot, MetadataQuorum]:
         """See Cluster."""
-        return self._early, self.agreement({TRANSACTION_STATE_TOPIC, *open_topics})
+        return self._early, self.metadata_quorum({TRANSACTION_STATE_TOPIC, *open_topics})
 
 
 class _AnybodysClaim(SimulatedCluster):
     """A condition of claims omitted: a claim of any broker counts as the coordinator's."""
 
-    def split_by_claim(
+    def separate_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
-    ) -> ClaimSplit:
+    ) -> ClaimedAndUnclaimed:
         """See Cluster."""
         with patch.object(cluster, "counted_claims", lambda answers, latest: counted_claims(answers, None)):
-            return super().split_by_claim(suspects, always, on_progress)
+            return super().separate_by_claim(suspects, always, on_progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,18 +256,18 @@ class _OfTheProducer(CountedClaims):
 class _ClaimOnTheProducer(SimulatedCluster):
     """A condition of claims omitted: a claim on a producer id counts for all its open transactions."""
 
-    def split_by_claim(
+    def separate_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
-    ) -> ClaimSplit:
+    ) -> ClaimedAndUnclaimed:
         """See Cluster. The claimant's view lists the partition too, because the rules would not accept the claim
         otherwise.
         """
         with patch.object(cluster, "counted_claims", _of_producers):
-            split = super().split_by_claim(suspects, always, on_progress)
-        return replace(split, claimed=tuple(_listing(held) for held in split.claimed))
+            separated = super().separate_by_claim(suspects, always, on_progress)
+        return replace(separated, claimed=tuple(_listing(held) for held in separated.claimed))
 
 
-def _of_producers(answers: Sequence[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
+def _of_producers(answers: Sequence[ClaimAnswers], latest: MetadataQuorum | None) -> CountedClaims:
     found = counted_claims(answers, latest)
     return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
 
@@ -282,16 +282,16 @@ DROPPED = {
     protocol.name: protocol
     for protocol in (
         Protocol("plan", "the plan is as new as the metadata of every broker", _OldPlan, reads_log=False),
-        Protocol("leader", "L: reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
+        Protocol("leader", "reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
         Protocol(
             "high-watermark",
-            "L: data is below the high watermark",
+            "data is below the high watermark",
             SimulatedCluster,
             _AboveTheHighWatermark,
             reads_log=False,
         ),
-        Protocol("coverage", "V: every coordinator was seen", _WhateverIsListed, reads_log=False),
-        Protocol("visibility", "A: no id is hidden", _NothingHidden, reads_log=False),
+        Protocol("coverage", "every coordinator was seen", _WhateverIsListed, reads_log=False),
+        Protocol("visibility", "no id is hidden", _NothingHidden, reads_log=False),
         Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce, reads_log=False),
         Protocol(
             "order",

@@ -37,7 +37,7 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import PartitionRead, TopicRead, concluded
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner

@@ -17,7 +17,7 @@ from tests.process import ROOT
 from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import PartitionRead, TopicRead, concluded
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.tables.delta import arrow_rows

@@ -38,8 +38,12 @@ LATER_MS = 5 * MINUTE_MS
 def swept(*transactions: Judged, **changes: Any) -> Scan:
     """A sweep that saw every partition at the position at which the builders place open transactions."""
     found = scan(*transactions, **changes)
-    decided = {which: signed(one, found.sweep_id, found.started_at_ms) for which, one in found.decided.items()}
-    return replace(found, decided=decided, ends=changes.get("ends", dict.fromkeys(found.proven, (5, 105))))
+    outcome_evidence = {
+        which: signed(one, found.sweep_id, found.started_at_ms) for which, one in found.outcome_evidence.items()
+    }
+    return replace(
+        found, outcome_evidence=outcome_evidence, ends=changes.get("ends", dict.fromkeys(found.proven, (5, 105)))
+    )
 
 
 def next_sweep(number: int, *transactions: Judged, **changes: Any) -> Scan:
@@ -79,12 +83,12 @@ def read_for(judged: Judged, *reads: LogRead, commits: Sequence[SeenCommit] = ()
     o = judged.observation
     news = ProducerFacts(reads, commits=tuple(commits))
     evidence = OutcomeEvidence(o, 4, o.producer_epoch, 0, None, (), None, None, seen=news, news=news)
-    return {"decided": {o.transaction_key: replace(evidence, **changes)}}
+    return {"outcome_evidence": {o.transaction_key: replace(evidence, **changes)}}
 
 
 def reads_of(*sweeps: Scan) -> list[LogRead]:
     """The log reads of these sweeps."""
-    return [read for sweep in sweeps for evidence in sweep.decided.values() for read in evidence.news.reads]
+    return [read for sweep in sweeps for evidence in sweep.outcome_evidence.values() for read in evidence.news.reads]
 
 
 def incidents(tables: Tables) -> dict[str, Row]:

@@ -33,7 +33,7 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
+from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
 from txnscan.impact.owner import Owner
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.tables.schema import (
@@ -222,7 +222,7 @@ def test_the_next_sweep_reads_the_time_without_progress_from_the_incident(tables
     tables.write(scan(ORPHAN, impacts={ORPHAN.observation.transaction_key: impact}))
     (incident,) = tables.unresolved("cluster-1")().values()
     read_at_ms = ORPHAN.observation.second.read_at_ms
-    assert incident.impact == KnownImpact(100, read_at_ms, Cause.NEVER_ADDED, "a reason", "sink")
+    assert incident.impact == CarriedImpact(100, read_at_ms, Cause.NEVER_ADDED, "a reason", "sink")
 
     again = replace(impact, lso_since_ms=read_at_ms, groups=(), groups_blocked=0)
     later = judged(second_read_at_ms=read_at_ms + LATER_MS)
@@ -357,8 +357,8 @@ def test_a_commit_seen_by_one_of_two_concurrent_sweeps_is_kept(
 
 def test_two_transactions_of_a_producer_id_store_their_facts_once(tables: Tables) -> None:
     one, other = hanging(100, known("unknown")), hanging(200, known("unknown"))
-    of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["decided"] for each in (one, other)]
-    tables.write(next_sweep(1, one, other, decided={**of_each[0], **of_each[1]}))
+    of_each = [read_for(each, COMMIT, commits=[SEEN_COMMIT])["outcome_evidence"] for each in (one, other)]
+    tables.write(next_sweep(1, one, other, outcome_evidence={**of_each[0], **of_each[1]}))
     (row,) = tables.rows(FACTS)
     assert (len(row["reads"]), len(row["commits"])) == (1, 1)
 

@@ -16,7 +16,7 @@ from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.config import ScanConfig
-from txnscan.coordinators.metadata_quorum import read_agreement
+from txnscan.coordinators.metadata_quorum import read_metadata_quorum
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Permission, Unobserved
@@ -25,10 +25,10 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
+    BrokersWithoutDescribeProducers,
     NothingOpen,
     ReadAnyway,
     Target,
-    Unread,
     Unreadable,
     action_for,
     cannot_be_asked,
@@ -199,7 +199,7 @@ def test_a_plan_file_is_never_forced() -> None:
 # --- brokers without DescribeProducers --------------------------------------------------------------------------------
 
 
-class Old(Unread):
+class Old(BrokersWithoutDescribeProducers):
     """Brokers without DescribeProducers, from data.
 
     moves_to: the last stable offset after a marker. stands_at: the producer id of the batch at the last stable
@@ -225,14 +225,16 @@ class Old(Unread):
         cluster = SimpleNamespace(
             send=self.fake.send,
             view=lambda topics: None,
-            agreement=lambda topics: read_agreement(self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None),
+            metadata_quorum=lambda topics: read_metadata_quorum(
+                self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None
+            ),
             clients=SimpleNamespace(brokers=()),
             sleep=lambda seconds: None,
         )
         yield cluster
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         def write(marker: MarkerToWrite) -> int:
             self.written.append(marker)
             self.fake.partitions["p", 0].last_stable = self.moves_to
@@ -276,7 +278,7 @@ def test_an_undescribable_partition_is_reported_with_the_grant_it_needs() -> Non
     old.fake.topic_errors["p"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(RequestFailed) as failed:
         old.commit_seen(PeerPartitions(("p-0",), (3,), NOW_MS), 7)
-    told = [old.look(ACTION).error, LiveBrokers.look(old, ACTION).error, failed.value.error]
+    told = [old.read_partition(ACTION).error, LiveBrokers.read_partition(old, ACTION).error, failed.value.error]
     needs = lacks(Permission("Describe", "Topic", "p"), old.principal)
     assert told == [f"p: TOPIC_AUTHORIZATION_FAILED: {needs}"] * 3
 

@@ -16,7 +16,7 @@ from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.unit.test_log_scan import LOG, log_of
 from txnscan.coordinators.locate import coordinator_of
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
@@ -222,8 +222,8 @@ def test_an_unreachable_broker_is_an_error_of_each_partition() -> None:
 def test_a_disputed_coordinator_is_not_named(wording: SnapshotAssertion) -> None:
     cluster = cluster_of()
 
-    def ask() -> Agreement:
-        return read_agreement(
+    def ask() -> MetadataQuorum:
+        return read_metadata_quorum(
             cluster.send, (1, 2, 3), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
         )
 
@@ -240,10 +240,10 @@ def test_a_topic_shown_by_any_broker_is_not_reported_as_missing(wording: Snapsho
     cluster = FakeCluster()
 
     def error() -> str:
-        agreed = read_agreement(
+        quorum = read_metadata_quorum(
             cluster.send, (1, 2), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
         )
-        return str(said(coordinator_of("transactional_id", "a", agreed).failure))
+        return str(said(coordinator_of("transactional_id", "a", quorum).failure))
 
     assert error() == wording
     cluster.topic_errors[TRANSACTION_STATE_TOPIC] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -83,10 +83,10 @@ class FakeBrokers:
     proof: Judged | BaseException | None = field(default_factory=now)
     # The results of the last looks, in order. The last result repeats. Default: the result of the proof.
     looks: Sequence[Judged | BaseException | None] = ()
-    sibling: SeenMarker | BaseException | None = None
+    seen_at_peer: SeenMarker | BaseException | None = None
     unreachable: RequestFailed | None = None
     answers: Sequence[int | BaseException] = (0,)
-    look_: PartitionState = GONE
+    state: PartitionState = GONE
     written: list[tuple[int, MarkerToWrite]] = field(default_factory=list)
     principal: str = "User:ops"
 
@@ -96,21 +96,22 @@ class FakeBrokers:
             raise self.proof
         return self.proof
 
-    def prove_again(self, action: Action) -> Judged | None:
-        self.calls.append("prove again")
-        looked = self.looks[min(self.calls.count("prove again"), len(self.looks)) - 1] if self.looks else self.proof
+    def prove_without_log(self, action: Action) -> Judged | None:
+        self.calls.append("prove without log")
+        at = min(self.calls.count("prove without log"), len(self.looks)) - 1
+        looked = self.looks[at] if self.looks else self.proof
         if isinstance(looked, BaseException):
             raise looked
         return looked
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
-        self.calls.append(f"siblings {', '.join(siblings.partitions)}")
-        if isinstance(self.sibling, BaseException):
-            raise self.sibling
-        return self.sibling
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
+        self.calls.append(f"peers {', '.join(peers.partitions)}")
+        if isinstance(self.seen_at_peer, BaseException):
+            raise self.seen_at_peer
+        return self.seen_at_peer
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         self.calls.append("connect")
         if self.unreachable is not None:
             raise self.unreachable
@@ -124,9 +125,9 @@ class FakeBrokers:
             raise answer
         return answer
 
-    def look(self, action: Action) -> PartitionState:
-        self.calls.append("look")
-        return self.look_
+    def read_partition(self, action: Action) -> PartitionState:
+        self.calls.append("read partition")
+        return self.state
 
 
 @dataclass
@@ -201,8 +202,8 @@ def test_each_step_is_journaled_before_the_next_and_the_proof_precedes_the_marke
     brokers, journal = FakeBrokers(calls), FakeJournal(calls)
     (result,) = apply(brokers, journal, on_step=lambda step, action: calls.append(f"({step})"))
     assert calls == [
-        *("hold", "(intend)", "intend", "(prove)", "prove", "connect", "(look)", "hold", "prove again"),
-        *("(send)", "write", "look", "(conclude)", "conclude"),
+        *("hold", "(intend)", "intend", "(prove)", "prove", "connect", "(look)", "hold", "prove without log"),
+        *("(send)", "write", "read partition", "(conclude)", "conclude"),
     ]
     assert (result.action, result.status) == (ACTION, Status.RESOLVED)
     assert result.detail == wording
@@ -214,7 +215,8 @@ def test_actions_run_one_at_a_time_in_plan_order() -> None:
     brokers = FakeBrokers(calls)
     results = apply(brokers, FakeJournal(calls), of=plan(stored(), stored(incident_id="incident-2", partition=1)))
     assert [result.action.topic_partition for result in results] == ["p-0", "p-1"]
-    assert calls == ["hold", "intend", "prove", "connect", "hold", "prove again", "write", "look", "conclude"] * 2
+    of_each = ["hold", "intend", "prove", "connect", "hold", "prove without log", "write", "read partition", "conclude"]
+    assert calls == of_each * 2
     assert [marker.partition for _, marker in brokers.written] == [0, 1]
 
 
@@ -364,7 +366,7 @@ def test_a_closed_or_unproven_transaction_gets_no_marker() -> None:
 
 # --- the outcome, and the evidence of the log and of peer partitions --------------------------------------------------
 
-SIBLINGS = PeerPartitions(("q-0", "r-3"), (4,), NOW_MS)
+PEERS = PeerPartitions(("q-0", "r-3"), (4,), NOW_MS)
 SEEN = SeenMarker("q", 0, 12, 7, 4)
 UNKNOWN_PLAN = plan(stored(outcome="unknown"))
 COMMIT_PLAN = plan(stored(outcome="committed"))
@@ -397,16 +399,16 @@ def test_an_unreadable_log_refuses_the_marker(planned: Plan, wording: SnapshotAs
 
 
 def test_a_commit_marker_on_a_peer_partition_refuses_an_abort_and_is_stored_once() -> None:
-    brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN), FakeJournal()
+    brokers, journal = FakeBrokers(proof=proof_of("unknown", peers=PEERS), seen_at_peer=SEEN), FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert (result.status, result.learned) == (Status.REFUSED, SEEN)
     assert result.detail == str(SEEN)
-    assert brokers.calls == ["prove", "siblings q-0, r-3"]
+    assert brokers.calls == ["prove", "peers q-0, r-3"]
     assert journal.remembered == [SEEN]
 
 
 def test_unreadable_peer_partitions_refuse_an_abort() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=RequestFailed("q-0 has no leader"))
+    brokers = FakeBrokers(proof=proof_of("unknown", peers=PEERS), seen_at_peer=RequestFailed("q-0 has no leader"))
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)
     assert result.status is Status.REFUSED and "q-0 has no leader" in result.detail
@@ -414,15 +416,15 @@ def test_unreadable_peer_partitions_refuse_an_abort() -> None:
 
 
 def test_peer_partitions_without_a_commit_marker_allow_the_accepted_abort() -> None:
-    brokers, journal = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS)), FakeJournal()
+    brokers, journal = FakeBrokers(proof=proof_of("unknown", peers=PEERS)), FakeJournal()
     assert statuses(apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION)) == [Status.RESOLVED]
-    assert brokers.calls[:3] == ["prove", "siblings q-0, r-3", "connect"] and journal.remembered == []
+    assert brokers.calls[:3] == ["prove", "peers q-0, r-3", "connect"] and journal.remembered == []
 
 
 def test_a_proven_outcome_does_not_read_peer_partitions() -> None:
-    brokers = FakeBrokers(proof=proof_of("not_committed", siblings=SIBLINGS))
+    brokers = FakeBrokers(proof=proof_of("not_committed", peers=PEERS))
     assert statuses(apply(brokers)) == [Status.RESOLVED]
-    assert not any(call.startswith("siblings") for call in brokers.calls)
+    assert not any(call.startswith("peers") for call in brokers.calls)
 
 
 def test_a_lock_lost_while_waiting_for_an_owner_sends_no_marker() -> None:
@@ -433,7 +435,7 @@ def test_a_lock_lost_while_waiting_for_an_owner_sends_no_marker() -> None:
 
 
 def test_a_dry_run_reads_peer_partitions_and_stores_nothing() -> None:
-    brokers = FakeBrokers(proof=proof_of("unknown", siblings=SIBLINGS), sibling=SEEN)
+    brokers = FakeBrokers(proof=proof_of("unknown", peers=PEERS), seen_at_peer=SEEN)
     journal = FakeJournal()
     (result,) = apply(brokers, journal, of=UNKNOWN_PLAN, options=EVERY_OPTION, execute=False)
     assert result.status is Status.REFUSED and journal.remembered == []
@@ -461,7 +463,7 @@ def test_a_change_after_the_proof_refuses_the_marker(
     brokers, journal = FakeBrokers(looks=[looked]), FakeJournal()
     (result,) = apply(brokers, journal)
     assert result.status == status and said in result.detail
-    assert brokers.calls == ["prove", "connect", "prove again"] and brokers.written == []
+    assert brokers.calls == ["prove", "connect", "prove without log"] and brokers.written == []
     assert [attempt.status for attempt in journal.kept] == [status]
 
 
@@ -478,7 +480,7 @@ def test_apply_waits_until_the_owner_has_no_transaction() -> None:
         busy = replace(BUSY, evidence=replace(BUSY.evidence, coordinators=(view(state, 9, (Q,)),)))
         brokers = FakeBrokers(looks=[busy, busy, now()])
         assert statuses(apply(brokers)) == [Status.RESOLVED]
-        assert brokers.calls.count("prove again") == 3
+        assert brokers.calls.count("prove without log") == 3
 
 
 def test_a_busy_owner_refuses_the_marker(wording: SnapshotAssertion) -> None:
@@ -486,7 +488,7 @@ def test_a_busy_owner_refuses_the_marker(wording: SnapshotAssertion) -> None:
     (result,) = apply(brokers)
     assert result.status is Status.REFUSED and brokers.written == []
     assert result.detail == wording
-    assert brokers.calls.count("prove again") == LOOKS_MAX
+    assert brokers.calls.count("prove without log") == LOOKS_MAX
 
 
 # --- answers of the broker --------------------------------------------------------------------------------------------
@@ -495,7 +497,7 @@ def test_a_busy_owner_refuses_the_marker(wording: SnapshotAssertion) -> None:
 # (`DelayedProduce.tryComplete`, cases A and B): the marker may be in the log, and the next leader may have it.
 R, N, U, F, C = Status.RESOLVED, Status.NOT_RESOLVED, Status.UNKNOWN, Status.FAILED, Status.RACED
 ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
-    # Code, its name, and the status if the next look shows: gone, still open, unreadable.
+    # Code, its name, and the status if the next read shows: gone, still open, unreadable.
     (0, "the marker was written", (R, N, U)),
     (7, "REQUEST_TIMED_OUT", (R, U, U)),
     (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", (R, U, U)),
@@ -512,12 +514,12 @@ ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
 
 def test_the_status_follows_from_the_brokers_answer_and_the_partition(wording: SnapshotAssertion) -> None:
     details = {}
-    looks = {"gone": GONE, "open": OPEN, "unreadable": UNREADABLE}
+    states = {"gone": GONE, "open": OPEN, "unreadable": UNREADABLE}
     with Cases() as cases:
-        for code, answer, by_look in ANSWERS:
-            for (then, look), status in zip(looks.items(), by_look, strict=True):
+        for code, answer, by_state in ANSWERS:
+            for (then, state), status in zip(states.items(), by_state, strict=True):
                 with cases.case(f"{answer}, then {then}") as name:
-                    brokers, journal = FakeBrokers(answers=[code], look_=look), FakeJournal()
+                    brokers, journal = FakeBrokers(answers=[code], state=state), FakeJournal()
                     (result,) = apply(brokers, journal)
                     assert result.status == status and answer in result.detail
                     assert len(brokers.written) == 1 and [attempt.status for attempt in journal.kept] == [status]
@@ -531,26 +533,26 @@ def test_an_unknown_error_code_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "look", "status", "calls"),
+    ("sent", "state", "status", "calls"),
     [
-        (False, OPEN, Status.FAILED, ["prove", "connect", "prove again", "write"]),
-        (False, GONE, Status.FAILED, ["prove", "connect", "prove again", "write"]),
-        (True, GONE, Status.RESOLVED, ["prove", "connect", "prove again", "write", "look"]),
-        (True, OPEN, Status.UNKNOWN, ["prove", "connect", "prove again", "write", "look"]),
-        (True, UNREADABLE, Status.UNKNOWN, ["prove", "connect", "prove again", "write", "look"]),
+        (False, OPEN, Status.FAILED, ["prove", "connect", "prove without log", "write"]),
+        (False, GONE, Status.FAILED, ["prove", "connect", "prove without log", "write"]),
+        (True, GONE, Status.RESOLVED, ["prove", "connect", "prove without log", "write", "read partition"]),
+        (True, OPEN, Status.UNKNOWN, ["prove", "connect", "prove without log", "write", "read partition"]),
+        (True, UNREADABLE, Status.UNKNOWN, ["prove", "connect", "prove without log", "write", "read partition"]),
     ],
 )
 def test_a_missing_answer_is_judged_by_whether_the_request_was_sent(
-    sent: bool, look: PartitionState, status: Status, calls: list[str]
+    sent: bool, state: PartitionState, status: Status, calls: list[str]
 ) -> None:
-    brokers = FakeBrokers(answers=[RequestFailed("the connection broke", sent=sent)], look_=look)
+    brokers = FakeBrokers(answers=[RequestFailed("the connection broke", sent=sent)], state=state)
     (result,) = apply(brokers)
     assert result.status == status and "the connection broke" in result.detail
     assert brokers.calls == calls
 
 
 def test_another_transaction_below_the_high_watermark_is_reported(wording: SnapshotAssertion) -> None:
-    (result,) = apply(FakeBrokers(look_=PartitionState(is_open=False, last_stable_offset=102, high_watermark=105)))
+    (result,) = apply(FakeBrokers(state=PartitionState(is_open=False, last_stable_offset=102, high_watermark=105)))
     assert result.status == Status.RESOLVED and "from 100 to 102" in result.detail and "105" in result.detail
     assert result.detail == wording
 
@@ -569,7 +571,7 @@ def test_a_missing_acl_stops_the_remaining_actions_and_is_named_with_its_grant(w
 
 @pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 47, 52, 56, -1])
 def test_other_errors_do_not_stop_the_remaining_actions(code: int) -> None:
-    brokers = FakeBrokers(answers=[0, code, 0], look_=GONE)
+    brokers = FakeBrokers(answers=[0, code, 0], state=GONE)
     results = apply(brokers, of=THREE)
     assert len(brokers.written) == 3 and results[2].status == Status.RESOLVED
 
@@ -662,7 +664,7 @@ def test_any_earlier_attempt_that_may_have_sent_the_marker_refuses_the_action() 
 
 def test_a_plan_from_a_clock_ahead_of_time_is_applied_once() -> None:
     """`check_plan` accepts a plan that is dated up to a minute ahead."""
-    brokers, journal = FakeBrokers(look_=OPEN), FakeJournal(now_ms=NOW_MS - 30_000)
+    brokers, journal = FakeBrokers(state=OPEN), FakeJournal(now_ms=NOW_MS - 30_000)
     assert statuses(apply(brokers, journal)) == [Status.NOT_RESOLVED]
     assert statuses(apply(brokers, journal)) == [Status.REFUSED]
     assert len(brokers.written) == 1
@@ -672,7 +674,7 @@ def test_a_plan_from_a_clock_ahead_of_time_is_applied_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "status", "kept", "said"),
+    ("state", "status", "kept", "said"),
     [
         (GONE, Status.GONE, "gone", "the transaction is gone, and it is not known whether"),
         (OPEN, Status.NOT_RESOLVED, "not_resolved", "so it is not known whether it sent its marker"),
@@ -680,15 +682,15 @@ def test_a_plan_from_a_clock_ahead_of_time_is_applied_once() -> None:
     ],
 )
 def test_an_interrupted_attempt_is_settled_and_not_sent_again(
-    look: PartitionState, status: Status, kept: str | None, said: str
+    state: PartitionState, status: Status, kept: str | None, said: str
 ) -> None:
-    brokers, journal = FakeBrokers(look_=look), FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, None)])
+    brokers, journal = FakeBrokers(state=state), FakeJournal(kept=[Attempt("a", "another plan", NOW_MS, ACTION, None)])
     (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
     assert result.status == status and said in result.detail
     assert [attempt.status for attempt in journal.kept] == [kept]
-    assert brokers.calls == ["look"] and journal.calls == ([] if kept is None else ["conclude"])
+    assert brokers.calls == ["read partition"] and journal.calls == ([] if kept is None else ["conclude"])
     (then,) = apply(brokers, journal)
-    assert then.status == (Status.GONE if look is GONE else Status.REFUSED) and brokers.written == []
+    assert then.status == (Status.GONE if state is GONE else Status.REFUSED) and brokers.written == []
 
 
 def test_only_attempts_without_an_outcome_are_settled_and_only_once() -> None:
@@ -698,8 +700,8 @@ def test_only_attempts_without_an_outcome_are_settled_and_only_once() -> None:
     )
     brokers = FakeBrokers()
     (result,) = settle_interrupted("cluster-1", PLAN, brokers, journal)
-    assert result.action.partition == 1 and brokers.calls == ["look"]
-    assert settle_interrupted("cluster-1", PLAN, brokers, journal) == [] and brokers.calls == ["look"]
+    assert result.action.partition == 1 and brokers.calls == ["read partition"]
+    assert settle_interrupted("cluster-1", PLAN, brokers, journal) == [] and brokers.calls == ["read partition"]
 
 
 @pytest.mark.parametrize(
@@ -775,7 +777,7 @@ class Fate:
     """The failures in one apply of one action.
 
     crash: the step before which the process ends, "in write" or "in conclude", or None. lost: which hold fails.
-    lands: whether the marker ends the transaction. answer: what the broker answers. readable: whether looks succeed.
+    lands: whether the marker ends the transaction. answer: what the broker answers. readable: whether reads succeed.
     """
 
     crash: str | None = None
@@ -791,7 +793,7 @@ CRASHES = ("intend", "prove", "look", "send", "in write", "conclude", "in conclu
 
 
 class World:
-    """A cluster and a journal under these failures. Proofs and looks show its real state."""
+    """A cluster and a journal under these failures. Proofs and reads show its real state."""
 
     def __init__(self) -> None:
         self.journal = FakeJournal()
@@ -806,13 +808,13 @@ class World:
         self.at = action.partition
         return now(partition=action.partition) if self.open[action.partition] else None
 
-    prove_again = prove
+    prove_without_log = prove
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         raise AssertionError("nothing here is unknown")
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         yield lambda marker: self.write(leader, marker)
 
     def write(self, leader: int, marker: MarkerToWrite) -> int:
@@ -826,7 +828,7 @@ class World:
             raise RequestFailed("no answer", sent=fate.answer == "sent")
         return fate.answer
 
-    def look(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action) -> PartitionState:
         if not self.fates[action.partition].readable:
             return UNREADABLE
         return OPEN if self.open[action.partition] else GONE

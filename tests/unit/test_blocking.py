@@ -167,4 +167,4 @@ def test_a_blocking_transaction_stays_ongoing_and_healthy() -> None:
     assert found.blocking == found.stored == (one,)
     assert (found.complete, found.candidates, found.counts[Verdict.ONGOING]) == (True, (), 2)
     assert [count.transactions for count in found.healthy] == [2]
-    assert found.left_of_impact(one) is None
+    assert found.carried_impact(one) is None

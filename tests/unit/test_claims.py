@@ -21,13 +21,13 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
 from txnscan.coordinators.claims import (
     ClaimAnswers,
-    ClaimSplit,
+    ClaimedAndUnclaimed,
     CountedClaims,
     ask_claims,
     counted_claims,
-    split_by_claim,
+    separate_by_claim,
 )
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -73,8 +73,8 @@ def ask(cluster: FakeCluster, producer_ids: Collection[int] = (7,)) -> list[Clai
     return [ask_claims(cluster.send, broker_id, producer_ids) for broker_id in cluster.brokers]
 
 
-def latest(cluster: FakeCluster) -> Agreement:
-    return read_agreement(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
+def latest(cluster: FakeCluster) -> MetadataQuorum:
+    return read_metadata_quorum(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
 
 
 def found_by(cluster: FakeCluster) -> CountedClaims:
@@ -424,7 +424,7 @@ def test_a_partition_with_any_unclaimed_transaction_is_unclaimed(
     suspects: dict[Key, list[OpenProducer]], always: list[Key], held: list[Key], left: list[Key], why: str
 ) -> None:
     rows = {key: row(key, *producers) for key, producers in suspects.items()}
-    kept, rest = split_by_claim(rows, always, claimed)
+    kept, rest = separate_by_claim(rows, always, claimed)
     assert [one.key for one in kept] == held, why
     assert list(rest) == left, why
     assert all(one.claimant is CLAIM and one.row is rows[one.key] for one in kept)
@@ -437,20 +437,20 @@ def test_claims_are_resolved_by_producer_and_partition() -> None:
     def nobody(topic_partition: str, one: OpenProducer) -> None:
         asked.append((topic_partition, one.producer_id))
 
-    split_by_claim({P: row(P, OWNED, STRANGER), ("q-r", 12): row(("q-r", 12), OWNED)}, (), nobody)
+    separate_by_claim({P: row(P, OWNED, STRANGER), ("q-r", 12): row(("q-r", 12), OWNED)}, (), nobody)
     assert asked == [("p-0", 7), ("p-0", 8), ("q-r-12", 7)]
 
 
 # --- with a cluster ---------------------------------------------------------------------------------------------------
 
 
-def split_of(fake: FakeOld, always: Collection[Key] = ()) -> ClaimSplit:
+def separated(fake: FakeOld, always: Collection[Key] = ()) -> ClaimedAndUnclaimed:
     with connected(fake) as cluster:
         cluster.view()
         fake.asked.clear()
         fake.requests.clear()
         rows = {("data", i): row(("data", i), *fake.partitions["data", i].producers) for i in PRODUCER_IDS}
-        return cluster.split_by_claim(rows, always, no_progress)
+        return cluster.separate_by_claim(rows, always, no_progress)
 
 
 def metadata_asked(fake: FakeOld) -> set[tuple[str, ...]]:
@@ -462,8 +462,8 @@ def test_leaders_of_the_log_and_of_unclaimed_partitions_are_read_in_one_round() 
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
-    assert (len(split_of(fake).claimed), metadata_asked(fake)) == (3, {(STATE,)})
-    assert list(split_of(fake, always=[("data", 1)]).unclaimed) == [("data", 1)]
+    assert (len(separated(fake).claimed), metadata_asked(fake)) == (3, {(STATE,)})
+    assert list(separated(fake, always=[("data", 1)]).unclaimed) == [("data", 1)]
     assert metadata_asked(fake) == {(STATE, "data")}
 
 
@@ -478,7 +478,7 @@ def test_a_claim_made_before_the_log_moved_does_not_count() -> None:
         return answer
 
     fake.edit["ListTransactions"] = moves
-    found = split_of(fake)
+    found = separated(fake)
     assert (found.claimed, set(found.unclaimed)) == ((), {("data", index) for index in PRODUCER_IDS})
 
 
@@ -486,7 +486,7 @@ def test_progress_counts_brokers() -> None:
     shown: list[tuple[int, int]] = []
     with connected(FakeOld({})) as cluster:
         cluster.view()
-        cluster.split_by_claim({}, (), lambda *progress: shown.append(progress))
+        cluster.separate_by_claim({}, (), lambda *progress: shown.append(progress))
     assert shown == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -542,7 +542,11 @@ def test_a_claimed_transaction_causes_no_further_requests() -> None:
     assert partitions_in(asked("ListOffsets"), "partition_index") == {("data", 1), ("data", 2)}
     assert all(100 not in request.producer_id_filters for request in asked("ListTransactions"))
     (held,) = [judged for judged in found.transactions if judged.observation.partition == 0]
-    assert (held.observation.first.failure, held.observation.second.failure, held.known) == (CLAIMED, CLAIMED, None)
+    assert (held.observation.first.failure, held.observation.second.failure, held.known_outcome) == (
+        CLAIMED,
+        CLAIMED,
+        None,
+    )
     assert held.judgement.outcome is None
     assert ("data", 0) not in found.proven and {("data", 1), ("data", 2)} <= found.proven.keys()
     assert found.complete and found.errors == ()

@@ -15,10 +15,10 @@ from tests.cases import Cases
 from txnscan.config import (
     ConfigError,
     ScanConfig,
-    duration_ms,
     parse_bootstrap_servers,
     parse_duration_ms,
     parse_location,
+    parse_optional_duration_ms,
     printable,
 )
 
@@ -114,7 +114,7 @@ def test_an_invalid_bootstrap_server_is_an_error_of_its_option(wording: Snapshot
 )
 def test_a_duration_is_a_number_with_a_unit(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text, "--x") == expected_ms
-    assert duration_ms(text, "--x") == expected_ms
+    assert parse_optional_duration_ms(text, "--x") == expected_ms
 
 
 NO_DURATIONS = (
@@ -144,7 +144,7 @@ def test_an_invalid_duration_is_an_error_of_its_option(wording: SnapshotAssertio
         for text, why in NO_DURATIONS:
             with cases.case(why) as name:
                 with pytest.raises(ConfigError) as error:
-                    duration_ms(text, "--late-after")
+                    parse_optional_duration_ms(text, "--late-after")
                 said = str(error.value)
                 assert said.startswith("--late-after: '") and "\n" not in said
                 complaints[name] = said.replace("9" * 500, "9...")

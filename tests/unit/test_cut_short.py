@@ -26,7 +26,7 @@ from tests.unit.test_log_reads import history, id_for
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete import Completeness
+from txnscan.impact.complete_up_to import Completeness
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory
@@ -180,7 +180,10 @@ def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> 
         assert read.status is Completeness.NOT_OBSERVED or read == in_whole
     if found.complete:
         assert (verdicts(found), found.impacts) == (expected, whole.impacts)
-        assert (found.decided.keys(), found.over(incidents)) == (whole.decided.keys(), whole.over(incidents))
+        assert (found.outcome_evidence.keys(), found.over(incidents)) == (
+            whole.outcome_evidence.keys(),
+            whole.over(incidents),
+        )
 
 
 def test_the_whole_sweep_is_complete() -> None:

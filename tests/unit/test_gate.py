@@ -12,14 +12,14 @@ from tests.fakes import FakeCluster, broker, no_progress
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete import GateState, PartitionRead, TopicRead
+from txnscan.impact.complete_up_to import GateState, PartitionRead, TopicRead
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import Broker
-from txnscan.sweeps.complete import read_topics
+from txnscan.sweeps.complete_up_to import read_topics
 from txnscan.sweeps.gate import Gate, stored_gate, wait_at_gate
 from txnscan.sweeps.reader import Reader
 

@@ -13,7 +13,7 @@ from tests.cases import Cases
 from tests.fakes import FakeCluster
 from tests.sim.encode import batch
 from tests.unit.test_fetch import control
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.sweeps import identity
@@ -64,8 +64,8 @@ def shown(case: Case) -> bool | None:
     partition = cluster.partitions["p", 0]
     partition.log_start, partition.log, partition.high_watermark = case.log_start, case.log, 200
     case.spoil(cluster)
-    agreed = Agreement((read_metadata(cluster.send, 1, ["p"]),), ())
-    return first_records_are_gone(cluster.send, agreed, INCIDENTS, NOW, WHICH)
+    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
+    return first_records_are_gone(cluster.send, quorum, INCIDENTS, NOW, WHICH)
 
 
 def test_each_case_shows_the_expected_identity() -> None:

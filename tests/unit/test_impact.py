@@ -19,7 +19,7 @@ from tests.sim.records import Marker
 from txnscan.impact import pending_offsets as consumer_offsets
 from txnscan.impact import who_waits as under_test
 from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, BlockReason, KnownImpact
+from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact
 from txnscan.impact.owner import Framework
 from txnscan.impact.pending_offsets import offset_key, pending_offsets
 from txnscan.impact.who_waits import Blockage, impact_of, live_impact_of, read_blockage
@@ -556,17 +556,17 @@ def test_compaction_is_blocked_and_retention_only_for_tiered_topics(
 
 
 def test_the_last_stable_offset_is_stuck_since_the_first_sweep_with_the_same_offset() -> None:
-    known_at = KnownImpact(100, NOW_MS - 90_000, Cause.NEVER_ADDED, "said so", "sink-3-17")
-    elsewhere = replace(known_at, last_stable_offset=90)
+    carried = CarriedImpact(100, NOW_MS - 90_000, Cause.NEVER_ADDED, "said so", "sink-3-17")
+    elsewhere = replace(carried, last_stable_offset=90)
     nothing = blockage(FakeGroups({}))
-    first, same, moved = (impact_of(ORPHAN, nothing, (), one, ()) for one in (None, known_at, elsewhere))
+    first, same, moved = (impact_of(ORPHAN, nothing, (), one, ()) for one in (None, carried, elsewhere))
     key = ORPHAN.observation.transaction_key
     assert (first.lso_since_ms, same.lso_since_ms, moved.lso_since_ms) == (None, NOW_MS - 90_000, None)
     # An earlier sweep supplies facts that this sweep lacks.
     assert (same.cause, same.owner.framework) == (Cause.NEVER_ADDED, Framework.FLINK)
-    left = [scan(ORPHAN, impacts={key: one}).left_of_impact(ORPHAN) for one in (first, same, moved)]
+    passed_on = [scan(ORPHAN, impacts={key: one}).carried_impact(ORPHAN) for one in (first, same, moved)]
     read_at_ms = ORPHAN.observation.second.read_at_ms
-    assert [one and one.lso_since_ms for one in left] == [read_at_ms, NOW_MS - 90_000, read_at_ms]
+    assert [one and one.lso_since_ms for one in passed_on] == [read_at_ms, NOW_MS - 90_000, read_at_ms]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, unobserved, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.sweeps.news import Kind, News
 from txnscan.sweeps.result import Scan

@@ -35,7 +35,7 @@ class Swept(LiveBrokers):
 def with_log(read: ProducerFacts) -> Scan:
     """A sweep that read the log."""
     evidence = OutcomeEvidence(OPEN.observation, None, 3, 0, None, (), None, None, news=read)
-    return replace(scan(OPEN), decided={OPEN.observation.transaction_key: evidence})
+    return replace(scan(OPEN), outcome_evidence={OPEN.observation.transaction_key: evidence})
 
 
 def test_the_epochs_of_a_read_log_are_those_of_its_scans_and_records() -> None:
@@ -58,10 +58,10 @@ def test_no_marker_is_sent_after_the_leader_of_the_log_moved(
     brokers = Swept(before, replace(scan(OPEN), log_epochs=epochs))
     assert brokers.prove(ACTION) == OPEN
     if moved is None:
-        assert brokers.prove_again(ACTION) == OPEN, why
+        assert brokers.prove_without_log(ACTION) == OPEN, why
         return
     with pytest.raises(RequestFailed) as failed:
-        brokers.prove_again(ACTION)
+        brokers.prove_without_log(ACTION)
     assert f"__transaction_state-{moved}" in failed.value.error, why
     assert not failed.value.sent
 
@@ -69,4 +69,4 @@ def test_no_marker_is_sent_after_the_leader_of_the_log_moved(
 def test_a_gone_transaction_is_gone_under_any_leader_of_the_log() -> None:
     brokers = Swept(with_log(ProducerFacts(reads=(READ,))), scan())
     assert brokers.prove(ACTION) == OPEN
-    assert brokers.prove_again(ACTION) is None
+    assert brokers.prove_without_log(ACTION) is None

@@ -891,8 +891,8 @@ def test_a_sweep_reads_the_log_only_for_hanging_transactions(cluster: FakeLogs) 
     healthy = judged(view("Ongoing", 3, ("p-0",)))
     hanging, same = swept(cluster, owned(1), healthy)
     assert same is healthy
-    assert hanging.known is not None
-    assert (hanging.judgement.outcome, hanging.known.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
+    assert hanging.known_outcome is not None
+    assert (hanging.judgement.outcome, hanging.known_outcome.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
 
 
 def test_an_owner_in_complete_commit_is_a_stored_fact(cluster: FakeLogs) -> None:
@@ -911,15 +911,15 @@ def test_a_contradiction_by_the_log_makes_the_verdict_indeterminate(cluster: Fak
     cluster.write(2, *history("hidden"))
     (found,) = swept(cluster, judged())
     assert (found.judgement.verdict, found.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
-    assert found.known is None and found.evidence.log_contradiction is not None
+    assert found.known_outcome is None and found.evidence.log_contradiction is not None
     assert judge(found.evidence) == found.judgement
 
 
 def test_an_unauthorized_log_leaves_the_verdict_hanging(cluster: FakeLogs) -> None:
     cluster.log(1).errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (found,) = swept(cluster, owned(1))
-    assert found.judgement.verdict is Verdict.HANGING and found.known is not None
-    assert str(found.known.log_failure).startswith(f"{STATE}-1: TOPIC_AUTHORIZATION_FAILED")
+    assert found.judgement.verdict is Verdict.HANGING and found.known_outcome is not None
+    assert str(found.known_outcome.log_failure).startswith(f"{STATE}-1: TOPIC_AUTHORIZATION_FAILED")
 
 
 def test_an_unserved_log_makes_the_verdict_indeterminate(cluster: FakeLogs, wording: SnapshotAssertion) -> None:

@@ -17,7 +17,7 @@ from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import PartitionRead, TopicRead, concluded
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.report import metrics

@@ -1658,7 +1658,7 @@ KEYS = [("k", n) for n in range(9)]
 
 
 @pytest.mark.parametrize(
-    ("logged", "siblings"),
+    ("logged", "peers"),
     [
         (v2(COMMIT, P, Q), PeerPartitions(("q-0",), (4,), NOW_MS)),
         ([ongoing(3, P, Q, client=V2)], PeerPartitions(("q-0",), (4,), NOW_MS)),
@@ -1700,9 +1700,9 @@ KEYS = [("k", n) for n in range(9)]
     ],
 )
 def test_peer_partitions_are_the_other_partitions_of_the_transaction(
-    logged: Sequence[LoggedTransaction | None], siblings: PeerPartitions | None
+    logged: Sequence[LoggedTransaction | None], peers: PeerPartitions | None
 ) -> None:
-    assert told(logged).siblings == siblings
+    assert told(logged).peers == peers
 
 
 BOTH_COMMITTED = [*v2(COMMIT, P, Q, epoch=6), *v2(COMMIT, P, ("a", 1), epoch=7, start_time_ms=NOW_MS + 9)]
@@ -1711,7 +1711,7 @@ END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)
 
 
 @pytest.mark.parametrize(
-    ("logged", "first_epoch", "last_epoch", "siblings"),
+    ("logged", "first_epoch", "last_epoch", "peers"),
     [
         (BOTH_COMMITTED, 6, 7, PeerPartitions(("a-1", "q-0"), (7, 8), NOW_MS)),
         (BOTH_COMMITTED, 6, 8, PeerPartitions(("a-1", "q-0"), (7, 8), NOW_MS)),
@@ -1736,9 +1736,9 @@ END_MISSING = [*BEFORE, ongoing(3, P, Q, client=V2), GAP, *v2(ABORT, P, epoch=4)
     ],
 )
 def test_peer_partitions_cover_every_epoch_of_the_open_data(
-    logged: Records, first_epoch: int | None, last_epoch: int, siblings: PeerPartitions | None
+    logged: Records, first_epoch: int | None, last_epoch: int, peers: PeerPartitions | None
 ) -> None:
-    assert told(logged, {"producer_epoch": last_epoch}, first_epoch=first_epoch).siblings == siblings
+    assert told(logged, {"producer_epoch": last_epoch}, first_epoch=first_epoch).peers == peers
 
 
 def test_an_outcome_includes_the_failure_of_the_log() -> None:
@@ -1766,7 +1766,7 @@ def test_the_evidence_has_the_last_50_records_of_a_long_chain() -> None:
 def test_a_judgement_includes_its_known_outcome() -> None:
     before, found = judged(view("Empty", 9)), KnownOutcome(NOT, "it never committed")
     after = with_outcome(before, found)
-    assert (after.known, after.evidence) == (found, before.evidence)
+    assert (after.known_outcome, after.evidence) == (found, before.evidence)
     assert after.judgement == replace(before.judgement, outcome="not_committed", outcome_reason="it never committed")
 
 

@@ -1,4 +1,4 @@
-"""Coordinators: when the absence of an owner is proven (V, A), and the known owners."""
+"""Coordinators: when the absence of an owner is proven (coverage, visibility), and the known owners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 
 from tests.builders import failed, lacks, said
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
@@ -52,15 +52,15 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def agree(cluster: FakeCluster, topics: frozenset[str] = frozenset()) -> Agreement:
-    return read_agreement(cluster.send, (1, 2, 3), [STATE, *topics], one_by_one, lambda brokers: None)
+def agree(cluster: FakeCluster, topics: frozenset[str] = frozenset()) -> MetadataQuorum:
+    return read_metadata_quorum(cluster.send, (1, 2, 3), [STATE, *topics], one_by_one, lambda brokers: None)
 
 
 def take(
     cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, topics: frozenset[str] = frozenset()
 ) -> Snapshot:
     """A snapshot as the driver takes it, with open transactions on these topics. `meanwhile` happens after the first
-    agreement.
+    round of Metadata.
     """
     before = agree(cluster, topics)
     tokens = itertools.count()
@@ -236,10 +236,10 @@ def leave_out(wanted: Callable[[str], bool]) -> Callable[[int, Any], Any]:
     return edit
 
 
-# --- V ----------------------------------------------------------------------------------------------------------------
+# --- coverage ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_is_proven_if_only_its_leader_claims_it_twice_and_lists_its_ids(
+def test_a_partition_is_proven_if_only_its_leader_serves_it_in_both_probes_and_lists_its_ids(
     cluster: FakeCluster,
 ) -> None:
     snapshot = take(cluster)
@@ -251,7 +251,7 @@ def test_a_partition_is_proven_if_only_its_leader_claims_it_twice_and_lists_its_
 def test_the_listing_is_requested_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(3): FakeId(7), id_for(0): FakeId(7)}}
     take(cluster)
-    assert cluster.asked.count((1, "Metadata")) == 2, "by the two agreements: no topic was asked for besides"
+    assert cluster.asked.count((1, "Metadata")) == 2, "by the two rounds: no topic was asked for besides"
     asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
     rules, first, listing, described, second, rules_after = asked
     assert type(rules) is type(rules_after) and rules.permission_type == 1, "all rules: what allows may hide as well"
@@ -302,13 +302,13 @@ def fails(broker_id: int) -> Callable[[FakeCluster], None]:
         (lambda c: c.unreachable.add(2), {0, 1, 2, 3}, "a broker that others name has not said who leads"),
         (stale, {0}, "the brokers do not agree on the leader"),
         (lambda c: setattr(c.partitions[STATE, 2], "leader", -1), {2}, "nobody leads it"),
-        (probe_code(2, 0, 105), {0}, "another broker claims it"),
+        (probe_code(2, 0, 105), {0}, "another broker serves it"),
         (probe_code(2, 0, 14), {0}, "another broker is loading it: it was just elected"),
-        (later(3, 0, 105), {0}, "another broker claims it at its second probe"),
+        (later(3, 0, 105), {0}, "another broker serves it at its second probe"),
         (later(3, 0, 14), {0}, "another broker began to load it"),
     ],
 )
-def test_a_partition_without_consistent_claims_and_listing_is_not_covered(
+def test_a_partition_without_a_consistent_coordinator_and_listing_is_not_covered(
     cluster: FakeCluster, spoil: Callable[[FakeCluster], None], expected: set[int], why: str
 ) -> None:
     spoil(cluster)
@@ -318,7 +318,7 @@ def test_a_partition_without_consistent_claims_and_listing_is_not_covered(
 
 
 @pytest.mark.parametrize("change", [{"leader": 2}, {"epoch": 6}, {"leader": -1}])
-def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
+def test_a_partition_that_moved_between_the_two_rounds_of_metadata_is_not_covered(
     cluster: FakeCluster, change: dict[str, int]
 ) -> None:
     def move() -> None:
@@ -329,18 +329,18 @@ def test_a_partition_that_moved_between_the_two_agreements_is_not_covered(
 
 
 def test_a_leader_that_was_not_asked_covers_no_partition(cluster: FakeCluster) -> None:
-    agreement = agree(cluster)
+    quorum = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
     answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
-    assert uncovered(conclude(answers, agreement, agreement, frozenset(), WHO)) == {0, 3}
+    assert uncovered(conclude(answers, quorum, quorum, frozenset(), WHO)) == {0, 3}
 
 
-def test_two_claims_to_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
+def test_two_brokers_that_serve_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.cached[2].add(0)
     assert tuple(map(said, take(cluster).split_failures)) == wording
 
 
-def test_the_first_of_several_rival_claims_is_reported(cluster: FakeCluster) -> None:
+def test_the_first_of_several_rival_coordinators_is_reported(cluster: FakeCluster) -> None:
     cluster.cached[2].add(0)
     cluster.cached[3].add(0)
     (error,) = take(cluster).coverage_errors
@@ -400,7 +400,7 @@ SPOILS = st.lists(
 
 
 @given(SPOILS)
-def test_a_partition_is_proven_exactly_if_its_leader_alone_claims_it_twice_and_lists_its_ids(
+def test_a_partition_is_proven_exactly_if_its_leader_alone_serves_it_in_both_probes_and_lists_its_ids(
     spoils: list[tuple[int, int, str, int | None]],
 ) -> None:
     cluster, later_cluster = FakeCluster(), FakeCluster()
@@ -444,16 +444,16 @@ def test_a_partition_is_proven_exactly_if_its_leader_alone_claims_it_twice_and_l
     def proven(k: int) -> bool:
         leader = LEADERS[k]
         others = [codes[round_][b].get(k) for round_ in codes for b in (1, 2, 3) if b != leader]
-        claimed = codes["before"][leader].get(k) in (0, 105) and codes["after"][leader].get(k) in (0, 105)
+        serves = codes["before"][leader].get(k) in (0, 105) and codes["after"][leader].get(k) in (0, 105)
         answered = leader not in silent | failed and k not in unsettled
-        return claimed and answered and not {0, 14, 105} & set(others)
+        return serves and answered and not {0, 14, 105} & set(others)
 
     assert uncovered(snapshot) == {k for k in range(4) if not proven(k)}
     if snapshot.coordinators_proven == snapshot.coordinators_planned:
         assert all(proven(k) for k in range(4))
 
 
-# --- A (more of it in test_visibility.py) -----------------------------------------------------------------------------
+# --- visibility (more of it in test_visibility.py) --------------------------------------------------------------------
 
 
 def at(broker_id: int) -> Callable[[int, str], bool]:
@@ -644,10 +644,10 @@ def test_ids_without_an_open_producer_id_are_neither_described_nor_shown(cluster
 def test_without_open_transactions_no_id_is_listed_and_coverage_is_proven(cluster: FakeCluster) -> None:
     """An empty filter would list every id."""
     cluster.ids = {1: {id_for(0): FakeId(7)}}
-    agreed, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
+    quorum, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
     cluster.requests.clear()
     answers = [ask_coordinators(cluster.send, b, probes, frozenset()) for b in (1, 2, 3)]
-    snapshot = conclude(answers, agreed, agreed, frozenset(), WHO)
+    snapshot = conclude(answers, quorum, quorum, frozenset(), WHO)
     assert (snapshot.views, snapshot.complete) == ((), True)
     filters = [r.producer_id_filters for r in cluster.requests if api_name(r) == "ListTransactions"]
     assert filters == [[-1]] * 3
@@ -686,7 +686,8 @@ def test_a_view_has_the_failures_of_its_own_log_partition(cluster: FakeCluster) 
     cluster.cached[2].add(0)
     cluster.ids = {1: {id_for(0): FakeId(7), id_for(3): FakeId(7)}}
     by_id = {view.transactional_id: view for view in take(cluster).views}
-    assert "claims" in str(by_id[id_for(0)].coverage_failure) and "brokers 1, 2" in str(by_id[id_for(0)].split_failure)
+    assert "claims" in str(by_id[id_for(0)].coverage_failure)
+    assert "brokers 1, 2" in str(by_id[id_for(0)].split_failure)
     assert (by_id[id_for(3)].coverage_failure, by_id[id_for(3)].split_failure) == (None, None)
 
 
@@ -716,7 +717,7 @@ def test_an_id_listed_with_two_producer_ids_keeps_both(cluster: FakeCluster, lis
     assert snapshot.views or snapshot.coverage_errors, "else an owner of producer id 7 was seen and forgotten"
 
 
-def test_a_probe_answered_twice_is_no_claim(cluster: FakeCluster) -> None:
+def test_a_probe_answered_twice_proves_no_coordinator(cluster: FakeCluster) -> None:
     cluster.edit["DescribeTransactions"] = answer_twice(
         lambda s: coordinator_partition(s.transactional_id, 4) == 0, error_code=16
     )

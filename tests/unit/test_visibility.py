@@ -1,4 +1,4 @@
-"""Obligation A: when no transactional id is hidden from the principal, for any ACL rules."""
+"""The obligation visibility: when no transactional id is hidden from the principal, for any ACL rules."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from txnscan.coordinators.visibility import (
     Visibility,
     changes,
     class_probes,
-    hidden,
+    denials,
     probe,
     read_classes,
-    why_hidden,
+    visibility_failures,
 )
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, Permission
@@ -60,7 +60,7 @@ def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *
     meanwhile()
     second = probe(cluster.send, 1, probes, classes)
     seen = Visibility(classes, (first, second), changes(cluster.send, 1, classes))
-    return worded(hidden(1, seen, WHO))
+    return worded(visibility_failures(1, seen, WHO))
 
 
 @pytest.fixture
@@ -240,30 +240,30 @@ def classes(rules: list[AclRule], *hidden: str) -> dict[str, Permission]:
 
 def test_one_grant_is_named_if_no_rule_allows_all_ids() -> None:
     rules = [rule("app-", prefixed=True, principal="User:app"), rule("x", principal="User:x")]
-    assert worded(why_hidden(class_probes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+    assert worded(denials(class_probes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
 
 
 def test_if_ids_without_rules_are_visible_only_the_others_need_a_grant() -> None:
     rules = [rule("x", principal="User:x")]
-    assert worded(why_hidden(classes(rules, "x"), rules, WHO)) == (
+    assert worded(denials(classes(rules, "x"), rules, WHO)) == (
         lacks(Permission("Describe", "TransactionalId", "x"), WHO),
     )
 
 
 def test_a_rule_for_another_principal_is_not_to_be_removed() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
-    assert worded(why_hidden(classes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+    assert worded(denials(classes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
 
 
 @pytest.mark.parametrize("principal", [WHO, "User:*", "Group:apps"])
 def test_a_rule_that_may_apply_to_the_principal_is_named(principal: str) -> None:
     rules = [rule("*", deny=True, principal=principal)]
-    assert worded(why_hidden(classes(rules, TOKEN), rules, WHO)) == (denied(rules[0]),)
+    assert worded(denials(classes(rules, TOKEN), rules, WHO)) == (denied(rules[0]),)
 
 
 def test_for_an_unknown_principal_any_rule_may_apply() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
-    assert worded(why_hidden(classes(rules, TOKEN), rules, UNKNOWN_PRINCIPAL)) == (denied(rules[0]),)
+    assert worded(denials(classes(rules, TOKEN), rules, UNKNOWN_PRINCIPAL)) == (denied(rules[0]),)
 
 
 @pytest.mark.parametrize(
@@ -284,9 +284,7 @@ def test_for_an_unknown_principal_any_rule_may_apply() -> None:
 )
 def test_two_denying_rules_are_named_in_a_fixed_order(one: AclRule, two: AclRule, why: str) -> None:
     hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_ALL_IDS}
-    assert (
-        worded(why_hidden(hidden, [one, two], WHO)) == worded(why_hidden(hidden, [two, one], WHO)) == (denied(one),)
-    ), why
+    assert worded(denials(hidden, [one, two], WHO)) == worded(denials(hidden, [two, one], WHO)) == (denied(one),), why
 
 
 @pytest.mark.parametrize(("hidden", "more"), [("ba", 0), ("cba", 0), ("dcba", 1), ("gfedcba", 4)])
@@ -294,7 +292,7 @@ def test_the_first_reasons_are_named_and_the_rest_counted(hidden: str, more: int
     rules = [rule(name, deny=True) for name in hidden]
     first = tuple(denied(rule(name, deny=True)) for name in sorted(hidden)[:3])
     last = (f"{more} more rules hide transactional ids",) if more else ()
-    assert worded(why_hidden(classes(rules, *hidden), rules, WHO)) == (*first, *last)
+    assert worded(denials(classes(rules, *hidden), rules, WHO)) == (*first, *last)
 
 
 # --- DescribeAcls -----------------------------------------------------------------------------------------------------

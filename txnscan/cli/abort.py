@@ -192,7 +192,7 @@ def _abort(
     if unread is not None:
         if forced is None or target.producer_id is None:
             raise expert.AbortRefused("abort", expert.unread_needs(unread))
-        brokers = expert.Unread(brokers)
+        brokers = expert.BrokersWithoutDescribeProducers(brokers)
         action = expert.unread_action(target, found.cluster_id)
         _note_journal(config)
         why_not: str | None = unread

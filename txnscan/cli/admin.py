@@ -302,8 +302,8 @@ def coordinator(
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}
                 cluster.view(topics)
-                agreed = cluster.agreement(topics)
-            found = [coordinator_of(kind, name, agreed) for kind, name in names]
+                quorum = cluster.metadata_quorum(topics)
+            found = [coordinator_of(kind, name, quorum) for kind, name in names]
             shown = [
                 coordinator_row(one, cluster.format_failure(one.failure) if one.failure else None) for one in found
             ]

@@ -9,7 +9,7 @@ import typer
 from txnscan.cli.app import app, progress_bar, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import BootstrapServer, CommandConfig, Format, LateAfter, OutputFormat
-from txnscan.config import ScanConfig, duration_ms
+from txnscan.config import ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 
@@ -88,7 +88,7 @@ def explain(
         config = ScanConfig(
             bootstrap_server,
             command_config=command_config,
-            late_after_ms=duration_ms(late_after, "--late-after"),
+            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
             engine="threads",
             topic_names=() if asked.topic is None else (asked.topic,),
         )

@@ -24,7 +24,7 @@ from txnscan.cli.options import (
     Verbose,
 )
 from txnscan.cli.sweep import _MINUTES_MAX
-from txnscan.config import ConfigError, ScanConfig, duration_ms
+from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.report.help import OneCommand, examples
 
 
@@ -72,7 +72,7 @@ def find_hanging(
 ) -> None:
     """Find hanging transactions with the same proof, without Spark, Java or tables."""
     with errors_in_one_line():
-        late_after_ms = duration_ms(late_after, "--late-after")
+        late_after_ms = parse_optional_duration_ms(late_after, "--late-after")
         if max_transaction_timeout is not None:
             if late_after is not None:
                 raise ConfigError("--max-transaction-timeout", "is the same as --late-after; give one of them")
@@ -86,14 +86,14 @@ def find_hanging(
             bootstrap_servers=bootstrap_server,
             command_config=command_config,
             late_after_ms=late_after_ms,
-            blocking_after_ms=duration_ms(blocking_after, "--blocking-after"),
+            blocking_after_ms=parse_optional_duration_ms(blocking_after, "--blocking-after"),
             engine="threads",
             broker_ids=tuple(broker_id or ()),
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
             owner_pattern=tuple(owner_pattern or ()),
             spark_checkpoint=tuple(spark_checkpoint or ()),
-            timeout_ms=duration_ms(timeout, "--timeout"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
         )
         warn(config)
         check_metrics_file(metrics_file)

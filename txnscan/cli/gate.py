@@ -83,7 +83,7 @@ def gate(
             raise ConfigError("--bootstrap-server", "give brokers, or --tables with --until")
         for name in topic:
             check_topic_name("--topic", name)
-        from txnscan.impact.complete import GateState
+        from txnscan.impact.complete_up_to import GateState
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.gate import gate_object, print_gate
 
@@ -141,7 +141,7 @@ def _of_cluster(
     from txnscan.coordinators.cluster import opened_cluster
     from txnscan.engine.threads import ThreadsEngine
     from txnscan.kafka.clock import wall_clock_ms
-    from txnscan.sweeps.complete import STAGE, read_topics
+    from txnscan.sweeps.complete_up_to import STAGE, read_topics
     from txnscan.sweeps.gate import wait_at_gate
     from txnscan.sweeps.reader import Reader
 

@@ -15,7 +15,7 @@ import typer
 from txnscan.cli.app import app, progress_bar, spark_for, started_spark, warn
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, LateAfter, OwnerPattern
-from txnscan.config import ConfigError, ScanConfig, duration_ms
+from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 
@@ -62,8 +62,8 @@ def mcp(
             bootstrap_server,
             command_config=command_config,
             tables=tables,
-            late_after_ms=duration_ms(late_after, "--late-after"),
-            timeout_ms=duration_ms(timeout, "--timeout"),
+            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
             owner_pattern=tuple(owner_pattern or ()),
             engine="threads",
         )

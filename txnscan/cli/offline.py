@@ -11,7 +11,7 @@ import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, write_json
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
-from txnscan.cli.options import CheckCrc, FailOnOption, Format, LateAfterInFiles, OutputFormat, Stopped
+from txnscan.cli.options import CheckCrc, FailOnOption, Format, OfflineLateAfter, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -37,7 +37,7 @@ def segments(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help=PATHS, show_default=False)],
     check_crc: CheckCrc = False,
     stopped: Stopped = False,
-    late_after: LateAfterInFiles = None,
+    late_after: OfflineLateAfter = None,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
     master: Annotated[

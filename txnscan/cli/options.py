@@ -81,7 +81,7 @@ Timeout = Annotated[
         "Default: no limit.",
     ),
 ]
-LateAfterInFiles = Annotated[
+OfflineLateAfter = Annotated[
     str | None,
     typer.Option(
         "--late-after",

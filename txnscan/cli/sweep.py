@@ -43,7 +43,7 @@ from txnscan.cli.options import (
     TopicPattern,
     Verbose,
 )
-from txnscan.config import EngineName, ScanConfig, duration_ms
+from txnscan.config import EngineName, ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -172,14 +172,14 @@ def sweep(
             command_config=command_config,
             tables=tables,
             topic=tuple(topic or ()),
-            late_after_ms=duration_ms(late_after, "--late-after"),
-            blocking_after_ms=duration_ms(blocking_after, "--blocking-after"),
+            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
+            blocking_after_ms=parse_optional_duration_ms(blocking_after, "--blocking-after"),
             engine=engine.value,
             batch_size=_BATCH_SIZE if batch_size is None else batch_size,
             in_flight_max=_IN_FLIGHT if in_flight is None else in_flight,
             store_all=store_all,
             owner_pattern=tuple(owner_pattern or ()),
-            timeout_ms=duration_ms(timeout, "--timeout"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
             complete_up_to=tuple(complete_up_to or ()),
             spark_checkpoint=tuple(spark_checkpoint or ()),
         )

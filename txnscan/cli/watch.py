@@ -28,7 +28,7 @@ from txnscan.cli.options import (
     Timeout,
     TopicPattern,
 )
-from txnscan.config import ConfigError, ScanConfig, duration_ms, parse_duration_ms, parse_location
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 
@@ -191,9 +191,9 @@ def _to_watch(
             bootstrap_servers=bootstrap_server or "",
             command_config=command_config,
             topic=tuple(topic or ()),
-            late_after_ms=duration_ms(late_after, "--late-after"),
-            blocking_after_ms=duration_ms(blocking_after, "--blocking-after"),
-            timeout_ms=duration_ms(timeout, "--timeout"),
+            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
+            blocking_after_ms=parse_optional_duration_ms(blocking_after, "--blocking-after"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
             owner_pattern=tuple(owner_pattern or ()),
             complete_up_to=tuple(complete_up_to or ()),
             spark_checkpoint=tuple(spark_checkpoint or ()),

@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView, OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
@@ -88,16 +88,16 @@ class CountedClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSplit:
+class ClaimedAndUnclaimed:
     """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
 
-    agreed: the agreement of all brokers on `__transaction_state` and the topics of these partitions. prepared,
+    quorum: the metadata quorum on `__transaction_state` and the topics of these partitions. prepared,
     transactional_ids: see CountedClaims.
     """
 
     claimed: tuple[ClaimedTransaction, ...]
     unclaimed: Mapping[Key, WideRow]
-    agreed: Agreement
+    quorum: MetadataQuorum
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
 
@@ -112,7 +112,7 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
         return ClaimAnswers(broker_id)
 
 
-def counted_claims(answers: Iterable[ClaimAnswers], latest: Agreement | None) -> CountedClaims:
+def counted_claims(answers: Iterable[ClaimAnswers], latest: MetadataQuorum | None) -> CountedClaims:
     """The claims that count. Pure. latest: the brokers' latest knowledge of the leaders of `__transaction_state`. If it
     is None, claims of any broker count.
     """
@@ -138,7 +138,7 @@ def counted_claims(answers: Iterable[ClaimAnswers], latest: Agreement | None) ->
     return CountedClaims(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
 
 
-def _leaders(latest: Agreement) -> list[int | None]:
+def _leaders(latest: MetadataQuorum) -> list[int | None]:
     """The leader of each partition of the log."""
     indexes = latest.indexes(TRANSACTION_STATE_TOPIC)
     return [latest.latest_leader(TRANSACTION_STATE_TOPIC, k) for k in range(len(indexes))]
@@ -149,7 +149,7 @@ def _leads(leaders: Sequence[int | None], view: CoordinatorView) -> bool:
     return bool(leaders) and leaders[coordinator_partition(view.transactional_id, len(leaders))] == view.broker_id
 
 
-def split_by_claim(
+def separate_by_claim(
     suspects: Mapping[Key, WideRow],
     always: Collection[Key],
     claimant: Callable[[str, OpenProducer], CoordinatorView | None],

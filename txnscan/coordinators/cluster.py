@@ -1,4 +1,4 @@
-"""The cluster as the driver sees it: its brokers, their agreement on metadata, and the coordinators.
+"""The cluster as the driver sees it: its brokers, the metadata quorum, and the coordinators.
 
 Most methods ask every broker, in parallel, and return failures as data. Partitions are read elsewhere, by the engines
 (`txnscan/reads`).
@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from txnscan.config import ScanConfig, parse_bootstrap_servers
-from txnscan.coordinators.claims import ClaimAnswers, ClaimSplit, ask_claims, counted_claims, split_by_claim
+from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
@@ -189,9 +189,9 @@ class Cluster:
             return None
         return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
 
-    def agreement(self, topics: Iterable[str]) -> Agreement:
-        """The current agreement of all brokers on these topics."""
-        return read_agreement(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
+    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+        """The present metadata quorum on these topics."""
+        return read_metadata_quorum(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
 
     def topics_gone(self, view: ClusterView, known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """The topics, by name and id, that are gone according to all brokers, and how they ended. Brokers are asked
@@ -200,8 +200,8 @@ class Cluster:
         missing = {*known} - {(topic.name, topic.topic_id) for topic in view.topics}
         if not missing:
             return {}
-        agreed = self.agreement({name for name, _ in missing})
-        return {which: how for which in missing if (how := agreed.gone(*which)) is not None}
+        quorum = self.metadata_quorum({name for name, _ in missing})
+        return {which: how for which in missing if (how := quorum.gone(*which)) is not None}
 
     def max_timeout_ms(self) -> tuple[int, tuple[Unobserved, ...]]:
         """The highest `transaction.max.timeout.ms` of all brokers. A broker that does not report its value counts with
@@ -219,10 +219,10 @@ class Cluster:
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, Unobserved) else answer for answer in answers]
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, Unobserved))
 
-    def split_by_claim(
+    def separate_by_claim(
         self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
-    ) -> ClaimSplit:
-        """Splits the open transactions into claimed transactions and partitions that need the proof.
+    ) -> ClaimedAndUnclaimed:
+        """Separates the open transactions into claimed transactions and partitions that need the proof.
 
         suspects: the partitions on which the wide read saw open transactions. always: partitions that are read with
         proof, even if all their open transactions are claimed.
@@ -232,12 +232,12 @@ class Cluster:
         # The unclaimed partitions are computed before the leaders of `__transaction_state` are known, so that one round
         # asks for all leaders. Those leaders rarely change the result.
         likely = counted_claims(answers, None)
-        claimed, left = split_by_claim(suspects, always, likely.claimant)
-        agreed = self.agreement({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
-        found = counted_claims(answers, agreed)
+        claimed, left = separate_by_claim(suspects, always, likely.claimant)
+        quorum = self.metadata_quorum({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
+        found = counted_claims(answers, quorum)
         if found.claims != likely.claims:
-            claimed, left = split_by_claim(suspects, always, found.claimant)
-        return ClaimSplit(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
+            claimed, left = separate_by_claim(suspects, always, found.claimant)
+        return ClaimedAndUnclaimed(tuple(claimed), left, quorum, found.prepared, found.transactional_ids)
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """Every broker's report of its ids in a transaction."""
@@ -248,19 +248,19 @@ class Cluster:
         self,
         open_producer_ids: frozenset[int],
         open_topics: frozenset[str],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
-    ) -> tuple[Snapshot, Agreement]:
-        """The snapshot of the coordinators, with its coverage, and the agreement of all brokers after it. Repeated
+    ) -> tuple[Snapshot, MetadataQuorum]:
+        """The snapshot of the coordinators, with its coverage, and the metadata quorum after it. Repeated
         while coverage may still become complete, but not for a broker that lacks an API.
 
-        agreed: the last agreement on `__transaction_state` and these topics.
+        quorum: the last one on `__transaction_state` and these topics.
         """
         topics = {TRANSACTION_STATE_TOPIC, *open_topics}
-        before = agreed
+        before = quorum
         for attempt in range(1, SNAPSHOT_TRIES + 1):
             answers = self._ask_coordinators(before, open_producer_ids, on_progress)
-            after = self.agreement(topics)
+            after = self.metadata_quorum(topics)
             snapshot = conclude(answers, before, after, open_topics, self.principal)
             passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
             if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
@@ -270,7 +270,7 @@ class Cluster:
         return snapshot, after
 
     def _ask_coordinators(
-        self, before: Agreement, open_producer_ids: frozenset[int], on_progress: OnProgress
+        self, before: MetadataQuorum, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self.random_token)
 

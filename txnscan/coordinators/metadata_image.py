@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnscan.coordinators.metadata_quorum import Agreement, read_agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
@@ -103,7 +103,7 @@ def read_latest(
     while True:
         reported |= ask_offsets(send, to_ask, in_parallel)
         if None in reported.values():
-            return _without_order(read_agreement(send, reported, metadata.topics, in_parallel, learn), reported)
+            return _without_order(read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn), reported)
         view = _ask_newest(send, metadata, reported)
         learn(view.brokers)
         to_ask = {broker.broker_id for broker in view.brokers} - reported.keys()
@@ -154,13 +154,13 @@ def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
     return {broker_id: answer for broker_id, answer in reported.items() if isinstance(answer, int)}
 
 
-def _without_order(agreed: Agreement, reported: Mapping[int, Reported]) -> Latest:
+def _without_order(quorum: MetadataQuorum, reported: Mapping[int, Reported]) -> Latest:
     """The merged metadata of brokers outside KRaft mode. Raises RequestFailed."""
-    failures = {one.broker: one.failure for one in agreed.errors if one.broker is not None}
-    if not agreed.views:
+    failures = {one.broker: one.failure for one in quorum.errors if one.broker is not None}
+    if not quorum.views:
         raise RequestFailed("; ".join(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
-    topics, disputed = _merged([view.topics for view in agreed.views])
-    view = replace(agreed.views[0], brokers=agreed.brokers, topics=topics)
+    topics, disputed = _merged([view.topics for view in quorum.views])
+    view = replace(quorum.views[0], brokers=quorum.brokers, topics=topics)
     return Latest(view, {**reported, **failures}, disputed)
 
 

@@ -1,4 +1,4 @@
-"""The agreement of all brokers on metadata: one round of Metadata from every broker.
+"""The metadata quorum: one round of Metadata from every broker, and what all of them report.
 
 A broker that is cut off from the controller keeps its old view of the cluster. It still answers for partitions and
 coordinators that others have taken over. So a leader is known only if every broker that is named in any answer has
@@ -29,8 +29,8 @@ TOPIC_DELETED, TOPIC_RECREATED = "topic_deleted", "topic_recreated"
 InParallel = Callable[[Callable[[int], ClusterView | Unobserved], Iterable[int]], list[ClusterView | Unobserved]]
 
 
-class Unagreed(Exception):
-    """Brokers do not agree on a partition's leader. The failure gives the reason."""
+class LeaderUnknown(Exception):
+    """Brokers do not all report the same leader at the same leader epoch. The failure gives the reason."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -39,12 +39,12 @@ class Unagreed(Exception):
         return self.failure.error
 
 
-class NoSuchTopic(Unagreed):
+class NoSuchTopic(LeaderUnknown):
     """All brokers agree that there is no such topic."""
 
 
 @dataclass(frozen=True)
-class Agreement:
+class MetadataQuorum:
     """One round: the views of the brokers that answered, and the failures of the other brokers that these views name.
     If no broker answered, the failures of all brokers.
     """
@@ -64,40 +64,40 @@ class Agreement:
         return tuple({id(view.topics): view for view in self.views}.values())
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition with the leader and leader epoch that all brokers report. Raises Unagreed."""
+        """The partition with the leader and leader epoch that all brokers report. Raises LeaderUnknown."""
         if self.errors:
-            raise Unagreed(self.errors[0].failure.within("not every broker said who leads it"))
+            raise LeaderUnknown(self.errors[0].failure.within("not every broker said who leads it"))
         if not self.views:
-            raise _unagreed("no broker said who leads it", FailureCode.LEFT_OUT)
+            raise _leader_unknown("no broker said who leads it", FailureCode.LEFT_OUT)
         if len({view.cluster_id for view in self.views}) > 1:
-            raise _unagreed("the brokers say that they are of different clusters", FailureCode.BROKERS_DISAGREE)
+            raise _leader_unknown("the brokers say that they are of different clusters", FailureCode.BROKERS_DISAGREE)
         # The entries of each belief for this partition: exactly one, unless a broker contradicts itself.
-        claims = {
+        entries_of_each = {
             frozenset(entry for shown in _shown(belief, topic) for entry in shown.at(index)) for belief in self._beliefs
         }
-        if claims == {frozenset()}:
+        if entries_of_each == {frozenset()}:
             raise self._missing(topic)
-        entries, *others = claims
+        entries, *others = entries_of_each
         if others or len(entries) != 1:
-            raise _unagreed(f"brokers disagree on who leads {topic}-{index}", FailureCode.BROKERS_DISAGREE)
+            raise _leader_unknown(f"brokers disagree on who leads {topic}-{index}", FailureCode.BROKERS_DISAGREE)
         (partition,) = entries
         if partition.leader < 0:
-            raise _unagreed(f"{topic}-{index} has no leader", FailureCode.NO_LEADER)
+            raise _leader_unknown(f"{topic}-{index} has no leader", FailureCode.NO_LEADER)
         if partition.leader_epoch < 0:
             error = f"the brokers do not report the leader epoch of {topic}-{index}"
-            raise _unagreed(error, FailureCode.LEFT_OUT)
+            raise _leader_unknown(error, FailureCode.LEFT_OUT)
         return partition
 
-    def _missing(self, topic: str) -> Unagreed:
+    def _missing(self, topic: str) -> LeaderUnknown:
         errors = {dict(view.topic_errors).get(topic) for view in self.views}
         if errors == {None}:
-            return _unagreed(f"{topic} is not in the brokers' metadata", FailureCode.LEFT_OUT)
+            return _leader_unknown(f"{topic} is not in the brokers' metadata", FailureCode.LEFT_OUT)
         if len(errors) > 1:
             said = f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
-            return _unagreed(said, FailureCode.BROKERS_DISAGREE)
+            return _leader_unknown(said, FailureCode.BROKERS_DISAGREE)
         code = str(errors.pop())
         failure = needing(Failure(f"{topic}: {code}", code), Permission("Describe", "Topic", topic))
-        return (NoSuchTopic if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name else Unagreed)(failure)
+        return (NoSuchTopic if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name else LeaderUnknown)(failure)
 
     def gone(self, topic: str, topic_id: str) -> str | None:
         """How the topic of this name and id ended: TOPIC_DELETED, or TOPIC_RECREATED if a broker shows the name with
@@ -131,11 +131,11 @@ class Agreement:
 
     def leader_epochs(self, topic: str) -> dict[int, int]:
         """The leader epochs by partition number, without the partitions on which brokers do not agree."""
-        agreed = {}
+        epochs = {}
         for index in self.indexes(topic):
-            with suppress(Unagreed):
-                agreed[index] = self.partition(topic, index).leader_epoch
-        return agreed
+            with suppress(LeaderUnknown):
+                epochs[index] = self.partition(topic, index).leader_epoch
+        return epochs
 
     def indexes(self, topic: str) -> tuple[int, ...]:
         """The partition numbers that any broker reports for a topic."""
@@ -143,8 +143,8 @@ class Agreement:
         return tuple(sorted({index for topic in shown for index in topic.indexes}))
 
 
-def _unagreed(error: str, code: FailureCode) -> Unagreed:
-    return Unagreed(Failure(error, code))
+def _leader_unknown(error: str, code: FailureCode) -> LeaderUnknown:
+    return LeaderUnknown(Failure(error, code))
 
 
 def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
@@ -153,13 +153,13 @@ def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
     return view.topics[first : bisect_right(view.topics, topic, key=lambda t: t.name)]
 
 
-def read_agreement(
+def read_metadata_quorum(
     send: Send,
     broker_ids: Iterable[int],
     topics: Iterable[str] | None,
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
-) -> Agreement:
+) -> MetadataQuorum:
     """Asks the known brokers about these topics or about all, then any other brokers that the answers name.
 
     `learn` is called with all brokers that are named, so that `send` can reach them.
@@ -187,7 +187,7 @@ def read_agreement(
                 learn(answer.brokers)
         to_ask = {broker.broker_id for view in views for broker in view.brokers} - asked
     named = {broker.broker_id for view in views for broker in view.brokers}
-    return Agreement(
+    return MetadataQuorum(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),
         errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named or not views),
     )

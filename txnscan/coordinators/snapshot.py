@@ -11,15 +11,15 @@ principal may not describe. So each broker gets these requests in this order, wi
     DescribeAcls
 
 Before and after all of this, every broker is asked for the Metadata of `__transaction_state` and of the topics with
-open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it has cached the ids of that
-partition. If it answers NOT_COORDINATOR, it has not.
+open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it serves that partition:
+it has cached its ids. If it answers NOT_COORDINATOR, it does not.
 
-Obligation **V** holds for a partition of `__transaction_state` if
+The obligation **coverage** holds for a partition of `__transaction_state` if
 - before and after, all brokers report the same leader at the same leader epoch;
-- that leader claims the partition in both probes, and returned its listing;
-- no other broker claims it.
+- that leader serves the partition in both probes, and returned its listing;
+- no other broker serves it, or is loading it.
 
-Obligation **A** holds if every broker that returned a listing allows an id of each class to be described
+The obligation **visibility** holds if every broker that returned a listing allows an id of each class to be described
 (`visibility.py`).
 
 A description silently leaves out topics that the principal may not describe. So a description without a partition
@@ -34,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from txnscan.coordinators.metadata_quorum import Agreement, NoSuchTopic, Unagreed
-from txnscan.coordinators.visibility import Probed, Visibility, changes, hidden, probe, read_classes
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum, NoSuchTopic
+from txnscan.coordinators.visibility import Probed, Visibility, changes, probe, read_classes, visibility_failures
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -52,9 +52,9 @@ class Snapshot:
     """The answers of the coordinators in a sweep, and the gaps in them.
 
     views: of the ids whose producer id has open transactions that are not claimed (`claims.py`). coverage_errors: one
-    for each `__transaction_state` partition for which obligation V does not hold, unless a visibility failure covers
-    it. split_failures: how brokers contradict each other. visibility_failures: why obligation A does not hold; empty if
-    it holds.
+    for each `__transaction_state` partition that is not covered, unless a visibility failure covers it. split_failures:
+    one for each partition that several brokers say they coordinate. visibility_failures: why ids may be hidden; empty
+    if visibility holds.
     """
 
     views: tuple[CoordinatorView, ...]
@@ -80,8 +80,8 @@ class Snapshot:
         return replace(first, error=f"{first.error}{also}")
 
 
-# A broker answers these codes for an id only if it has the id's partition cached.
-_CLAIMS = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+# A broker answers these codes for an id only if it serves the id's partition: it has cached the partition's ids.
+_SERVES_PARTITION = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -129,7 +129,7 @@ def ask_coordinators(
     return CoordinatorAnswers(broker_id, before, listed, described, after, failure, seen)
 
 
-def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[str]) -> Failure | None:
+def _hidden_topic(rounds: Iterable[MetadataQuorum], broker_id: int, topics: Iterable[str]) -> Failure | None:
     """Why this broker's descriptions may leave out one of these topics. None if it showed all of them."""
     for one in rounds:
         view = one.view_of(broker_id)
@@ -149,31 +149,31 @@ def _hidden_topic(rounds: Iterable[Agreement], broker_id: int, topics: Iterable[
 
 def conclude(
     answers: Iterable[CoordinatorAnswers],
-    before: Agreement,
-    after: Agreement,
+    before: MetadataQuorum,
+    after: MetadataQuorum,
     open_topics: frozenset[str],
     principal: str,
 ) -> Snapshot:
     """The snapshot that these answers prove, with its gaps. Pure.
 
-    before, after: the agreement of all brokers before and after the answers. open_topics: the topics with open
+    before, after: the metadata quorum before and after the answers. open_topics: the topics with open
     transactions that are not claimed. principal: the principal that asked; it decides which ACLs hide ids.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
-    why_hidden = {b: hidden(b, answer.visibility, principal) for b, answer in by_broker.items()}
-    hides = _visibility_failures(by_broker, why_hidden)
+    failures_by_broker = {b: visibility_failures(b, answer.visibility, principal) for b, answer in by_broker.items()}
+    failures = _failures_of_listing_brokers(by_broker, failures_by_broker)
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before, hides)
-    split = {k: _claimants(by_broker, k) for k in range(partition_count)}
-    split_failures = {k: _claimed_twice(k, who) for k, who in split.items() if len(who) > 1}
+        return _without_coordinators(by_broker, before, failures)
+    serving = {k: _serving_brokers(by_broker, k) for k in range(partition_count)}
+    split_failures = {k: _served_twice(k, who) for k, who in serving.items() if len(who) > 1}
     uncovered = {
         k: error
         for k in range(partition_count)
-        if (error := _uncovered(by_broker, why_hidden, before, after, k, split[k])) is not None
+        if (error := _uncovered(by_broker, failures_by_broker, before, after, k, serving[k])) is not None
     }
     # The visibility failures already report these partitions, with the remedy.
-    refused = {k for k in uncovered if _refused(by_broker, before, k)} if hides else set()
+    refused = {k for k in uncovered if _refused(by_broker, before, k)} if failures else set()
     views = [
         replace(
             view,
@@ -181,7 +181,7 @@ def conclude(
             split_failure=split_failures.get(k),
         )
         for b, answer in by_broker.items()
-        for view in _views(answer, why_hidden[b], _hidden_topic((before, after), b, open_topics))
+        for view in _views(answer, failures_by_broker[b], _hidden_topic((before, after), b, open_topics))
         for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
     return Snapshot(
@@ -190,67 +190,67 @@ def conclude(
         coordinators_proven=partition_count - len(uncovered),
         coverage_errors=tuple(error for k, error in uncovered.items() if k not in refused),
         split_failures=tuple(split_failures.values()),
-        visibility_failures=hides,
+        visibility_failures=failures,
         errors=_broker_errors(by_broker),
     )
 
 
-def _claimed_twice(k: int, who: Iterable[int]) -> Failure:
+def _served_twice(k: int, who: Iterable[int]) -> Failure:
     each = f"brokers {', '.join(map(str, sorted(who)))} each say they coordinate {TRANSACTION_STATE_TOPIC}-{k}"
     return Failure(each, FailureCode.BROKERS_DISAGREE)
 
 
-def _partition_count(before: Agreement, after: Agreement) -> int:
+def _partition_count(before: MetadataQuorum, after: MetadataQuorum) -> int:
     indexes = before.indexes(TRANSACTION_STATE_TOPIC)
     # If the count changes, ids hash to other partitions. The brokers themselves stop serving then.
     return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, hides: tuple[Failure, ...]
+    by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, failures: tuple[Failure, ...]
 ) -> Snapshot:
     """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
         why, absent = Failure(changed, FailureCode.BROKERS_DISAGREE), False
-    except Unagreed as unagreed:
-        why, absent = unagreed.failure, isinstance(unagreed, NoSuchTopic)
+    except LeaderUnknown as failed:
+        why, absent = failed.failure, isinstance(failed, NoSuchTopic)
     error = Unobserved("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return Snapshot(
         views=(),
         coordinators_planned=0 if absent else 1,
         coordinators_proven=0,
         coverage_errors=(error,),
-        visibility_failures=hides,
+        visibility_failures=failures,
         errors=_broker_errors(by_broker),
     )
 
 
-def _claimants(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
-    """The brokers that claim, in either probe, to coordinate this partition or to be loading it."""
-    claims = (*_CLAIMS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
+    """The brokers that, in either probe, serve this partition or are loading it."""
+    serves = (*_SERVES_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return frozenset(
         answer.broker_id
         for answer in by_broker.values()
-        if answer.before.get(k) in claims or answer.after.get(k) in claims
+        if answer.before.get(k) in serves or answer.after.get(k) in serves
     )
 
 
 def _uncovered(
     by_broker: Mapping[int, CoordinatorAnswers],
-    why_hidden: Mapping[int, Sequence[Failure]],
-    before: Agreement,
-    after: Agreement,
+    failures_by_broker: Mapping[int, Sequence[Failure]],
+    before: MetadataQuorum,
+    after: MetadataQuorum,
     k: int,
-    claimants: frozenset[int],
+    serving: frozenset[int],
 ) -> Unobserved | None:
-    """Why obligation V does not hold for this `__transaction_state` partition. None if it holds."""
+    """Why coverage does not hold for this `__transaction_state` partition. None if it holds."""
     try:
         leader = before.partition(TRANSACTION_STATE_TOPIC, k)
         still = after.partition(TRANSACTION_STATE_TOPIC, k)
-    except Unagreed as unagreed:
-        return Unobserved("snapshot", unagreed.failure, None, TRANSACTION_STATE_TOPIC, k)
+    except LeaderUnknown as failed:
+        return Unobserved("snapshot", failed.failure, None, TRANSACTION_STATE_TOPIC, k)
     if leader != still:
         moved = f"{TRANSACTION_STATE_TOPIC}-{k} moved while the coordinators were asked"
         return _error(k, Failure(moved, FailureCode.LEADER_MOVED), leader)
@@ -260,23 +260,23 @@ def _uncovered(
     if answer.failure is not None:
         return _error(k, answer.failure, leader)
     for code in (answer.before.get(k), answer.after.get(k)):
-        if code not in _CLAIMS:
+        if code not in _SERVES_PARTITION:
             said = error_name(code) if code is not None else "nothing"
             error = f"broker {leader.leader} answered {said} for {TRANSACTION_STATE_TOPIC}-{k}"
             failure = Failure(error, FailureCode.LEFT_OUT if code is None else said)
-            return _error(k, _with_reason(failure, why_hidden[leader.leader]), leader)
-    others = claimants - {leader.leader}
+            return _error(k, _with_reason(failure, failures_by_broker[leader.leader]), leader)
+    others = serving - {leader.leader}
     if others:
-        claims = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
-        return _error(k, Failure(claims, FailureCode.BROKERS_DISAGREE), leader)
+        error = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
+        return _error(k, Failure(error, FailureCode.BROKERS_DISAGREE), leader)
     return None
 
 
-def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: Agreement, k: int) -> bool:
+def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, k: int) -> bool:
     """Whether this partition is uncovered because its leader refused the random id, although it returned a listing."""
     try:
         answer = by_broker.get(before.partition(TRANSACTION_STATE_TOPIC, k).leader)
-    except Unagreed:
+    except LeaderUnknown:
         return False
     return answer is not None and answer.failure is None and _REFUSED in (answer.before.get(k), answer.after.get(k))
 
@@ -286,12 +286,12 @@ def _error(k: int, failure: Failure, leader: Partition) -> Unobserved:
 
 
 def _views(
-    answer: CoordinatorAnswers, why_hidden: Sequence[Failure], hidden_topic: Failure | None
+    answer: CoordinatorAnswers, failures: Sequence[Failure], hidden_topic: Failure | None
 ) -> Iterable[CoordinatorView]:
     """This broker's views of its listed ids.
 
     If the broker no longer knows an id right after listing it, the id has expired and is absent. If an id has taken a
-    new producer id, the view has the new producer id.
+    new producer id, the view has the new producer id. failures: why the broker may hide ids.
     """
     for name, listing in (answer.listed or {}).items():
         described = answer.described.get(name)
@@ -302,7 +302,7 @@ def _views(
             continue
         elif described.error is not None:
             said = f"broker {answer.broker_id} answered {described.error}"
-            failure = _with_reason(Failure(said, described.error), why_hidden)
+            failure = _with_reason(Failure(said, described.error), failures)
         elif hidden_topic is not None:
             failure = hidden_topic
         else:
@@ -311,17 +311,19 @@ def _views(
         yield CoordinatorView(name, answer.broker_id, listing.producer_id, describe_failure=failure)
 
 
-def _with_reason(failure: Failure, why_hidden: Sequence[Failure]) -> Failure:
-    """The failure. If it is a refusal, it gets the reason that other answers of the same broker show."""
-    refused = failure.code == _REFUSED.name and bool(why_hidden)
-    return why_hidden[0].within(failure.error) if refused else failure
+def _with_reason(failure: Failure, failures: Sequence[Failure]) -> Failure:
+    """The failure. If it is a refusal, it gets the first reason why the broker may hide ids."""
+    refused = failure.code == _REFUSED.name and bool(failures)
+    return failures[0].within(failure.error) if refused else failure
 
 
-def _visibility_failures(
-    by_broker: Mapping[int, CoordinatorAnswers], why_hidden: Mapping[int, Sequence[Failure]]
+def _failures_of_listing_brokers(
+    by_broker: Mapping[int, CoordinatorAnswers], failures_by_broker: Mapping[int, Sequence[Failure]]
 ) -> tuple[Failure, ...]:
-    """Why obligation A does not hold. Brokers without a listing are ignored, because they cover no partition."""
-    reasons = (failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in why_hidden[b])
+    """Why visibility does not hold. Brokers without a listing are ignored, because they cover no partition."""
+    reasons = (
+        failure for b, a in sorted(by_broker.items()) if a.listed is not None for failure in failures_by_broker[b]
+    )
     return tuple(dict.fromkeys(reasons))
 
 

@@ -1,4 +1,4 @@
-"""Obligation A: no transactional id is hidden from this principal.
+"""The obligation visibility: no transactional id is hidden from this principal.
 
 A listing silently leaves out the ids that its principal may not describe. The ACLs alone do not show these ids:
 - Brokers may build principals and groups in their own ways.
@@ -14,8 +14,8 @@ which only '*' applies. A broker checks authorization first. So an authorization
 and any other answer of a coordinator means that it is not. Each broker has its own copy of the rules, so each broker is
 probed, before its listing and after it.
 
-The probes do not depend on the principal. The rule that hides a class and the permission to grant do, so `hidden` takes
-the principal.
+The probes do not depend on the principal. The rule that hides a class and the permission to grant do, so
+`visibility_failures` takes the principal.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def changes(send: Send, broker_id: int, classes: Classes) -> frozenset[Failure]:
     return frozenset({_changed(broker_id)}) if new else unknown
 
 
-def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, ...]:
-    """Why ids may be missing in this broker's listing. Empty if obligation A holds for the broker. Pure.
+def visibility_failures(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, ...]:
+    """Why ids may be missing in this broker's listing. Empty if visibility holds for the broker. Pure.
 
     principal: the principal that asked, if the settings have it.
     """
@@ -140,7 +140,7 @@ def hidden(broker_id: int, seen: Visibility, principal: str) -> tuple[Failure, .
         for name, code in codes
         if code != _REFUSED and code not in _AUTHORISED
     )
-    why = (*why_hidden(refused, classes.rules or (), principal), *sorted(unknown, key=str))
+    why = (*denials(refused, classes.rules or (), principal), *sorted(unknown, key=str))
     # Every random id is in one of the classes. If a random id was refused and no class was, the rules have changed.
     return why or ((_changed(broker_id),) if any(one.any_refused for one in seen.probed) else ())
 
@@ -192,7 +192,7 @@ def _continued(prefix: str, prefixes: set[str], token: str) -> str:
     raise Unprobed(f"the rules on transactional ids that begin with '{prefix}' are too many to tell apart")
 
 
-def why_hidden(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[Failure, ...]:
+def denials(refused: Mapping[str, Permission], rules: Iterable[AclRule], principal: str) -> tuple[Failure, ...]:
     """The rules that deny these classes of ids to this principal, and the permissions that it lacks.
 
     refused: ids and permissions from `class_probes`. principal: its name, if the settings have it.

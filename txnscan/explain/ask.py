@@ -178,7 +178,7 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     group, cluster = facts.symptom.group or "", asking.cluster
     asking.progress("ask the group", 0, 1)
     cluster.view([CONSUMER_OFFSETS_TOPIC])
-    coordinator = coordinator_of("group", group, cluster.agreement([CONSUMER_OFFSETS_TOPIC]))
+    coordinator = coordinator_of("group", group, cluster.metadata_quorum([CONSUMER_OFFSETS_TOPIC]))
     if coordinator.failure is not None or coordinator.broker is None or coordinator.partition is None:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
@@ -541,8 +541,8 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
     wanted = frozenset(() if producer_id is None else (producer_id,))
     cluster = asking.cluster
     cluster.view([TRANSACTION_STATE_TOPIC])
-    agreed = cluster.agreement([TRANSACTION_STATE_TOPIC])
-    snapshot, _ = cluster.snapshot(wanted, frozenset(), agreed, lambda done, total: None)
+    quorum = cluster.metadata_quorum([TRANSACTION_STATE_TOPIC])
+    snapshot, _ = cluster.snapshot(wanted, frozenset(), quorum, lambda done, total: None)
     swept = _swept(asking, asking.config)
     names = sorted({view.transactional_id for view in snapshot.views})
     if names:
@@ -583,17 +583,17 @@ def _ask_error(asking: Asking, facts: Facts) -> Facts:
 def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
     """The ids in Prepare* of all coordinators, and whether all were seen."""
     cluster = asking.cluster
-    agreed = cluster.agreement([TRANSACTION_STATE_TOPIC])
+    quorum = cluster.metadata_quorum([TRANSACTION_STATE_TOPIC])
     wanted = ListingFilter(states=tuple(PREPARED))
     found: list[Transaction] = []
     failures: list[Failure] = []
-    for broker in agreed.brokers:
+    for broker in quorum.brokers:
         for some in list_on(cluster.send, broker.broker_id, wanted, asking.now_ms):
             if isinstance(some, Unobserved):
                 failures.append(some.failure)
             else:
                 found += some
-    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), agreed, lambda done, total: None)
+    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), quorum, lambda done, total: None)
     hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, ())
     return replace(facts, prepared=tuple(found), failures=(*facts.failures, *failures, *hidden))
 

@@ -11,9 +11,9 @@ from txnscan.impact.owner import Owner
 
 
 @dataclass(frozen=True, slots=True)
-class KnownImpact:
-    """The impact of a hanging transaction by earlier sweeps: the last stable offset, and a time since which it has not
-    moved; the cause; the transactional id of the owner; and the event.
+class CarriedImpact:
+    """The impact of a hanging transaction that a sweep passes on to the next: the last stable offset, and a time since
+    which it has not moved; the cause; the transactional id of the owner; and the event.
     """
 
     last_stable_offset: int | None

@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import NO_LSO, NOT_FIRST, Starved, not_read, read_behind
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact, KnownImpact
+from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
 from txnscan.impact.owner import Owner, live_owner_of, owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
@@ -196,27 +196,27 @@ def impact_of(
     judged: Judged,
     blockage: Blockage,
     logged: Sequence[LoggedTransaction],
-    known: KnownImpact | None,
+    carried: CarriedImpact | None,
     topics: Collection[str],
     patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
 ) -> Impact:
     """The impact of one hanging transaction.
 
     logged: the records that `__transaction_state` still has of the ids that ever had its producer id; empty if they
-    were not read. known: its impact by earlier sweeps. topics: the names of the cluster's topics. patterns: the user's
-    own patterns for owners.
+    were not read. carried: the impact that earlier sweeps passed on. topics: the names of the cluster's topics.
+    patterns: the user's own patterns for owners.
     """
-    cause, reason = cause_of(judged, logged, (known.cause, known.cause_reason) if known is not None else None)
+    cause, reason = cause_of(judged, logged, (carried.cause, carried.cause_reason) if carried is not None else None)
     owner = owner_of(
         judged,
         logged,
         blockage.connect_groups,
         topics,
-        earlier_id=known.owner_id if known is not None else None,
+        earlier_id=carried.owner_id if carried is not None else None,
         patterns=patterns,
     )
-    unmoved = known is not None and known.last_stable_offset == judged.observation.second.last_stable_offset
-    since_ms = known.lso_since_ms if known is not None and unmoved else None
+    unmoved = carried is not None and carried.last_stable_offset == judged.observation.second.last_stable_offset
+    since_ms = carried.lso_since_ms if carried is not None and unmoved else None
     return replace(_blocked(judged, blockage, owner), cause=cause, cause_reason=reason, lso_since_ms=since_ms)
 
 

@@ -20,8 +20,9 @@ class EpochEnd:
 class CoordinatorView:
     """A transactional id as one broker describes it, and why that broker may not be its proven coordinator.
 
-    `partitions` are "topic-partition" names. `coverage_failure` is None if obligation V holds for the id's
-    `__transaction_state` partition. `split_failure` is a disagreement of brokers about that partition.
+    `partitions` are "topic-partition" names. `coverage_failure` is None if coverage holds for the id's
+    `__transaction_state` partition. `split_failure` names the brokers if several say that they coordinate that
+    partition.
     """
 
     transactional_id: str

@@ -9,8 +9,8 @@ proves that the answer came from the leader:
 
 Followers answer DescribeProducers without an error. But ListOffsets with a leader epoch succeeds only on the leader at
 that epoch. So if both ListOffsets succeed at the same epoch, the leader answered the DescribeProducers between them
-(obligation L). Two kinds of open transactions are not proven: a transaction that starts at or above the high watermark
-may still be truncated, and a transaction that the last stable offset has passed has ended meanwhile.
+(the obligation leader). Two kinds of open transactions are not proven: a transaction that starts at or above the high
+watermark may still be truncated, and a transaction that the last stable offset has passed has ended meanwhile.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
 
 def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
     """As `read_fenced`, without the open transactions: only the high watermark, then the last stable offset. That takes
-    two requests, and no permission but Describe. For `impact/complete.py`.
+    two requests, and no permission but Describe. For `impact/complete_up_to.py`.
     """
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
@@ -151,7 +151,7 @@ def _unproven(
     after: ListedOffset,
     log_start: ListedOffset | None,
 ) -> Failure | None:
-    """Why obligation L does not hold for this read, if it does not."""
+    """Why this read is not proven to be the leader's. None if it is proven."""
     for operation, failure in (
         ("Describe", before.failure),
         ("Read", described.failure),

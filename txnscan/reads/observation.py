@@ -67,8 +67,8 @@ class TransactionRef:
 
 @dataclass(frozen=True, slots=True)
 class FencedRead:
-    """A proven read of the partition, for one transaction. failure: why obligation L does not hold. start_offset,
-    producer_epoch, last_sequence: of the transaction that the producer had open at that time, if any.
+    """A proven read of the partition, for one transaction. failure: why it is not proven to be the leader's.
+    start_offset, producer_epoch, last_sequence: of the transaction that the producer had open at that time, if any.
     """
 
     read_at_ms: int

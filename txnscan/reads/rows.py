@@ -61,7 +61,7 @@ class WideRow:
 
 @dataclass(frozen=True, slots=True)
 class FencedRow:
-    """One partition, read between two ListOffsets at a leader epoch (proof obligation L).
+    """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader).
 
     `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`.
     """

@@ -11,7 +11,7 @@ from txnscan.report.output import write_line
 from txnscan.report.plain import error_object, iso_utc
 
 if TYPE_CHECKING:
-    from txnscan.impact.complete import TopicRead
+    from txnscan.impact.complete_up_to import TopicRead
     from txnscan.sweeps.gate import Gate
 
 # At most this many partitions of a topic are named to people. JSON has all.

@@ -1,7 +1,7 @@
-"""`txnscan abort`: send one ABORT marker for one open transaction, after the proof of a sweep and a confirmation.
+"""`txnscan abort`: why it refuses a transaction, the plan of its one marker, and brokers without DescribeProducers.
 
-This command is for experts. It needs more input than `plan` and `apply`, but waits for no second sweep. It refuses a
-transaction
+The command is for experts. It needs more input than `plan` and `apply`, but waits for no second sweep. `apply.py` runs
+its steps. It refuses a transaction
 - that is not proven to hang, or is not late yet;
 - whose owner is still at the transaction's epoch: fence the owner first;
 - that committed, or may have committed, even in part: an abort deletes committed data;
@@ -9,7 +9,7 @@ transaction
 
 `--force REASON` overrides all of these. One condition remains: a proven read must show that the partition's leader has
 exactly this transaction open. Brokers before Kafka 2.8 cannot answer that; there the user gives the producer id and the
-epochs, and every marker needs --force. Pure, except `Unread`.
+epochs, and every marker needs --force. Pure, except `BrokersWithoutDescribeProducers`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.coordinators.metadata_quorum import Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch
@@ -157,7 +157,7 @@ def _not_to_be_ended(judged: Judged) -> str | None:
 
 
 def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
-    known = judged.known
+    known = judged.known_outcome
     if known is None or known.log_failure is not None:
         why = known.log_failure if known is not None else "the sweep did not read it"
         return f"it could not be checked against the transaction log: {why}"
@@ -276,7 +276,7 @@ def unread_needs(error: str) -> str:
 _ONE_BATCH_BYTES = 1
 
 
-class Unread(LiveBrokers):
+class BrokersWithoutDescribeProducers(LiveBrokers):
     """Brokers before Kafka 2.8, which lack DescribeProducers. The user says which transaction is open.
 
     Only the last stable offset (LSO) can show that a marker ended the transaction, and only if the LSO stood at its
@@ -295,11 +295,11 @@ class Unread(LiveBrokers):
         self._stood_there = self._begins_at(partition, self._before, action)
         return unread(action, partition, self._before, self._now_ms())
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers."""
         return self.prove(action)
 
-    def look(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action) -> PartitionState:
         """See Brokers."""
         try:
             partition = self._led(action)
@@ -340,13 +340,13 @@ class Unread(LiveBrokers):
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
-                partition = cluster.agreement([action.topic]).partition(*action.key)
+                partition = cluster.metadata_quorum([action.topic]).partition(*action.key)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return partition
         except ClusterUnreachable as error:
             raise RequestFailed(str(error), sent=False) from None
-        except Unagreed as unagreed:
-            raise RequestFailed(explained(unagreed.failure, self.principal), sent=False) from None
+        except LeaderUnknown as failed:
+            raise RequestFailed(explained(failed.failure, self.principal), sent=False) from None
 
     def _offset(self, partition: Partition, which: Offset) -> int:
         with self._cluster() as cluster:

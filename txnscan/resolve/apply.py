@@ -1,8 +1,8 @@
 """Apply a plan: repeat the proof, send one marker, read the partition again. Each step is journaled before the next.
 
     for each action:  journal the intent -> prove it all again, with the transaction log -> connect to the leader
-                      -> the last look: prove it again, without the log -> send one marker -> look -> journal the
-                      outcome
+                      -> the last look: prove it without the log -> send one marker -> read the partition -> journal
+                      the outcome
 
 Slow steps (tables, the transaction log, the other partitions, the connection) come before the last look. Between the
 last look's second read of the partition and the marker there are only one round of Metadata requests, the judgement,
@@ -136,15 +136,15 @@ class Brokers(Protocol):
         """
         ...
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """The same without the transaction log, which is faster. Raises RequestFailed."""
         ...
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """A COMMIT marker on one of these other partitions of the transaction, if any. Raises RequestFailed."""
         ...
 
-    def ready(self, leader: int) -> AbstractContextManager[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> AbstractContextManager[Callable[[MarkerToWrite], int]]:
         """A connection to this broker. The context yields a function that sends a marker once and returns the error
         code.
 
@@ -152,7 +152,7 @@ class Brokers(Protocol):
         """
         ...
 
-    def look(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action) -> PartitionState:
         """A proven read of the partition. Never raises."""
         ...
 
@@ -223,19 +223,19 @@ def settle_interrupted(
             result = reported(Result(attempt.action, Status.UNKNOWN, _FENCE_INTERRUPTED))
             journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
             continue
-        look = brokers.look(attempt.action)
-        if look.error is not None:
-            detail = f"an earlier apply was interrupted, and the partition cannot be read: {look.error}"
+        state = brokers.read_partition(attempt.action)
+        if state.error is not None:
+            detail = f"an earlier apply was interrupted, and the partition cannot be read: {state.error}"
             reported(Result(attempt.action, Status.UNKNOWN, detail))
             continue
-        result = reported(_interrupted(attempt.action, look))
+        result = reported(_interrupted(attempt.action, state))
         journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
     return results
 
 
-def _interrupted(action: Action, look: PartitionState) -> Result:
+def _interrupted(action: Action, state: PartitionState) -> Result:
     """The result of an intent without an outcome, according to the present state of its partition."""
-    if not look.is_open:
+    if not state.is_open:
         return Result(
             action,
             Status.GONE,
@@ -387,7 +387,7 @@ class _Run:
         why = changed(action, judged)
         if why is not None:
             return Result(action, Status.REFUSED, why)
-        refused = self._committed_elsewhere(action, judged.known)
+        refused = self._committed_elsewhere(action, judged.known_outcome)
         return judged if refused is None else refused
 
     def _committed_elsewhere(self, action: Action, known: KnownOutcome | None) -> Result | None:
@@ -397,10 +397,10 @@ class _Run:
         """
         if known is None or known.outcome is not Outcome.UNKNOWN:
             return None
-        if known.siblings is None:
+        if known.peers is None:
             return None
         try:
-            seen = self.brokers.commit_seen(known.siblings, action.producer_id)
+            seen = self.brokers.commit_seen(known.peers, action.producer_id)
         except RequestFailed as failed:
             why = f"its other partitions could not be searched for a COMMIT marker: {failed.error}"
             return Result(action, Status.REFUSED, why)
@@ -409,7 +409,7 @@ class _Run:
     def _send(self, action: Action, leader: int) -> Result:
         """Takes the last look, then sends the marker immediately."""
         try:
-            with self.brokers.ready(leader) as write:
+            with self.brokers.marker_connection(leader) as write:
                 self.on_step("look", action)
                 judged = self._at_rest(action)
                 if isinstance(judged, Result):
@@ -425,17 +425,17 @@ class _Run:
     def _at_rest(self, action: Action) -> Judged | Result:
         """The transaction as it is now, once no owner of its producer id is in the middle of a transaction.
 
-        The lock is checked before each look at the transaction.
+        The lock is checked before each proof.
         """
         self.journal.hold()
         if self.forced is not None:
-            return _still_there(action, self.brokers.prove_again)
+            return _still_there(action, self.brokers.prove_without_log)
         owner = ""
-        for look in range(LOOKS_MAX):
-            if look:
+        for attempt in range(LOOKS_MAX):
+            if attempt:
                 self.sleep(LOOK_WAIT_S)
                 self.journal.hold()
-            judged = _found(action, self.brokers.prove_again)
+            judged = _found(action, self.brokers.prove_without_log)
             if isinstance(judged, Result):
                 return judged
             why = moved_on(action, judged)
@@ -486,7 +486,7 @@ def changed(action: Action, judged: Judged) -> str | None:
     why = moved_on(action, judged)
     if why is not None:
         return why
-    unread = judged.known.log_failure if judged.known is not None else "the sweep did not read it"
+    unread = judged.known_outcome.log_failure if judged.known_outcome is not None else "the sweep did not read it"
     if unread is not None:
         return f"it could not be checked against the transaction log: {unread}"
     now = judged.judgement.outcome
@@ -523,13 +523,15 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
     except RequestFailed as failed:
         if not failed.sent:
             return Result(action, Status.FAILED, f"the marker was not sent: {failed.error}")
-        return _after(action, judged, brokers.look(action), f"no answer came ({failed.error})", Status.UNKNOWN)
+        return _after(
+            action, judged, brokers.read_partition(action), f"no answer came ({failed.error})", Status.UNKNOWN
+        )
     name = error_name(code)
     if code == ErrorCode.NONE:
-        return _after(action, judged, brokers.look(action), "the marker was written", Status.NOT_RESOLVED)
+        return _after(action, judged, brokers.read_partition(action), "the marker was written", Status.NOT_RESOLVED)
     if code in (*_APPENDED, *_MAYBE_APPENDED):
         otherwise = Status.UNKNOWN if code in _APPENDED else Status.FAILED
-        return _after(action, judged, brokers.look(action), f"the broker answered {name}", otherwise)
+        return _after(action, judged, brokers.read_partition(action), f"the broker answered {name}", otherwise)
     if code in _RACED:
         return Result(
             action,
@@ -541,14 +543,14 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
     return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}", forbidden=forbidden)
 
 
-def _after(action: Action, judged: Judged, look: PartitionState, what: str, otherwise: Status) -> Result:
+def _after(action: Action, judged: Judged, state: PartitionState, what: str, otherwise: Status) -> Result:
     """The result, according to a read of the partition after a marker was sent."""
-    if look.error is not None:
-        return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {look.error}")
-    if look.is_open:
+    if state.error is not None:
+        return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {state.error}")
+    if state.is_open:
         return Result(action, otherwise, f"{what}, but the transaction is still open: sweep and plan again")
     before = judged.observation.second.last_stable_offset
-    moved = f"the last stable offset went from {before} to {look.last_stable_offset}"
-    held = f", and another transaction keeps it below the high watermark {look.high_watermark}"
-    free = look.last_stable_offset == look.high_watermark
+    moved = f"the last stable offset went from {before} to {state.last_stable_offset}"
+    held = f", and another transaction keeps it below the high watermark {state.high_watermark}"
+    free = state.last_stable_offset == state.high_watermark
     return Result(action, Status.RESOLVED, f"{what} and the transaction is gone: {moved}{'' if free else held}")

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
-from txnscan.coordinators.metadata_quorum import Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
@@ -84,7 +84,7 @@ class LiveBrokers:
         self._read_epochs[action.topic_partition, action.producer_id] = found.read_epochs
         return _of(action, found)
 
-    def prove_again(self, action: Action) -> Judged | None:
+    def prove_without_log(self, action: Action) -> Judged | None:
         """See Brokers. Fails if the log has a new leader since `prove`: the new leader may have more records."""
         found = self._swept(action, reads_log=False)
         judged = _of(action, found)
@@ -152,25 +152,25 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view([topic])
-                return cluster.agreement([topic]).partition(topic, partition).leader_epoch
-        except (ClusterUnreachable, Unagreed):
+                return cluster.metadata_quorum([topic]).partition(topic, partition).leader_epoch
+        except (ClusterUnreachable, LeaderUnknown):
             return -1
 
-    def commit_seen(self, siblings: PeerPartitions, producer_id: int) -> SeenMarker | None:
+    def commit_seen(self, peers: PeerPartitions, producer_id: int) -> SeenMarker | None:
         """See Brokers."""
-        topics = {name.rpartition("-")[0] for name in siblings.partitions}
+        topics = {name.rpartition("-")[0] for name in peers.partitions}
         try:
             with self._cluster() as cluster:
                 cluster.view(topics)
-                agreed = cluster.agreement(topics)
-                return commit_seen(cluster.send, siblings, producer_id, agreed.partition)
+                quorum = cluster.metadata_quorum(topics)
+                return commit_seen(cluster.send, peers, producer_id, quorum.partition)
         except ClusterUnreachable as error:
             raise RequestFailed(str(error)) from None
-        except Unagreed as unagreed:
-            raise RequestFailed(explained(unagreed.failure, self.principal)) from None
+        except LeaderUnknown as failed:
+            raise RequestFailed(explained(failed.failure, self.principal)) from None
 
     @contextmanager
-    def ready(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
+    def marker_connection(self, leader: int) -> Iterator[Callable[[MarkerToWrite], int]]:
         """See Brokers."""
         if leader not in self._known:
             raise RequestFailed(f"broker {leader} is not in the cluster's metadata", sent=False)
@@ -179,14 +179,14 @@ class LiveBrokers:
             read_metadata(client.send, leader, [])
             yield lambda marker: marker.answered(client.send(leader, marker.request()))
 
-    def look(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action) -> PartitionState:
         """See Brokers."""
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
                 key = action.key
                 reader = Reader(cluster, self._engine(), self._config)
-                rows, _ = reader.fenced([key], cluster.agreement([action.topic]), lambda done, total: None)
+                rows, _ = reader.fenced([key], cluster.metadata_quorum([action.topic]), lambda done, total: None)
                 row = rows[key]
         except ClusterUnreachable as error:
             return PartitionState(error=str(error))

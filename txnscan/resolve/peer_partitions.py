@@ -26,35 +26,35 @@ CLOCKS_DIFFER_MS_MAX = 86_400_000
 
 
 def commit_seen(
-    send: Send, siblings: PeerPartitions, producer_id: int, partition_of: Callable[[str, int], Partition]
+    send: Send, peers: PeerPartitions, producer_id: int, partition_of: Callable[[str, int], Partition]
 ) -> SeenMarker | None:
-    """A COMMIT marker of this producer id on a sibling partition, at an epoch that the transaction's marker can have;
+    """A COMMIT marker of this producer id on a peer partition, at an epoch that the transaction's marker can have;
     else None.
 
     partition_of: gives the partition with the leader that all brokers agree on. Raises RequestFailed if one of the
     partitions cannot be read: then the search proves nothing.
     """
-    for name in siblings.partitions:
+    for name in peers.partitions:
         topic, _, index = name.rpartition("-")
         partition = partition_of(topic, int(index))
-        found = _commit_marker(send, partition, producer_id, siblings)
+        found = _commit_marker(send, partition, producer_id, peers)
         if found is not None:
             return found
     return None
 
 
-def _commit_marker(send: Send, partition: Partition, producer_id: int, siblings: PeerPartitions) -> SeenMarker | None:
+def _commit_marker(send: Send, partition: Partition, producer_id: int, peers: PeerPartitions) -> SeenMarker | None:
     where = f"{partition.topic}-{partition.partition}"
     try:
         high_watermark(send, partition)
     except RequestFailed as failed:
         raise RequestFailed(failed.failure.within(where)) from None
-    offset = _first_since(send, partition, siblings.since_ms - CLOCKS_DIFFER_MS_MAX)
+    offset = _first_since(send, partition, peers.since_ms - CLOCKS_DIFFER_MS_MAX)
     reading = Reading(where)
     while offset is not None and reading.size_bytes < BYTES_MAX:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
         for batch in fetched.batches:
-            ours = (batch.producer_id, batch.producer_epoch in siblings.marker_epochs) == (producer_id, True)
+            ours = (batch.producer_id, batch.producer_epoch in peers.marker_epochs) == (producer_id, True)
             if batch.commits and ours:
                 return SeenMarker(*partition.key, batch.base_offset, producer_id, batch.producer_epoch)
         reached = fetched.next_offset(offset)

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from txnscan.api import new_sweep_id, sweep_once
-from txnscan.config import ConfigError, ScanConfig, duration_ms, parse_duration_ms, printable
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_optional_duration_ms, printable
 from txnscan.engine.rows import plain, spark_type
 from txnscan.errors import TxnscanError
 from txnscan.kafka.clock import wall_clock_ms
@@ -85,7 +85,7 @@ class Settings:
             given["bootstrapServers"],
             command_config=given.get("commandConfig"),
             topic=(given["topic"],) if "topic" in given else (),
-            late_after_ms=duration_ms(given.get("lateAfter"), "lateAfter"),
+            late_after_ms=parse_optional_duration_ms(given.get("lateAfter"), "lateAfter"),
             engine="threads",
         )
         self.connection = self.config.connection()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from txnscan.config import parse_owner_pattern
 from txnscan.impact.blocking import gets_a_row, looked_at, only_counted_warning
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import TopicRead, concluded
+from txnscan.impact.complete_up_to import TopicRead, concluded
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
 from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
@@ -19,7 +19,7 @@ from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.checkpoints import read_positions
-from txnscan.sweeps.complete import STAGE, read_topics
+from txnscan.sweeps.complete_up_to import STAGE, read_topics
 from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.log_reads import read_outcomes, signed
@@ -33,19 +33,19 @@ def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Jud
     """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
     the verdict `hanging`, it is withdrawn.
     """
-    decided: list[OutcomeEvidence] = []
+    outcome_evidence: list[OutcomeEvidence] = []
     if run.reads_log:
         accused = _hanging(judged)
         stored = everything.stored.of({one.observation.producer_id for one in accused})
         in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
         found = read_outcomes(run.cluster, run.engine, in_flight_max, accused, stored, progress)
-        decided = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
-        judged = with_outcomes(judged, decided)
+        outcome_evidence = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
+        judged = with_outcomes(judged, outcome_evidence)
     hanging = _hanging(judged)
     live, left = looked_at(judged, planned.blocking_after_ms)
     if not (run.reads_impact and (hanging or live)):
-        return Enriched(judged, decided, {}, ())
-    impacts, warnings = _impacts(run, everything, hanging, live, decided)
+        return Enriched(judged, outcome_evidence, {}, ())
+    impacts, warnings = _impacts(run, everything, hanging, live, outcome_evidence)
     lives = {one.observation.transaction_key: one for one in live}
     kept = {
         which: impact
@@ -55,7 +55,7 @@ def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Jud
     clocks = run.now_ms, run.boot
     kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view.cluster_id, *clocks)
     counted = only_counted_warning(left, planned.blocking_after_ms)
-    return Enriched(judged, decided, kept, (*warnings, *not_measured, *counted))
+    return Enriched(judged, outcome_evidence, kept, (*warnings, *not_measured, *counted))
 
 
 def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
@@ -81,7 +81,7 @@ def _impacts(
     everything: AllRead,
     hanging: Sequence[Judged],
     live: Sequence[Judged],
-    decided: Sequence[OutcomeEvidence],
+    outcome_evidence: Sequence[OutcomeEvidence],
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
     """The impact, cause and owner of each of these; and warnings about information that could not be read."""
     run.progress("ask who waits", 0, 1)
@@ -98,13 +98,13 @@ def _impacts(
         live=live,
     )
     patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
-    logged = {e.observation.transaction_key: e.logged for e in decided if e.log_failure is None}
+    logged = {e.observation.transaction_key: e.logged for e in outcome_evidence if e.log_failure is None}
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
         incident = everything.incidents.get(which)
-        known = incident.impact if incident is not None else None
-        found[which] = impact_of(one, blockage, logged.get(which, ()), known, topics, patterns)
+        carried = incident.impact if incident is not None else None
+        found[which] = impact_of(one, blockage, logged.get(which, ()), carried, topics, patterns)
     run.progress("ask who waits", 1, 1)
     found = with_events(view.cluster_id, hanging, found, everything.incidents)
     found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}
@@ -149,13 +149,13 @@ def with_events(
     return {which: replace(impacts[which], event_id=events[member.incident_id]) for which, member in members.items()}
 
 
-def with_outcomes(judged: Sequence[Judged], decided: Iterable[OutcomeEvidence]) -> list[Judged]:
+def with_outcomes(judged: Sequence[Judged], outcome_evidence: Iterable[OutcomeEvidence]) -> list[Judged]:
     """The same transactions, with the outcomes of the hanging ones. If the log contradicts the coordinators, or lacks
     records that earlier sweeps read, a transaction is judged again, and no longer hangs.
 
-    decided: the facts about each hanging transaction.
+    outcome_evidence: the facts about each hanging transaction.
     """
-    found = {e.observation.transaction_key: e for e in decided}
+    found = {e.observation.transaction_key: e for e in outcome_evidence}
     concluded = []
     for one in judged:
         which = one.observation.transaction_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from txnscan.impact.complete import GateState, TopicRead, concluded
+from txnscan.impact.complete_up_to import GateState, TopicRead, concluded
 from txnscan.kafka.failure import Unobserved
 from txnscan.sweeps.history import TOPIC_READS_MAX
 

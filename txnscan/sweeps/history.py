@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import DiskRead, PartitionId
-from txnscan.impact.impact import KnownImpact
+from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import NO_FACTS, Facts
 
@@ -41,7 +41,7 @@ class Incident:
     """
 
     first_seen_ms: int
-    impact: KnownImpact | None = None
+    impact: CarriedImpact | None = None
     producer_epoch: int = -1
     last_sequence: int = -1
 

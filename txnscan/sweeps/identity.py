@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch
@@ -66,18 +66,18 @@ def _may_be(o: Observation, which: TransactionKey, incident: Incident) -> bool:
 
 
 def first_records_are_gone(
-    send: Send, agreed: Agreement, incidents: Incidents, o: Observation, which: TransactionKey
+    send: Send, quorum: MetadataQuorum, incidents: Incidents, o: Observation, which: TransactionKey
 ) -> bool | None:
     """Whether the partition proves that this open transaction continues the incident; None if a read fails."""
     try:
-        partition = agreed.partition(*o.key)
+        partition = quorum.partition(*o.key)
         log_start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
         if log_start.failure is not None:
             return None
         if not which.start_offset < log_start.offset <= o.start_offset:
             return False
         first = _first_batch(send, partition, log_start.offset, o)
-    except (RequestFailed, Unagreed):
+    except (RequestFailed, LeaderUnknown):
         return None
     return first is not None and first.base_sequence <= incidents[which].last_sequence
 

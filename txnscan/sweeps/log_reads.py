@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine import Engine
 from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.client import Send
@@ -78,7 +78,7 @@ def read_outcomes(
     if not hanging:
         return []
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
-    before = cluster.agreement(topics)
+    before = cluster.metadata_quorum(topics)
     # If no broker shows the log, a request for its first partition shows why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
@@ -89,7 +89,7 @@ def read_outcomes(
     known = [stored.get(judged.observation.producer_id, NO_FACTS) for judged in hanging]
     earlier = [read for facts in known for read in facts.reads]
     cluster.in_parallel(lambda log: log.ask_epoch_ends(earlier), list(logs.values()))
-    after = cluster.agreement(topics)
+    after = cluster.metadata_quorum(topics)
     for log in logs.values():
         log.confirm(after)
     return [
@@ -102,7 +102,7 @@ def _read_logs(
     cluster: Cluster,
     engine: Engine,
     in_flight_max: int,
-    before: Agreement,
+    before: MetadataQuorum,
     wanted: Mapping[int, frozenset[int]],
     stored: Facts,
     on_progress: OnProgress,
@@ -118,9 +118,9 @@ def _read_logs(
         nobody = Partition(TRANSACTION_STATE_TOPIC, "", k, leader=-1, leader_epoch=-1)
         try:
             led[k] = before.partition(TRANSACTION_STATE_TOPIC, k)
-        except Unagreed as unagreed:
+        except LeaderUnknown as failed:
             led[k] = nobody
-            rows[k] = LogRow(k, log_failure(k, unagreed), unserved=True)
+            rows[k] = LogRow(k, log_failure(k, failed), unserved=True)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     facts = {log: [stored.get(one, NO_FACTS) for one in asked[log]] for log in asked}
     scanned = {log: min((one.scanned_to(log) for one in of_log), default=-1) for log, of_log in facts.items()}
@@ -330,12 +330,12 @@ def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEviden
     )
 
 
-def _first_batch(send: Send, before: Agreement, judged: Judged) -> Batch | Failure:
+def _first_batch(send: Send, before: MetadataQuorum, judged: Judged) -> Batch | Failure:
     """The transaction's first batch, or why it is not known."""
     o = judged.observation
     try:
         fetched = fetch(send, before.partition(*o.key), o.start_offset, _FIRST_BATCH_BYTES, records=False)
-    except (RequestFailed, Unagreed) as failed:
+    except (RequestFailed, LeaderUnknown) as failed:
         return of_topic(failed.failure, "Read", o.topic)
     for batch in fetched.batches[:1]:
         data = batch.is_transactional and not batch.is_control
@@ -460,12 +460,12 @@ class Log:
             return before
         return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
 
-    def confirm(self, after: Agreement) -> None:
+    def confirm(self, after: MetadataQuorum) -> None:
         """Sets `failure` if the leader is no longer the one before the read."""
         try:
             same = self.partition == after.partition(*self.partition.key)
-        except Unagreed as unagreed:
-            self.failure, self.unserved = self.failure or unagreed.failure, True
+        except LeaderUnknown as failed:
+            self.failure, self.unserved = self.failure or failed.failure, True
         else:
             if not same:
                 moved = f"{TRANSACTION_STATE_TOPIC}-{self.partition.partition} moved while it was read"

@@ -113,39 +113,41 @@ def read_all(run: Run, planned: Planned) -> AllRead:
 
 def ask_claims(run: Run, everything: AllRead) -> Claimed:
     """The claims of coordinators: evidence for an owner, which needs no proof."""
-    split = run.cluster.split_by_claim(everything.suspects, everything.of_incidents, run.stage("ask who claims them"))
+    separated = run.cluster.separate_by_claim(
+        everything.suspects, everything.of_incidents, run.stage("ask who claims them")
+    )
     ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
-    claimed = claimed_observations(ids, split.claimed, everything.read_at_ms)
+    claimed = claimed_observations(ids, separated.claimed, everything.read_at_ms)
     # Earlier sightings are read only if an open transaction has no incident yet.
     is_new = _has_news(claimed, everything.incidents)
-    return Claimed(split, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)
+    return Claimed(separated, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)
 
 
 def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     """Reads the remaining partitions with proof, before the coordinators are asked."""
-    split, last_seen = claims.split, claims.last_seen
-    keys = split.unclaimed.keys() | everything.of_incidents.keys()
-    rows, agreed = run.reader.fenced(keys, split.agreed, run.stage("first read"))
+    separated, last_seen = claims.separated, claims.last_seen
+    keys = separated.unclaimed.keys() | everything.of_incidents.keys()
+    rows, quorum = run.reader.fenced(keys, separated.quorum, run.stage("first read"))
     if last_seen is None:
-        seen = observe(claims.topic_ids, split.unclaimed, rows, rows)
+        seen = observe(claims.topic_ids, separated.unclaimed, rows, rows)
         if _has_news(seen, everything.incidents):
             last_seen = run.history.last_seen(everything.view.cluster_id)
-    return Fenced(rows, agreed, last_seen)
+    return Fenced(rows, quorum, last_seen)
 
 
 def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
     """Asks the coordinators of all open transactions, and proves that no coordinator was missed."""
-    open_wide = {p.producer_id for row in claims.split.unclaimed.values() for p in row.open_producers}
+    open_wide = {p.producer_id for row in claims.separated.unclaimed.values() for p in row.open_producers}
     topics = frozenset(topic for topic, _ in first.rows)
     progress = run.stage("ask coordinators")
-    return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.agreed, progress))
+    return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.quorum, progress))
 
 
 def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
     """Reads the same partitions again, with proof, after the coordinators were asked."""
     still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
-    rows, agreed = run.reader.fenced(still_open, snapshotted.agreed, run.stage("second read"))
-    return Fenced(rows, agreed, first.last_seen)
+    rows, quorum = run.reader.fenced(still_open, snapshotted.quorum, run.stage("second read"))
+    return Fenced(rows, quorum, first.last_seen)
 
 
 def judge_all(
@@ -154,20 +156,20 @@ def judge_all(
     """A verdict for each open transaction, by the rules; and the partitions of Enriched.unsure."""
     run.progress("judge", 0, 1)
     first, snapshotted, second = proven
-    snapshot, incidents, split = snapshotted.snapshot, everything.incidents, claims.split
+    snapshot, incidents, separated = snapshotted.snapshot, everything.incidents, claims.separated
     seen = _earliest(incidents, second.last_seen() if second.last_seen is not None else {})
     unsure: set[Key] = set()
 
     def same(o: Observation, which: TransactionKey) -> bool:
-        gone = first_records_are_gone(run.cluster.send, second.agreed, incidents, o, which)
+        gone = first_records_are_gone(run.cluster.send, second.quorum, incidents, o, which)
         if gone is None:
             unsure.add(o.key)
         return gone is True
 
-    observed = observe(claims.topic_ids, split.unclaimed, first.rows, second.rows)
+    observed = observe(claims.topic_ids, separated.unclaimed, first.rows, second.rows)
     observations = with_history(continued(observed, incidents, same), seen)
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
-    of_claims = zip(with_history(claims.claimed, seen), split.claimed, strict=True)
+    of_claims = zip(with_history(claims.claimed, seen), separated.claimed, strict=True)
     claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]
     # If the time is up, there is no reason to wait for executors.
     few = len(observations) <= DRIVER_JUDGES_MAX
@@ -225,7 +227,7 @@ def result(
         producers=wide.producers,
         coordinators_planned=snapshot.coordinators_planned,
         coordinators_proven=snapshot.coordinators_proven,
-        transactional_ids=claims.split.transactional_ids,
+        transactional_ids=claims.separated.transactional_ids,
         principal=run.cluster.principal,
         visibility_failures=_visibility_failures(snapshot, planned),
         proven={key: row.topic_id for key, row in last.items()},
@@ -236,7 +238,7 @@ def result(
             *idle_patterns(config, view),
             *early_threshold(planned.late_after_ms, planned.max_timeout_ms),
             *old_brokers(errors),
-            *stuck_marker_warning(claims.split.prepared, enriched.judged, run.now_ms(), planned.late_after_ms),
+            *stuck_marker_warning(claims.separated.prepared, enriched.judged, run.now_ms(), planned.late_after_ms),
             *enriched.warnings,
         ),
         settings=config.settings,
@@ -245,8 +247,8 @@ def result(
         broker_ids=tuple(sorted(broker.broker_id for broker in view.brokers)),
         impacts=enriched.impacts,
         read_bytes=run.cluster.read_bytes,
-        decided={evidence.observation.transaction_key: evidence for evidence in enriched.decided},
-        log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
+        outcome_evidence={evidence.observation.transaction_key: evidence for evidence in enriched.outcome_evidence},
+        log_epochs=second.quorum.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,
     )

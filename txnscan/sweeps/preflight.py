@@ -254,13 +254,13 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
 
 
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
-    split = cluster.split_by_claim({}, (), lambda done, total: None)
-    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), split.agreed, lambda done, total: None)
+    separated = cluster.separate_by_claim({}, (), lambda done, total: None)
+    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), separated.quorum, lambda done, total: None)
     if snapshot.visibility_failures:
         said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
         yield Finding("acls", Level.INCOMPLETE, said)
-    if not snapshot.coordinators_planned and split.transactional_ids:
-        ids = plural(split.transactional_ids, "transactional id")
+    if not snapshot.coordinators_planned and separated.transactional_ids:
+        ids = plural(separated.transactional_ids, "transactional id")
         yield Finding(
             "coordinators",
             Level.INCOMPLETE,
@@ -274,7 +274,7 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
         why = cluster.format_failure(snapshot.coverage_failure)
         yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {why}")
     else:
-        ids = plural(split.transactional_ids, "transactional id")
+        ids = plural(separated.transactional_ids, "transactional id")
         count = snapshot.coordinators_planned
         yield Finding(
             "coordinators", Level.OK, f"all {count} coordinator partitions proven, with {ids} in a transaction"

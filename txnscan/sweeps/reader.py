@@ -14,7 +14,7 @@ from functools import partial
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
-from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine import Engine
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.clock import wall_clock_ms
@@ -156,14 +156,14 @@ class Reader:
     def fenced(
         self,
         keys: Iterable[Key],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
         read_batch: type[ReadFenced] | type[ReadEnds] = ReadFenced,
-    ) -> tuple[dict[Key, FencedRow], Agreement]:
+    ) -> tuple[dict[Key, FencedRow], MetadataQuorum]:
         """One row per partition: proven to come from the leader that all brokers agree on before and after, or a
-        failure. Also the last agreement of all brokers about these topics and `__transaction_state`.
+        failure. Also the last metadata quorum on these topics and `__transaction_state`.
 
-        agreed: the last agreement before the read. read_batch: what to read of each partition.
+        quorum: the last one before the read. read_batch: what to read of each partition.
         """
         rows: dict[Key, FencedRow] = {}
         missing = sorted(set(keys))
@@ -173,16 +173,16 @@ class Reader:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            read = self._fenced(missing, agreed, on_progress, read_batch)
-            agreed = self._cluster.agreement(topics)
-            rows |= {row.key: confirmed(row, agreed) for row in read}
+            read = self._fenced(missing, quorum, on_progress, read_batch)
+            quorum = self._cluster.metadata_quorum(topics)
+            rows |= {row.key: confirmed(row, quorum) for row in read}
             missing = sorted(failed_partitions(rows.values()))
-        return rows, agreed
+        return rows, quorum
 
     def _fenced(
         self,
         keys: Sequence[Key],
-        agreed: Agreement,
+        quorum: MetadataQuorum,
         on_progress: OnProgress,
         read_batch: type[ReadFenced] | type[ReadEnds],
     ) -> list[FencedRow]:
@@ -190,10 +190,10 @@ class Reader:
         unknown: list[FencedRow] = []
         for topic, index in keys:
             try:
-                known.append(agreed.partition(topic, index))
-            except Unagreed as unagreed:
+                known.append(quorum.partition(topic, index))
+            except LeaderUnknown as failed:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
-                unknown.append(fenced_failed(nobody, unagreed.failure, wall_clock_ms()))
+                unknown.append(fenced_failed(nobody, failed.failure, wall_clock_ms()))
         batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = read_batch(self._cluster.clients, wall_clock_ms)
         return [*unknown, *self._engine_for(known).read(read, batches, FencedRow, on_progress)]
@@ -202,10 +202,10 @@ class Reader:
         """The offsets of these partitions, from the leaders that one broker's metadata names. No verdict depends on
         them.
         """
-        believed = Agreement(views=(view,), errors=())
+        believed = MetadataQuorum(views=(view,), errors=())
         known = []
         for key in keys:
-            with suppress(Unagreed):
+            with suppress(LeaderUnknown):
                 known.append(believed.partition(*key))
         batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = self._engine_for(known).read
@@ -236,14 +236,14 @@ def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index:
     return (name, index) in keys
 
 
-def confirmed(row: FencedRow, after: Agreement) -> FencedRow:
+def confirmed(row: FencedRow, after: MetadataQuorum) -> FencedRow:
     """The row, with a failure if brokers no longer agree that it came from the leader. Pure."""
     if row.failure is not None:
         return row
     try:
         leader = after.partition(row.topic, row.partition)
-    except Unagreed as unagreed:
-        return replace(row, failure=unagreed.failure)
+    except LeaderUnknown as failed:
+        return replace(row, failure=failed.failure)
     if leader.topic_id != row.topic_id:
         return replace(row, failure=RECREATED)
     if (leader.leader, leader.leader_epoch) != (row.leader, row.leader_epoch):

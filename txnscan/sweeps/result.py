@@ -10,8 +10,8 @@ from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
 from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.impact.blocking import blocks
-from txnscan.impact.complete import TopicRead
-from txnscan.impact.impact import Impact, KnownImpact
+from txnscan.impact.complete_up_to import TopicRead
+from txnscan.impact.impact import CarriedImpact, Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
@@ -46,10 +46,10 @@ class Scan:
     the duration of each stage. principal: the principal that brokers most likely see. broker_ids: the brokers in
     Metadata. impacts: of hanging transactions, and of live transactions that get a row (`impact/blocking.py`), if the
     sweep looked for them. blocking_after_ms: the age from which live transactions get a row. read_bytes: bytes of
-    producer states and of `__transaction_state` that were read. decided: the facts about hanging transactions whose log
-    was read. log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed on.
-    topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED or
-    TOPIC_RECREATED. engine: the engine that read the partitions, and why. topic_reads: of the topics of
+    producer states and of `__transaction_state` that were read. outcome_evidence: the facts about hanging transactions
+    whose log was read. log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed
+    on. topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED
+    or TOPIC_RECREATED. engine: the engine that read the partitions, and why. topic_reads: of the topics of
     `complete_up_to`, concluded.
     """
 
@@ -81,7 +81,7 @@ class Scan:
     read_bytes: int = 0
     boot: BootTime | None = None
     stages: tuple[StageTime, ...] = ()
-    decided: Mapping[TransactionKey, OutcomeEvidence] = field(default_factory=dict)
+    outcome_evidence: Mapping[TransactionKey, OutcomeEvidence] = field(default_factory=dict)
     ends: Mapping[Key, tuple[int, int | None]] = field(default_factory=dict)
     log_epochs: Mapping[int, int] = field(default_factory=dict)
     topics_gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Scan:
     @property
     def read_epochs(self) -> Mapping[int, int]:
         """By partition of `__transaction_state`, the leader epoch at which it was read for hanging transactions."""
-        news = [evidence.news for evidence in self.decided.values()]
+        news = [evidence.news for evidence in self.outcome_evidence.values()]
         scanned = {log.partition: log.leader_epoch for one in news for scan in one.scans for log in scan.logs}
         return scanned | {read.partition: read.leader_epoch for one in news for read in one.reads}
 
@@ -132,9 +132,9 @@ class Scan:
 
     def evidence_of_outcome(self, judged: Judged) -> OutcomeEvidence | None:
         """The facts about a transaction's outcome, if the log was read for it."""
-        return self.decided.get(judged.observation.transaction_key)
+        return self.outcome_evidence.get(judged.observation.transaction_key)
 
-    def left_of_impact(self, judged: Judged) -> KnownImpact | None:
+    def carried_impact(self, judged: Judged) -> CarriedImpact | None:
         """The part of the impact that the next sweep needs; None if this sweep did not look for it, and for a live
         transaction.
         """
@@ -144,7 +144,7 @@ class Scan:
         since_ms = o.second.read_at_ms if impact.lso_since_ms is None else impact.lso_since_ms
         known_since_ms = None if o.second.last_stable_offset is None else since_ms
         owner = impact.owner.transactional_id
-        return KnownImpact(
+        return CarriedImpact(
             o.second.last_stable_offset, known_since_ms, impact.cause, impact.cause_reason or "", owner, impact.event_id
         )
 
@@ -188,7 +188,7 @@ class Scan:
 def news_of(scan: Scan) -> Facts:
     """The facts that a sweep learned, each under its own producer id."""
     found: dict[int, list[ProducerFacts]] = defaultdict(list)
-    for evidence in scan.decided.values():
+    for evidence in scan.outcome_evidence.values():
         found[evidence.observation.producer_id].append(replace(evidence.news, commits=()))
         for commit in evidence.news.commits:
             found[commit.producer_id].append(ProducerFacts(commits=(commit,)))

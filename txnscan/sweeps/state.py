@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from txnscan.config import ScanConfig
-from txnscan.coordinators.claims import ClaimSplit
+from txnscan.coordinators.claims import ClaimedAndUnclaimed
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import Agreement
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.impact import Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic
@@ -87,11 +87,11 @@ class AllRead:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """split: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
+    """separated: the claimed transactions, and the partitions that need proof. claimed: an observation of each claimed
     transaction. last_seen: waits for the sightings of earlier sweeps; None until they are needed.
     """
 
-    split: ClaimSplit
+    separated: ClaimedAndUnclaimed
     topic_ids: Mapping[Key, str]
     claimed: Sequence[Observation]
     last_seen: Callable[[], Sightings] | None
@@ -99,19 +99,19 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A read with proof, and the agreement of all brokers after it. last_seen: see Claimed."""
+    """A read with proof, and the metadata quorum after it. last_seen: see Claimed."""
 
     rows: Mapping[Key, FencedRow]
-    agreed: Agreement
+    quorum: MetadataQuorum
     last_seen: Callable[[], Sightings] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """The coordinators' answers, and the agreement of all brokers after them."""
+    """The coordinators' answers, and the metadata quorum after them."""
 
     snapshot: Snapshot
-    agreed: Agreement
+    quorum: MetadataQuorum
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Enriched:
     """
 
     judged: Sequence[Judged]
-    decided: Sequence[OutcomeEvidence]
+    outcome_evidence: Sequence[OutcomeEvidence]
     impacts: Mapping[TransactionKey, Impact]
     warnings: tuple[str, ...]
     unsure: frozenset[Key] = frozenset()

@@ -19,7 +19,7 @@ from typing import Any
 
 from txnscan.engine.clock import StageTime
 from txnscan.impact.blocking import end_of
-from txnscan.impact.complete import Completeness, PartitionRead, TopicRead
+from txnscan.impact.complete_up_to import Completeness, PartitionRead, TopicRead
 from txnscan.impact.disk import DiskRead
 from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView
@@ -121,7 +121,7 @@ def _date(name: str) -> Callable[[Any, Any], Any]:
 
 def _outcome(name: str) -> Callable[[Scan, Judged], Any]:
     """A field of the outcome of a hanging transaction; null for others."""
-    return lambda scan, judged: getattr(judged.known, name) if judged.known is not None else None
+    return lambda scan, judged: getattr(judged.known_outcome, name) if judged.known_outcome is not None else None
 
 
 def _first_batch(name: str) -> Callable[[Scan, Judged], Any]:
@@ -152,8 +152,8 @@ def _impact(path: str) -> Callable[[Scan, Judged], Any]:
 
 def _carried_impact(name: str) -> Callable[[Scan, Judged], Any]:
     def found(scan: Scan, judged: Judged) -> Any:
-        left = scan.left_of_impact(judged)
-        return getattr(left, name) if left is not None else None
+        carried = scan.carried_impact(judged)
+        return getattr(carried, name) if carried is not None else None
 
     return found
 
@@ -166,8 +166,8 @@ def _lso_unmoved_ms(scan: Scan, judged: Judged) -> int | None:
 
 
 def _lso_since(scan: Scan, judged: Judged) -> datetime | None:
-    left = scan.left_of_impact(judged)
-    return timestamp(left.lso_since_ms) if left is not None and left.lso_since_ms is not None else None
+    carried = scan.carried_impact(judged)
+    return timestamp(carried.lso_since_ms) if carried is not None and carried.lso_since_ms is not None else None
 
 
 def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_row
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete import PartitionRead, TopicRead
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead
 from txnscan.impact.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, PartitionId
-from txnscan.impact.impact import KnownImpact
+from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
@@ -97,7 +97,7 @@ class Tables:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
                 TransactionKey.of(row): Incident(
-                    epoch_ms(row["first_seen_at"]), _known_impact(row), row["producer_epoch"], row["last_sequence"]
+                    epoch_ms(row["first_seen_at"]), _carried_impact(row), row["producer_epoch"], row["last_sequence"]
                 )
                 for row in rows
             }
@@ -369,11 +369,11 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
     }
 
 
-def _known_impact(row: Row) -> KnownImpact | None:
+def _carried_impact(row: Row) -> CarriedImpact | None:
     """The impact in an incident's row; None if no sweep examined it."""
     if row["cause"] is None:
         return None
-    return KnownImpact(
+    return CarriedImpact(
         last_stable_offset=row["last_stable_offset"],
         lso_since_ms=epoch_ms(row["lso_since"]) if row["lso_since"] is not None else None,
         cause=Cause(row["cause"]),

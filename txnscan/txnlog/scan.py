@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from txnscan.coordinators.metadata_quorum import Unagreed
+from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -104,7 +104,7 @@ def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
     return LogRow(partition.partition, None, reached, tuple(found), reached, reached, read_bytes=read_bytes)
 
 
-def log_failure(k: int, failed: RequestFailed | Unagreed | UnknownRecord) -> Failure:
+def log_failure(k: int, failed: RequestFailed | LeaderUnknown | UnknownRecord) -> Failure:
     """Why a partition of the log is not known, with the ACL to grant."""
     failure = Failure(str(failed), FailureCode.UNKNOWN_RECORD) if isinstance(failed, UnknownRecord) else failed.failure
     return needing(failure, Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)).within(

@@ -68,7 +68,7 @@ class Evidence:
     log_contradiction: Failure | None = None
 
     @cached_property
-    def listing(self) -> tuple[CoordinatorView, ...]:
+    def views_listing_partition(self) -> tuple[CoordinatorView, ...]:
         """The described views that list this transaction's partition."""
         described = [view for view in self.coordinators if view.describe_failure is None]
         if not described:
@@ -81,9 +81,9 @@ class Evidence:
 class Judgement:
     """A verdict with its reason and an explanation of one sentence.
 
-    late: the transaction is older than the threshold (obligation T). A candidate in KIP-664's sense is hanging and
-    late. outcome: the decision about the data of a hanging transaction (`Outcome`); None until the log was read for it.
-    outcome_reason: a clause that gives the reason for the outcome.
+    late: the transaction is older than the threshold. A candidate in KIP-664's sense is hanging and late. outcome: the
+    decision about the data of a hanging transaction (`Outcome`); None until the log was read for it. outcome_reason: a
+    clause that gives the reason for the outcome.
     """
 
     verdict: Verdict
@@ -150,14 +150,14 @@ class OutcomeEvidence:
 class KnownOutcome:
     """The known outcome of a hanging transaction. why: the reason, as a clause.
 
-    log_failure: why the log could not be read. siblings: other partitions whose markers may show how the transaction
+    log_failure: why the log could not be read. peers: other partitions whose markers may show how the transaction
     ended, if the log lists any. evidence: the log records that support the outcome, as text.
     """
 
     outcome: Outcome
     why: str
     log_failure: Failure | None = None
-    siblings: PeerPartitions | None = None
+    peers: PeerPartitions | None = None
     evidence: tuple[str, ...] = ()
 
 
@@ -167,7 +167,7 @@ class Judged:
 
     evidence: Evidence
     judgement: Judgement
-    known: KnownOutcome | None = None
+    known_outcome: KnownOutcome | None = None
 
     @property
     def observation(self) -> Observation:

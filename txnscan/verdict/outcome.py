@@ -125,7 +125,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
         found.outcome,
         f"{found.why}{_stored_alone(shown) if found.outcome in _CERTAIN else ''}",
         log_failure=evidence.log_failure,
-        siblings=_of_all([siblings(evidence.logged, at) for at in at_each]),
+        peers=_of_all([peer_partitions(evidence.logged, at) for at in at_each]),
         evidence=tuple(map(str, shown)),
     )
 
@@ -479,7 +479,7 @@ def _later_commit(logged: Sequence[LoggedTransaction], o: Observation) -> Logged
 # --- other evidence in the log ----------------------------------------------------------------------------------------
 
 
-def siblings(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartitions | None:
+def peer_partitions(logged: Sequence[LoggedTransaction], o: Observation) -> PeerPartitions | None:
     """The other partitions that may show how the transaction ended. A COMMIT marker there is evidence of a commit. The
     result is not sorted.
     """
@@ -526,4 +526,4 @@ def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
 def with_outcome(judged: Judged, known: KnownOutcome) -> Judged:
     """The hanging transaction with its known outcome."""
     judgement = replace(judged.judgement, outcome=known.outcome.value, outcome_reason=known.why)
-    return replace(judged, judgement=judgement, known=known)
+    return replace(judged, judgement=judgement, known_outcome=known)

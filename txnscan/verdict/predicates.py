@@ -1,4 +1,4 @@
-"""The conditions of the rules, as predicates over evidence, in the order of the rules. Pure."""
+"""The conditions of the rules, as predicates over evidence. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ABOVE_HIGH_WATERMARK = Failure(
     "the transaction starts at or above the high watermark and may still be truncated", FailureCode.ABOVE_HIGH_WATERMARK
 )
 _WRITTEN_MEANWHILE = Failure("the transaction was written to between the two reads", FailureCode.WRITTEN_MEANWHILE)
-
-_BETWEEN = ("Empty", "Ongoing", "CompleteAbort")
+# In these states an id owes no marker, and shows no commit.
+_NEITHER_PREPARED_NOR_COMMITTED = ("Empty", "Ongoing", "CompleteAbort")
 
 
 def age_ms(e: Evidence) -> int:
@@ -34,13 +34,13 @@ def age_ms(e: Evidence) -> int:
 
 
 def late(e: Evidence) -> bool:
-    """Obligation T: older than any transaction can get under a working coordinator."""
+    """Whether the transaction is older than any transaction can get under a working coordinator."""
     return age_ms(e) > e.context.late_after_ms
 
 
 def held_by(e: Evidence, *states: str) -> tuple[CoordinatorView, ...]:
     """The coordinators' views, in these states, that list this transaction's partition."""
-    return tuple([view for view in e.listing if view.state in states])
+    return tuple([view for view in e.views_listing_partition if view.state in states])
 
 
 def owners(e: Evidence) -> tuple[CoordinatorView, ...]:
@@ -60,12 +60,31 @@ def ongoing_nowhere(e: Evidence) -> tuple[CoordinatorView, ...]:
     return tuple(view for view in e.coordinators if view.state == "Ongoing" and not view.partitions)
 
 
-def bystander(e: Evidence, *states: str) -> CoordinatorView | None:
+def sole_id_without_partition(e: Evidence, *states: str) -> CoordinatorView | None:
     """The only view of this producer id, if it is in one of these states and does *not* list the partition."""
     if len(e.coordinators) != 1:
         return None
     (view,) = e.coordinators
     return view if view.state in states and e.observation.topic_partition not in view.partitions else None
+
+
+def partition_doubt(e: Evidence) -> Failure | None:
+    """Why the two reads of the partition do not prove that this transaction was open from the first to the second read.
+
+    A write between the reads shows that the producer is alive. Its coordinator may have added the partition after the
+    sweep asked it.
+    """
+    o = e.observation
+    if o.first.failure is not None:
+        return o.first.failure
+    if o.second.failure is not None:
+        return o.second.failure
+    high_watermarks = (o.first.high_watermark, o.second.high_watermark)
+    if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
+        return _ABOVE_HIGH_WATERMARK
+    if (o.second.producer_epoch, o.second.last_sequence) != (o.producer_epoch, o.last_sequence):
+        return _WRITTEN_MEANWHILE
+    return None
 
 
 # --- the predicates, in the order of the rules
@@ -76,29 +95,29 @@ def ended(e: Evidence) -> bool:
     return o.second.failure is None and o.second.start_offset != o.start_offset
 
 
-def marker_owed(e: Evidence) -> bool:
-    return bool(held_by(e, *PREPARED))
-
-
 def marker_owed_and_late(e: Evidence) -> bool:
     return marker_owed(e) and late(e)
 
 
-def two_phase_commit(e: Evidence) -> bool:
-    return any(view.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS for view in owners(e))
+def marker_owed(e: Evidence) -> bool:
+    return bool(held_by(e, *PREPARED))
 
 
 def two_phase_commit_and_late(e: Evidence) -> bool:
     return two_phase_commit(e) and late(e)
 
 
-def owned(e: Evidence) -> bool:
-    return bool(owners(e))
+def two_phase_commit(e: Evidence) -> bool:
+    return any(view.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS for view in owners(e))
 
 
 def owned_past_timeout(e: Evidence) -> bool:
     views, now_ms = owners(e), e.context.now_ms
     return bool(views) and all(0 <= view.start_time_ms < now_ms - view.timeout_ms - TIMEOUT_SLACK_MS for view in views)
+
+
+def owned(e: Evidence) -> bool:
+    return bool(owners(e))
 
 
 def partition_unproven(e: Evidence) -> bool:
@@ -130,57 +149,38 @@ def uncovered(e: Evidence) -> bool:
     return any(view.coverage_failure is not None for view in e.coordinators)
 
 
-def hidden(e: Evidence) -> bool:
+def id_may_be_hidden(e: Evidence) -> bool:
     """Whether the owner may be hidden by ACLs. This matters only if no visible id has this producer id."""
     return not e.coordinators and bool(e.context.visibility_failures)
 
 
-def orphan(e: Evidence) -> bool:
-    return not e.coordinators
+def may_send_again(e: Evidence) -> bool:
+    return sole_id_without_partition(e, *PREPARED) is not None
 
 
 def log_contradicts(e: Evidence) -> bool:
     return e.log_contradiction is not None
 
 
-def may_send_again(e: Evidence) -> bool:
-    return bystander(e, *PREPARED) is not None
+def orphan(e: Evidence) -> bool:
+    return not e.coordinators
 
 
 def maybe_committed(e: Evidence) -> bool:
     pe = e.observation.producer_epoch
-    view = bystander(e, "CompleteCommit")
+    view = sole_id_without_partition(e, "CompleteCommit")
     return view is not None and view.producer_epoch in (pe, pe + 1)
 
 
 def stale_epoch(e: Evidence) -> bool:
-    view = bystander(e, *_BETWEEN, "CompleteCommit")
+    view = sole_id_without_partition(e, *_NEITHER_PREPARED_NOR_COMMITTED, "CompleteCommit")
     return view is not None and view.producer_epoch > e.observation.producer_epoch
 
 
 def live_epoch(e: Evidence) -> bool:
-    view = bystander(e, *_BETWEEN)
+    view = sole_id_without_partition(e, *_NEITHER_PREPARED_NOR_COMMITTED)
     return view is not None and view.producer_epoch == e.observation.producer_epoch
 
 
 def otherwise(e: Evidence) -> bool:
     return True
-
-
-def partition_doubt(e: Evidence) -> Failure | None:
-    """Why the two reads of the partition do not prove that this transaction was open from the first to the second read.
-
-    A write between the reads shows that the producer is alive. Its coordinator may have added the partition after the
-    sweep asked it.
-    """
-    o = e.observation
-    if o.first.failure is not None:
-        return o.first.failure
-    if o.second.failure is not None:
-        return o.second.failure
-    high_watermarks = (o.first.high_watermark, o.second.high_watermark)
-    if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
-        return _ABOVE_HIGH_WATERMARK
-    if (o.second.producer_epoch, o.second.last_sequence) != (o.producer_epoch, o.last_sequence):
-        return _WRITTEN_MEANWHILE
-    return None

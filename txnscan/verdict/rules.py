@@ -17,10 +17,10 @@ read, unclaimed by all coordinators, and still open at the second read.
 
 "Unclaimed" is the absence of a claim, and a claim may be absent only because the sweep could not see it. So this step
 counts only under three obligations:
-- **L** both reads came from the leader, and the transaction starts below the high watermark (`fenced_read.py`);
-- **V** every `__transaction_state` partition is covered: its leader was asked, and no other broker claims it
+- **leader**: both reads came from the leader, and the transaction starts below the high watermark (`fenced_read.py`);
+- **coverage**: every `__transaction_state` partition is covered: its leader was asked, and no other broker serves it
   (`snapshot.py`);
-- **A** no transactional id is hidden from this principal (`visibility.py`).
+- **visibility**: no transactional id is hidden from this principal (`visibility.py`).
 
 If one of these obligations is not met, the verdict is `indeterminate`, with that reason. Evidence *for* an owner needs
 no obligation: a claim by any broker is enough. So the rules about claims come first. For a claimed transaction
@@ -41,7 +41,7 @@ A difference of epochs alone is no proof. Under transactions v2 every end of a t
 epoch (cpe), so in Prepare*, while the marker is owed, cpe is already the partition's epoch (pe) + 1. Under v1, fencing
 (a timeout, InitProducerId) does the same.
 
-**T**, age, has its own column: `late` means that the transaction is older than any live transaction can be. A hanging
+The **age** has its own column: `late` means that the transaction is older than any live transaction can be. A hanging
 transaction that is not late yet is an early warning. A hanging and late transaction is a candidate in KIP-664's sense.
 
 The rules stand below in order. The first rule that applies gives the verdict. The last rule, `indeterminate`, always
@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Verdict.INDETERMINATE, Reason.SPLIT, predicates.split, explanations.split),
     Rule(Verdict.INDETERMINATE, Reason.COORDINATOR, predicates.owner_undescribed, explanations.undescribed),
     Rule(Verdict.INDETERMINATE, Reason.COVERAGE, predicates.uncovered, explanations.uncovered),
-    Rule(Verdict.INDETERMINATE, Reason.VISIBILITY, predicates.hidden, explanations.hidden),
+    Rule(Verdict.INDETERMINATE, Reason.VISIBILITY, predicates.id_may_be_hidden, explanations.hidden),
     Rule(Verdict.INDETERMINATE, Reason.DECIDED, predicates.may_send_again, explanations.may_send_again),
     # From here on absence is proven, unless the coordinators' log contradicts it.
     Rule(Verdict.INDETERMINATE, Reason.SPLIT, predicates.log_contradicts, explanations.contradicted),

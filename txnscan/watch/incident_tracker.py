@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import READS_MAX, DiskRead, PartitionId
-from txnscan.impact.impact import KnownImpact
+from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings, together_facts
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
@@ -40,7 +40,7 @@ class OpenIncident:
     details: Details | None = None
     notified: bool = False
     closing_is_news: bool = False
-    impact: KnownImpact | None = None
+    impact: CarriedImpact | None = None
     producer_epoch: int = -1
     last_sequence: int = -1
 
@@ -191,7 +191,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         ),
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
-        impact=scan.left_of_impact(judged) or (earlier.impact if earlier is not None else None),
+        impact=scan.carried_impact(judged) or (earlier.impact if earlier is not None else None),
         producer_epoch=o.producer_epoch,
         last_sequence=o.last_sequence,
     )

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
-from txnscan.impact.complete import TopicRead
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept

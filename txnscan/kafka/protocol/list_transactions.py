@@ -2,7 +2,7 @@
 
 ACLs: Describe on each TransactionalId. Ids that the principal may not describe are silently left out. The ids of a
 `__transaction_state` partition that the broker has not cached yet, or no longer has, are also silently left out.
-Obligations A and V close these two gaps. Source: `TransactionStateManager.listTransactionStates`.
+The obligations visibility and coverage close these two gaps. Source: `TransactionStateManager.listTransactionStates`.
 
 Traps of the filters:
 - An empty filter means all.

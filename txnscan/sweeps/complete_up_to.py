@@ -1,12 +1,12 @@
-"""Read topics for the time up to which they are complete. The rule is in `impact/complete.py`."""
+"""Read topics for the time up to which they are complete. The rule is in `impact/complete_up_to.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_quorum import Agreement, Unagreed
-from txnscan.impact.complete import PartitionRead, TopicRead
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
+from txnscan.impact.complete_up_to import PartitionRead, TopicRead
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
@@ -30,14 +30,14 @@ def read_topics(
     of it.
     """
     names = tuple(dict.fromkeys(topics))
-    agreed = cluster.agreement({TRANSACTION_STATE_TOPIC, *names})
-    keys = [(topic, index) for topic in names for index in agreed.indexes(topic)]
-    rows, _ = reader.fenced(keys, agreed, on_progress, ReadEnds)
+    quorum = cluster.metadata_quorum({TRANSACTION_STATE_TOPIC, *names})
+    keys = [(topic, index) for topic in names for index in quorum.indexes(topic)]
+    rows, _ = reader.fenced(keys, quorum, on_progress, ReadEnds)
     reads, errors = [], []
     for topic in names:
         # Executors leave out what they have not read when the time is up.
         of_topic = [rows.get(key) or _unread(key, read_at_ms) for key in keys if key[0] == topic]
-        failures = _failures(topic, of_topic, agreed)
+        failures = _failures(topic, of_topic, quorum)
         reads.append(_topic_read(topic, of_topic, read_at_ms, {at: one.code for at, one in failures.items()}))
         errors += [Unobserved(STAGE, failure, None, topic, index) for index, failure in failures.items()]
     return tuple(reads), tuple(errors)
@@ -48,10 +48,10 @@ def _unread(key: Key, read_at_ms: int) -> FencedRow:
     return fenced_failed(Partition(topic, "", index, leader=-1, leader_epoch=-1), TIME_IS_UP, read_at_ms)
 
 
-def _failures(topic: str, rows: Sequence[FencedRow], agreed: Agreement) -> Mapping[int | None, Failure]:
+def _failures(topic: str, rows: Sequence[FencedRow], quorum: MetadataQuorum) -> Mapping[int | None, Failure]:
     """The failure of each partition without a proven read; None stands for the topic."""
     if not rows:
-        return {None: _why_unknown(topic, agreed)}
+        return {None: _why_unknown(topic, quorum)}
     failures: dict[int | None, Failure] = {row.partition: row.failure for row in rows if row.failure is not None}
     # Rows of different tries may be of different topics of this name.
     if len(_topic_ids(rows)) > 1:
@@ -59,11 +59,11 @@ def _failures(topic: str, rows: Sequence[FencedRow], agreed: Agreement) -> Mappi
     return failures
 
 
-def _why_unknown(topic: str, agreed: Agreement) -> Failure:
+def _why_unknown(topic: str, quorum: MetadataQuorum) -> Failure:
     try:
-        agreed.partition(topic, 0)
-    except Unagreed as unagreed:
-        return unagreed.failure
+        quorum.partition(topic, 0)
+    except LeaderUnknown as failed:
+        return failed.failure
     return _NO_PARTITION
 
 
