@@ -18,7 +18,11 @@ from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError
 from txnscan.explain.facts import Ahead, Cleaning, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
+from txnscan.impact.cause import Cause as HangingCause
 from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
+from txnscan.impact.impact import Impact
+from txnscan.impact.known_causes import KNOWN_CAUSES, ExposedTo
+from txnscan.impact.owner import Owner
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.report.explain import explained_lines, explained_object
 from txnscan.verdict.evidence import Judged
@@ -417,11 +421,30 @@ def test_only_a_verdict_of_a_sweep_is_called_hanging() -> None:
 
 
 def test_known_causes_are_listed_if_a_transaction_hangs_or_stays_prepared() -> None:
-    known = (("KAFKA-20734", "KAFKA-20734 (checked): the marker is dropped"),)
-    for open_, listed in ((HANGING, ["KAFKA-20734"]), (STUCK, ["KAFKA-20734"]), (OWNED, []), (OWED, [])):
-        found = explained_object(cause_of(facts(GROUP, on(open_), exposed_to=known)))
+    lost, late = ["KAFKA-20734"], ["KAFKA-14402 (KIP-890)"]
+    stuck = ["KAFKA-19999"]
+    known = tuple(
+        ExposedTo(cause.id, f"{cause.id} (checked): what it does", cause.explains)
+        for cause in KNOWN_CAUSES
+        if cause.id in (*lost, *late, *stuck, "long-timeout")
+    )
+    for open_, why, listed in (
+        (HANGING, None, lost + late),
+        (HANGING, HangingCause.UNKNOWN, lost + late),
+        (HANGING, HangingCause.MARKER_MISSING, lost),
+        (HANGING, HangingCause.NEVER_ADDED, late),
+        (HANGING, HangingCause.LATE_WRITE, late),
+        (HANGING, HangingCause.FENCED, []),
+        (STUCK, None, stuck),
+        (OWNED, None, []),
+        (OWED, None, []),
+    ):
+        impact = Impact(why, "its reason", Owner(None, None, None)) if why is not None else None
+        impacts = {open_.observation.transaction_key: impact} if impact is not None else {}
+        found = explained_object(cause_of(facts(GROUP, on(open_, impacts=impacts), exposed_to=known)))
         assert found["known_causes"] == listed
-        assert sum("KAFKA-20734" in line for line in found["evidence"]) == len(listed)
+        assert sum("A known cause" in line for line in found["evidence"]) == len(listed)
+        assert any("Cause:" in line and "its reason" in line for line in found["evidence"]) == (impact is not None)
 
 
 def test_a_missing_permission_comes_with_the_command_that_grants_it() -> None:

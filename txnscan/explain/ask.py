@@ -25,7 +25,8 @@ from txnscan.explain.symptom import Kind, Symptom
 from txnscan.impact import pending_offsets as pending
 from txnscan.impact.disk import disk_of
 from txnscan.impact.exposure import read_exposure, read_versions
-from txnscan.impact.known_causes import exposed, sentence
+from txnscan.impact.impact import Impact
+from txnscan.impact.known_causes import ExposedTo, exposed, sentence
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
@@ -36,6 +37,7 @@ from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
+from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import OffsetsRow
 from txnscan.sweeps.checkpoints import read_positions
 from txnscan.sweeps.disk import PARTITIONS_MAX as DISKS_MAX
@@ -89,11 +91,11 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
     return replace(found, now_ms=asking.now_ms())
 
 
-def _exposed_to(cluster: Cluster) -> tuple[tuple[str, str], ...]:
+def _exposed_to(cluster: Cluster) -> tuple[ExposedTo, ...]:
     """The known causes to which the cluster is exposed. Empty if no broker answers."""
     brokers = sorted(broker.broker_id for broker in cluster.view([]).brokers)
     exposure = read_exposure(cluster, read_versions(cluster, brokers)[0])
-    return tuple((cause.id, sentence(cause, exposure)) for cause in exposed(exposure))
+    return tuple(ExposedTo(cause.id, sentence(cause, exposure), cause.explains) for cause in exposed(exposure))
 
 
 def _begun(asking: Asking, symptom: Symptom) -> Facts:
@@ -128,6 +130,10 @@ class _Swept:
     def open(self, key: Key) -> tuple[Judged, ...]:
         found = [one for scan in self.scans for one in scan.transactions if one.observation.key == key]
         return tuple(sorted(found, key=lambda one: one.observation.start_offset))
+
+    def impacts(self, key: Key) -> Mapping[TransactionKey, Impact]:
+        """The impacts of the open transactions of this partition, as far as they are known."""
+        return {which: one for scan in self.scans for which, one in scan.impacts.items() if which.key == key}
 
     def failure(self, key: Key) -> Failure | None:
         """The failure of this partition, if any."""
@@ -353,7 +359,7 @@ def _offsets(asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRo
 
 def _partition_facts(key: Key, swept: _Swept, before: OffsetsRow | None, after: OffsetsRow | None) -> PartitionFacts:
     """A partition between the offsets before and after a sweep of it."""
-    found = PartitionFacts(*key, open=swept.open(key))
+    found = PartitionFacts(*key, open=swept.open(key), impacts=swept.impacts(key))
     if before is None or after is None:
         unknown = Failure(
             "its offsets are not known: it has no leader, or this principal may not describe it", FailureCode.NOT_ASKED

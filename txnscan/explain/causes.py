@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from txnscan.explain import finding, telling
 from txnscan.explain.cause import Cause, CauseCode, Subject, Told
 from txnscan.explain.facts import Facts
+from txnscan.impact.known_causes import STUCK_PREPARE, ExposedTo
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-_HAVE_KNOWN_CAUSES = (CauseCode.HANGING, CauseCode.STUCK_PREPARE)
-
-
 def cause_of(facts: Facts) -> Cause:
     """The cause of a symptom. The same facts always give the same cause."""
     for rule in RULES:
         subject = rule.finds(facts)
         if subject is not None:
             told = rule.tells(facts, subject)
-            known = facts.exposed_to if rule.code in _HAVE_KNOWN_CAUSES else ()
+            known = _behind(facts, rule.code, subject)
             return Cause(
                 code=rule.code,
                 sentence=told.sentence,
@@ -72,10 +70,25 @@ def cause_of(facts: Facts) -> Cause:
                     *telling.of_error(facts),
                     *told.evidence,
                     *telling.of_members(facts),
-                    *(f"A known cause that can occur on this cluster: {said}." for _, said in known),
+                    *(f"A known cause that can occur on this cluster: {one.sentence}." for one in known),
                 ),
                 next=tuple(telling.command(facts, one) for one in told.commands),
                 numbers=told.numbers,
-                known_causes=tuple(name for name, _ in known),
+                known_causes=tuple(one.id for one in known),
             )
     raise AssertionError("the last rule finds something always")
+
+
+def _behind(facts: Facts, code: CauseCode, subject: Subject) -> tuple[ExposedTo, ...]:
+    """The known causes that can be behind this one on this cluster."""
+    if code is CauseCode.STUCK_PREPARE:
+        return tuple(one for one in facts.exposed_to if one.may_explain(STUCK_PREPARE))
+    if code is not CauseCode.HANGING:
+        return ()
+    impact = (
+        subject.partition.impact(subject.judged)
+        if subject.partition is not None and subject.judged is not None
+        else None
+    )
+    cause = impact.cause if impact is not None else None
+    return tuple(one for one in facts.exposed_to if one.may_explain(cause))

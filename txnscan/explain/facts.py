@@ -5,13 +5,17 @@ A field is None if it is not known. A failure is None if the read succeeded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.symptom import Symptom
 from txnscan.impact.disk import NO_DISK, Disk
+from txnscan.impact.impact import Impact
+from txnscan.impact.known_causes import ExposedTo
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
+from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Verdict
 
@@ -58,6 +62,7 @@ class PartitionFacts:
     last_stable_offset: int | None = None
     lso_before: int | None = None
     open: tuple[Judged, ...] = ()
+    impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
     committed: int | None = None
     ahead: Ahead | None = None
     compacted: bool | None = None
@@ -82,6 +87,10 @@ class PartitionFacts:
         if self.high_watermark is None or self.last_stable_offset is None:
             return None
         return max(self.high_watermark - self.last_stable_offset, 0)
+
+    def impact(self, judged: Judged) -> Impact | None:
+        """The impact of one of its open transactions, if it is known."""
+        return self.impacts.get(judged.observation.transaction_key)
 
     @property
     def still_open(self) -> tuple[Judged, ...]:
@@ -135,7 +144,7 @@ class Facts:
     the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
     error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
     parts that could not be observed; with any of them, absence is no evidence. exposed_to: the known causes to which
-    the cluster is exposed, each as id and sentence; read only if a transaction hangs or stays in Prepare*.
+    the cluster is exposed; read only if a transaction hangs or stays in Prepare*.
     whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. asked: how many
     partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`.
     """
@@ -156,6 +165,6 @@ class Facts:
     logged: tuple[LoggedTransaction, ...] = ()
     max_timeout_ms: int | None = None
     failures: tuple[Failure, ...] = ()
-    exposed_to: tuple[tuple[str, str], ...] = ()
+    exposed_to: tuple[ExposedTo, ...] = ()
     whole_cluster: bool = False
     asked: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from txnscan.impact.cause import Cause
 from txnscan.kafka.units import duration
 
 VERIFICATION = "transaction.partition.verification.enable"
@@ -66,7 +67,9 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class KnownCause:
-    """A known cause. applies: whether a cluster is exposed to it; None if that cannot be known from outside."""
+    """A known cause. applies: whether a cluster is exposed to it; None if that cannot be known from outside. explains:
+    the causes of hanging transactions (`cause.Cause`) that it can be behind, or STUCK_PREPARE.
+    """
 
     id: str
     affects: str
@@ -75,6 +78,29 @@ class KnownCause:
     source: str
     certainty: Certainty
     applies: Callable[[Exposure], bool] | None = None
+    explains: frozenset[str] = frozenset()
+
+
+# An id that stays in PrepareCommit or PrepareAbort.
+STUCK_PREPARE = "stuck_prepare"
+_LOSES_MARKERS = frozenset({Cause.MARKER_MISSING})
+_LEAVES_ORPHANS = frozenset({Cause.LATE_WRITE, Cause.NEVER_ADDED})
+_LEAVES_PREPARED = frozenset({STUCK_PREPARE})
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedTo:
+    """A known cause to which a cluster is exposed. sentence: with its remedy."""
+
+    id: str
+    sentence: str
+    explains: frozenset[str]
+
+    def may_explain(self, cause: str | None) -> bool:
+        """Whether it can be behind this cause. If the cause is not known, behind any cause of a hanging transaction."""
+        if cause is None or cause == Cause.UNKNOWN:
+            return not self.explains.isdisjoint(Cause)
+        return cause in self.explains
 
 
 def exposed(exposure: Exposure) -> Iterator[KnownCause]:
@@ -93,6 +119,7 @@ KNOWN_CAUSES = (
         "reproduced on 4.3.1 and 4.4.0; PR 22680",
         _C,
         lambda e: e.any_level(_V4_3, _V4_4),
+        _LOSES_MARKERS,
     ),
     KnownCause(
         "KAFKA-20716",
@@ -102,6 +129,7 @@ KNOWN_CAUSES = (
         "PR 22937",
         _R,
         lambda e: "true" in e.values(UNCLEAN),
+        _LOSES_MARKERS,
     ),
     KnownCause(
         "KAFKA-20322",
@@ -111,6 +139,7 @@ KNOWN_CAUSES = (
         "mailing list",
         _R,
         lambda e: e.any_level(0, _V4_1) and e.any_level(_V4_2, 1_000),
+        _LEAVES_PREPARED,
     ),
     KnownCause(
         "KAFKA-19999",
@@ -120,6 +149,7 @@ KNOWN_CAUSES = (
         "PR 21176",
         _R,
         lambda e: e.transaction_version == 2 and e.any_level(_V4_2, _V4_2),
+        _LEAVES_PREPARED,
     ),
     KnownCause(
         "KAFKA-20090",
@@ -187,6 +217,7 @@ KNOWN_CAUSES = (
         "PR 15524",
         _R,
         lambda e: e.any_level(0, _V3_7),
+        _LEAVES_PREPARED,
     ),
     KnownCause(
         "KAFKA-14402 (KIP-890)",
@@ -196,6 +227,7 @@ KNOWN_CAUSES = (
         "KIP-890",
         _R,
         lambda e: bool(e.levels) and e.transaction_version != 2,
+        _LEAVES_ORPHANS,
     ),
     KnownCause(
         "KAFKA-15653",
@@ -231,6 +263,7 @@ KNOWN_CAUSES = (
         "reproduced on 4.3.1",
         _C,
         lambda e: "false" in e.values(VERIFICATION),
+        _LEAVES_ORPHANS,
     ),
     KnownCause(
         "long-timeout",
