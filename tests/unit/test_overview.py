@@ -57,6 +57,19 @@ def test_an_event_is_one_table_with_a_line_for_each_partition(wording: SnapshotA
     assert "\n".join(lines) == wording
 
 
+def test_an_event_of_several_transactions_has_all_causes_that_are_known() -> None:
+    for causes, words in (
+        (["never_added", "never_added"], ["never added"]),
+        (["never_added", "marker_missing"], ["lack a marker", "never added"]),
+        (["never_added", "unknown"], ["never added", "not known"]),
+        (["unknown", "unknown"], []),
+    ):
+        of_event = [transaction("orders", n, cause=cause, cause_reason=f"reason {n}") for n, cause in enumerate(causes)]
+        lines = [line for line in shown(of_event) if "Cause:" in line]
+        assert len(lines) == bool(words)
+        assert all(word in line for line in lines for word in words)
+
+
 def test_lines_fit_into_80_columns() -> None:
     lines = shown([transaction("payments", outcome="maybe_committed", outcome_reason="x", groups_blocked=12_345)])
     assert max(len(line) for line in lines if line.endswith(("PARTITION", "payments-0"))) <= 80

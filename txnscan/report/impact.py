@@ -30,6 +30,23 @@ def cause_sentence(row: Row) -> str | None:
     return f"Cause: {'not known: ' if row['cause'] == Cause.UNKNOWN else ''}{row['cause_reason']}."
 
 
+# For transactions of which each has its own reason.
+_CAUSES: Mapping[str, str] = {
+    Cause.MARKER_MISSING: "the partitions lack a marker",
+    Cause.LATE_WRITE: "late writes",
+    Cause.NEVER_ADDED: "the partitions were never added to a transaction",
+    Cause.FENCED: "another producer initialised the id again",
+}
+
+
+def causes_sentence(rows: Iterable[Row]) -> str | None:
+    """The causes of several transactions with different reasons. None if no cause is known."""
+    seen = {row.get("cause") for row in rows}
+    found = [words for cause, words in _CAUSES.items() if cause in seen]
+    unknown = ["not known"] if found and Cause.UNKNOWN in seen else []
+    return f"Cause: {', or '.join([*found, *unknown])}." if found else None
+
+
 def owner_sentence(row: Row) -> str | None:
     """The owner, and the first checks. None if the owner was not examined."""
     if row.get("advice") is None:

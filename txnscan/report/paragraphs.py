@@ -145,7 +145,7 @@ def outcome_sentence(t: Mapping[str, Any]) -> str | None:
 def marker_sentence(outcome: str) -> str | None:
     """The marker that an outcome allows. None for an outcome of another version of txnscan."""
     known, marker = _OUTCOMES.get(outcome, (outcome, None))
-    return marker and f"Outcome {known}: {marker}"
+    return marker and f"Outcome {known}. {marker}"
 
 
 def where(t: Mapping[str, Any], started_at: Any) -> Text:
