@@ -199,7 +199,11 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     partitions, swept = _stands(asking, committed.committed)
     failures = [*facts.failures, *([unknown] if unknown is not None else [])]
     if not committed.committed and not facts.pending:
-        nothing = f"group '{group}' has committed no offset that this principal may see"
+        nothing = (
+            f"group '{group}' has committed no offset that this principal may see"
+            if facts.group_state is not None
+            else f"no group '{group}' is visible at its coordinator: check the spelling, and the right to describe it"
+        )
         failures.append(Failure(nothing, FailureCode.NOT_ASKED))
     elif not any(one.lag for one in partitions) and (hidden := cluster.hidden_topics()) is not None:
         failures.append(hidden)

@@ -97,7 +97,7 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
         return (
             Cause.NEVER_ADDED,
             f"'{name}' never added this partition to a transaction of epoch {o.producer_epoch}, and the broker did not "
-            "verify it, as before Kafka 3.6 or with transaction.partition.verification.enable=false",
+            "verify it, as before Kafka 3.6, or with transaction.partition.verification.enable=false at that time",
         )
     return Cause.UNKNOWN, f"'{name}' had this partition in a transaction, and the log does not show the cause"
 

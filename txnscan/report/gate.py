@@ -57,7 +57,7 @@ def print_gate(found: Mapping[str, Any]) -> None:
     for topic in found["topics"]:
         up_to = topic["complete_up_to"]
         lines.append(
-            f"  {topic['topic']}: {topic['state']}, {'up to no known time' if up_to is None else f'up to {up_to}'}"
+            f"  {topic['topic']}: {topic['state']}, {'up to a time that is not known' if up_to is None else f'up to {up_to}'}"
         )
         blocked = topic["blocked"]
         for one in blocked[:_NAMED_MAX]:

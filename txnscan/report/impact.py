@@ -133,7 +133,7 @@ def _groups(row: Row) -> list[str]:
     if count is not None and count > len(groups):
         said.append(f"{plural(count - len(groups), 'more group')} wait there, not named here.")
     if count == 0 and row["groups_asked"] and row["groups_error"] is None:
-        said.append(f"No group of {row['groups_asked']} waits there, by their committed offsets.")
+        said.append(f"No group waits there, by committed offsets ({plural(row['groups_asked'], 'group')} checked).")
     if row["groups_error"] is not None:
         said.append(f"Groups may be missing: {printable(row['groups_error'])}.")
     return said
