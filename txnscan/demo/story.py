@@ -123,7 +123,7 @@ def run_demo(
                     # With `hold`, the user tries the commands on the hanging transactions, so they must stay.
                     tell_and_resolve(wire, config, plan, scene.torn, console, say, resolve=not hold)
                 if hold:
-                    _hold(cluster, console)
+                    _hold(cluster, tables, scene.torn.hanging.topic, console)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -219,11 +219,18 @@ def _show_torn(console: Console, wire: Wire, torn: TornCommit) -> None:
     console.print(f"The torn commit: of one transaction, read_committed consumers get {whole} and {part}.")
 
 
-def _hold(cluster: KafkaCluster, console: Console) -> None:
+def _hold(cluster: KafkaCluster, tables: str, topic: str, console: Console) -> None:
     console.print()
     console.print(Text("The brokers stay up until Ctrl-C; in another terminal:"))
-    command = f"{sys.argv[0]} find-hanging --bootstrap-server {cluster.bootstrap_servers}"
-    console.print(Text(f"  {command}"), soft_wrap=True)
+    there = f"--bootstrap-server {cluster.bootstrap_servers}"
+    for command in (
+        f"find-hanging {there}",
+        f"explain {there} --topic {topic}",
+        f"describe-producers {there} --topic {topic} --open",
+        f"sweep {there} --tables {tables}",
+        f"plan --tables {tables} --out plan.json",
+    ):
+        console.print(Text(f"  {sys.argv[0]} {command}"), soft_wrap=True)
     try:
         signal.pause()
     except KeyboardInterrupt:

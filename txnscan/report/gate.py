@@ -56,9 +56,8 @@ def print_gate(found: Mapping[str, Any]) -> None:
     lines = [f"Until {found['gate']['until']}: {found['gate']['state']}"]
     for topic in found["topics"]:
         up_to = topic["complete_up_to"]
-        lines.append(
-            f"  {topic['topic']}: {topic['state']}, {'up to a time that is not known' if up_to is None else f'up to {up_to}'}"
-        )
+        until = f"up to {up_to}" if up_to is not None else "up to a time that is not known"
+        lines.append(f"  {topic['topic']}: {topic['state']}, {until}")
         blocked = topic["blocked"]
         for one in blocked[:_NAMED_MAX]:
             waiting = plural(one["high_watermark"] - one["last_stable_offset"], "offset")
