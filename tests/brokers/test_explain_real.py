@@ -135,6 +135,7 @@ def test_each_group_gets_its_cause_and_its_lag(world: World) -> None:
                 assert (found["cause"], found["group"]) == (cause, group), found
                 assert {name: found[name] for name in numbers} == numbers, found
                 assert ("KAFKA-20734" in found["known_causes"]) == (cause == "hanging")
+                assert any("Cause:" in line for line in found["evidence"]) == (cause == "hanging")
 
 
 def test_offsets_in_a_hanging_transaction_are_pending(world: World) -> None:

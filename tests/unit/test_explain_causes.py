@@ -16,13 +16,11 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import Cause, CauseCode
 from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError
-from txnscan.explain.facts import Ahead, Cleaning, Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.facts import Ahead, Cleaning, Facts, HangingCause, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
-from txnscan.impact.cause import Cause as HangingCause
+from txnscan.impact.cause import Cause as Hangs
 from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
-from txnscan.impact.impact import Impact
 from txnscan.impact.known_causes import KNOWN_CAUSES, ExposedTo
-from txnscan.impact.owner import Owner
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.report.explain import explained_lines, explained_object
 from txnscan.verdict.evidence import Judged
@@ -430,21 +428,20 @@ def test_known_causes_are_listed_if_a_transaction_hangs_or_stays_prepared() -> N
     )
     for open_, why, listed in (
         (HANGING, None, lost + late),
-        (HANGING, HangingCause.UNKNOWN, lost + late),
-        (HANGING, HangingCause.MARKER_MISSING, lost),
-        (HANGING, HangingCause.NEVER_ADDED, late),
-        (HANGING, HangingCause.LATE_WRITE, late),
-        (HANGING, HangingCause.FENCED, []),
+        (HANGING, Hangs.UNKNOWN, lost + late),
+        (HANGING, Hangs.MARKER_MISSING, lost),
+        (HANGING, Hangs.NEVER_ADDED, late),
+        (HANGING, Hangs.LATE_WRITE, late),
+        (HANGING, Hangs.FENCED, []),
         (STUCK, None, stuck),
         (OWNED, None, []),
         (OWED, None, []),
     ):
-        impact = Impact(why, "its reason", Owner(None, None, None)) if why is not None else None
-        impacts = {open_.observation.transaction_key: impact} if impact is not None else {}
-        found = explained_object(cause_of(facts(GROUP, on(open_, impacts=impacts), exposed_to=known)))
+        causes = {open_.observation.transaction_key: HangingCause(why, "its reason")} if why is not None else {}
+        found = explained_object(cause_of(facts(GROUP, on(open_, causes=causes), exposed_to=known)))
         assert found["known_causes"] == listed
         assert sum("A known cause" in line for line in found["evidence"]) == len(listed)
-        assert any("Cause:" in line and "its reason" in line for line in found["evidence"]) == (impact is not None)
+        assert any("Cause:" in line and "its reason" in line for line in found["evidence"]) == (why is not None)
 
 
 def test_a_missing_permission_comes_with_the_command_that_grants_it() -> None:

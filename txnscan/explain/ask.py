@@ -20,12 +20,12 @@ from txnscan.explain import finding
 from txnscan.explain.ahead import ahead, end_of_log
 from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
-from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.facts import Facts, HangingCause, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
 from txnscan.impact import pending_offsets as pending
+from txnscan.impact.cause import cause_of as hanging_cause_of
 from txnscan.impact.disk import disk_of
 from txnscan.impact.exposure import read_exposure, read_versions
-from txnscan.impact.impact import Impact
 from txnscan.impact.known_causes import ExposedTo, exposed, sentence
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -131,9 +131,15 @@ class _Swept:
         found = [one for scan in self.scans for one in scan.transactions if one.observation.key == key]
         return tuple(sorted(found, key=lambda one: one.observation.start_offset))
 
-    def impacts(self, key: Key) -> Mapping[TransactionKey, Impact]:
-        """The impacts of the open transactions of this partition, as far as they are known."""
-        return {which: one for scan in self.scans for which, one in scan.impacts.items() if which.key == key}
+    def causes(self, key: Key) -> Mapping[TransactionKey, HangingCause]:
+        """The causes of the hanging transactions of this partition."""
+        return {
+            which: HangingCause(*hanging_cause_of(one, evidence.logged if evidence.log_failure is None else ()))
+            for one in self.open(key)
+            for scan in self.scans
+            for which, evidence in scan.outcome_evidence.items()
+            if which == one.observation.transaction_key and one.judgement.verdict is Verdict.HANGING
+        }
 
     def failure(self, key: Key) -> Failure | None:
         """The failure of this partition, if any."""
@@ -363,7 +369,7 @@ def _offsets(asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRo
 
 def _partition_facts(key: Key, swept: _Swept, before: OffsetsRow | None, after: OffsetsRow | None) -> PartitionFacts:
     """A partition between the offsets before and after a sweep of it."""
-    found = PartitionFacts(*key, open=swept.open(key), impacts=swept.impacts(key))
+    found = PartitionFacts(*key, open=swept.open(key), causes=swept.causes(key))
     if before is None or after is None:
         unknown = Failure(
             "its offsets are not known: it has no leader, or this principal may not describe it", FailureCode.NOT_ASKED

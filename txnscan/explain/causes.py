@@ -85,10 +85,7 @@ def _behind(facts: Facts, code: CauseCode, subject: Subject) -> tuple[ExposedTo,
         return tuple(one for one in facts.exposed_to if one.may_explain(STUCK_PREPARE))
     if code is not CauseCode.HANGING:
         return ()
-    impact = (
-        subject.partition.impact(subject.judged)
-        if subject.partition is not None and subject.judged is not None
-        else None
-    )
-    cause = impact.cause if impact is not None else None
-    return tuple(one for one in facts.exposed_to if one.may_explain(cause))
+    found = None
+    if subject.partition is not None and subject.judged is not None:
+        found = subject.partition.cause(subject.judged)
+    return tuple(one for one in facts.exposed_to if one.may_explain(found.cause if found is not None else None))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.symptom import Symptom
+from txnscan.impact.cause import Cause
 from txnscan.impact.disk import NO_DISK, Disk
-from txnscan.impact.impact import Impact
 from txnscan.impact.known_causes import ExposedTo
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
@@ -46,6 +46,17 @@ class Cleaning:
 
 
 @dataclass(frozen=True, slots=True)
+class HangingCause:
+    """Why a transaction hangs, as `find-hanging` reports it. reason: without a full stop."""
+
+    cause: Cause
+    reason: str
+
+    def __str__(self) -> str:
+        return f"Cause: {'not known: ' if self.cause is Cause.UNKNOWN else ''}{self.reason}."
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionFacts:
     """A partition that the symptom is about.
 
@@ -53,7 +64,7 @@ class PartitionFacts:
     transactions of the sweep, by start offset. committed: the offset of the group, or the next offset of the streaming
     query. ahead: from that offset to the last stable offset; without a reader, the end of the log. compacted: whether
     the cleaner works on its topic. disk: the sizes of its replicas, only if it is compacted. cleaning: only without an
-    open transaction. failure: why a part of it could not be observed.
+    open transaction. causes: of its hanging transactions. failure: why a part of it could not be observed.
     """
 
     topic: str
@@ -62,7 +73,7 @@ class PartitionFacts:
     last_stable_offset: int | None = None
     lso_before: int | None = None
     open: tuple[Judged, ...] = ()
-    impacts: Mapping[TransactionKey, Impact] = field(default_factory=dict)
+    causes: Mapping[TransactionKey, HangingCause] = field(default_factory=dict)
     committed: int | None = None
     ahead: Ahead | None = None
     compacted: bool | None = None
@@ -88,9 +99,9 @@ class PartitionFacts:
             return None
         return max(self.high_watermark - self.last_stable_offset, 0)
 
-    def impact(self, judged: Judged) -> Impact | None:
-        """The impact of one of its open transactions, if it is known."""
-        return self.impacts.get(judged.observation.transaction_key)
+    def cause(self, judged: Judged) -> HangingCause | None:
+        """The cause of one of its hanging transactions, if it was examined."""
+        return self.causes.get(judged.observation.transaction_key)
 
     @property
     def still_open(self) -> tuple[Judged, ...]:

@@ -14,7 +14,6 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Ahead, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind
 from txnscan.impact.blocking import timeout_end_ms
-from txnscan.impact.cause import Cause
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
@@ -118,16 +117,10 @@ def hanging(f: Facts, s: Subject) -> Told:
     outcome = judged.judgement.outcome
     reason = judged.judgement.outcome_reason
     decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
-    evidence = (judged.judgement.explanation, proof, *_caused(p, judged), *_stands(p), *decided, *_of_group(f, p))
+    cause = p.cause(judged)
+    caused = (str(cause),) if cause is not None else ()
+    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_of_group(f, p))
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
-
-
-def _caused(p: PartitionFacts, judged: Judged) -> list[str]:
-    """The cause of a hanging transaction, as `find-hanging` words it."""
-    impact = p.impact(judged)
-    if impact is None or impact.cause is None:
-        return []
-    return [f"Cause: {'not known: ' if impact.cause is Cause.UNKNOWN else ''}{impact.cause_reason}."]
 
 
 def prepared(f: Facts, s: Subject) -> Told:
