@@ -21,7 +21,7 @@ SHAPE = ClusterShape(
     partitions=40, hanging=3, ongoing=2, transactional_ids=10, log_records=50, groups=2, error_every=17
 )
 FIELDS = sorted(set(re.findall(r"`((?:sweep\.|transactions\[\]\.|errors\[\]\.)[a-z_.]+)`", PAGE)))
-EXAMPLES = re.findall(r"^    jq (?:-\w )?'(.*)' sweep\.json$", PAGE, re.M)
+EXAMPLES = re.findall(r"^    jq (?:-\w )?'(.*)' output\.json$", PAGE, re.M)
 
 
 @pytest.fixture(scope="module")
