@@ -21,6 +21,7 @@ from tests.reference import PAGES as PAGES_MADE
 from txnscan.cli.app import app
 from txnscan.tables.schema import TABLES
 from txnscan.verdict.evidence import Reason, Verdict
+from txnscan.verdict.rules import RULES
 
 README = (ROOT / "README.md").read_text("utf-8")
 PAGES = [
@@ -106,6 +107,14 @@ def test_the_ci_runs_the_test_command_lint_and_types_of_the_readme() -> None:
 def test_every_verdict_reason_and_table_is_documented() -> None:
     for name in (*Verdict, *Reason, *(table.name for table in TABLES)):
         assert f"`{name}`" in DOCS, name
+
+
+def test_every_reason_of_an_indeterminate_verdict_has_a_row_with_an_action() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    _, _, section = page.partition("\n## The verdict is indeterminate\n")
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", section, re.M)
+    reasons = {rule.reason for rule in RULES if rule.verdict is Verdict.INDETERMINATE}
+    assert len(rows) == len(set(rows)) and set(rows) == reasons
 
 
 @pytest.mark.parametrize("page", PAGES_MADE)
