@@ -133,13 +133,13 @@ wheel:
 	&& ls $(DIST)/*.whl
 
 # Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
-COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 EXTRAS := --extra spark --extra delta --extra watch --extra report --extra offline --extra pkcs12 --extra msk --extra mcp --extra apprise
 lock:
-	@$(COMPILE) $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
-	@$(COMPILE) $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
-	@$(COMPILE) --extra delta --extra watch --constraint conf/requirements.txt --output-file conf/requirements-image.txt pyproject.toml
-	@$(COMPILE) --only-build-deps --build-deps-for wheel --constraint conf/requirements-dev.txt --output-file conf/requirements-build.txt pyproject.toml
+	@$(COMPILE) --strip-extras $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
+	@$(COMPILE) --no-strip-extras $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
+	@$(COMPILE) --no-strip-extras --extra delta --extra watch --constraint conf/requirements.txt --output-file conf/requirements-image.txt pyproject.toml
+	@$(COMPILE) --no-strip-extras --only-build-deps --build-deps-for wheel --constraint conf/requirements-dev.txt --output-file conf/requirements-build.txt pyproject.toml
 
 # Downloads every jar anew. The diff shows which hashes changed: a published jar never does.
 pins: setup

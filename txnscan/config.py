@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -167,6 +168,13 @@ class ScanConfig:
         """
         values = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
         return json.dumps({**values, "spark_checkpoint": [*map(shown_location, self.spark_checkpoint)]})
+
+    def connection_options(self) -> str:
+        """The options that reach this cluster, quoted for a shell, for the next commands."""
+        options = f"--bootstrap-server {shlex.quote(self.bootstrap_servers)}"
+        if self.command_config is not None:
+            options += f" --command-config {shlex.quote(self.command_config)}"
+        return options
 
     def warnings(self) -> list[str]:
         """A sentence for each valid setting that is probably a mistake. Raises ConfigError."""

@@ -954,6 +954,7 @@ def test_results_are_shown_after_those_of_earlier_applies(
     assert text == wording
     rehearsed = shown(applied(Result(ACTION, Status.WOULD_SEND, "proven again"), executed=False))
     assert rehearsed == wording
+    assert [shown(applied(executed=executed)) for executed in (False, True)] == wording
 
 
 def test_the_json_result_has_the_action_and_its_status() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.builders import failed
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
-from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, opened_cluster
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -426,3 +426,12 @@ def test_without_a_reachable_bootstrap_server_the_cluster_is_unreachable() -> No
     fake.unreachable = {1, 2, 3}
     with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster, pytest.raises(ClusterUnreachable):
         cluster.latest()
+
+
+def test_bootstrap_servers_with_the_same_error_share_one_sentence() -> None:
+    config = ScanConfig("127.0.0.1:1,127.0.0.1:2")
+    with opened_cluster(config) as cluster, pytest.raises(ClusterUnreachable) as failed:
+        cluster.view([])
+    said = str(failed.value)
+    assert said.count("cannot be reached") == 1
+    assert "127.0.0.1:1" in said and "127.0.0.1:2" in said

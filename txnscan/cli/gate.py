@@ -106,7 +106,10 @@ def gate(
         if format is Format.JSON:
             write_json(shown)
         else:
-            print_gate(shown)
+            if config is None:
+                print_gate(shown)
+            else:
+                print_gate(shown, config.connection_options())
             for error in shown["errors"]:
                 where = "" if error["partition"] is None else f"-{error['partition']}"
                 complain(f"txnscan: {printable(error['topic'])}{where}: {error['error']}")

@@ -129,12 +129,16 @@ def apply(
         from txnscan.report.resolution import LiveReport, applied_object, print_count
         from txnscan.resolve.apply import chosen
         from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
-        from txnscan.resolve.plan import from_json
+        from txnscan.resolve.plan import PlanRefused, from_json
         from txnscan.resolve.run import apply_to, check_before_spark
 
         config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
-        made = from_json(read_text(plan_file, "PLAN", _PLAN_BYTES_MAX))
+        text = read_text(plan_file, "PLAN", _PLAN_BYTES_MAX)
+        try:
+            made = from_json(text)
+        except PlanRefused as refused:
+            raise refused.of(str(plan_file)) from None
         warn(config)
         given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
         wanted = tuple(only or ())

@@ -43,7 +43,7 @@ from txnscan.cli.options import (
     TopicPattern,
     Verbose,
 )
-from txnscan.config import EngineName, ScanConfig, parse_optional_duration_ms
+from txnscan.config import EngineName, ScanConfig, parse_optional_duration_ms, shown_location
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -201,6 +201,10 @@ def sweep(
         finally:
             if not_stored is not None:
                 complain(f"txnscan: {not_stored}")
+        if tables is None:
+            note("the sweep was not stored; --tables LOCATION stores it, for history and plan")
+        elif not_stored is None:
+            note(f"stored in {shown_location(tables)} (sweep {found.sweep_id})")
         advise(found)
     if not_stored is not None:
         raise typer.Exit(

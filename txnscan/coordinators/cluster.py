@@ -6,6 +6,7 @@ Most methods ask every broker, in parallel, and return failures as data. Partiti
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -55,6 +56,23 @@ class ClusterUnreachable(TxnscanError):
     def failure(self) -> Failure:
         """The same failure as data."""
         return Failure(str(self), FailureCode.UNREACHABLE)
+
+
+_OF_BROKER = re.compile(r"(?P<where>(?:broker \d+|the bootstrap server) \([^()\s]+\)) (?P<why>.+)", re.DOTALL)
+
+
+def _merged(errors: Iterable[str]) -> list[str]:
+    """The errors, in order. Brokers with the same error share one sentence."""
+    brokers: dict[str, list[str]] = {}
+    for error in errors:
+        found = _OF_BROKER.fullmatch(error)
+        where, why = (found["where"], found["why"]) if found is not None else ("", error)
+        brokers.setdefault(why, []).append(where)
+    said = []
+    for why, (*others, last) in brokers.items():
+        where = f"{', '.join(others)} and {last}: each" if others else last
+        said.append(f"{where} {why}".strip() if last else why)
+    return said
 
 
 class Cluster:
@@ -141,7 +159,7 @@ class Cluster:
                 self._tried.add(broker_id)
             self._learn(view.brokers)
             return view
-        raise ClusterUnreachable("; ".join(failures))
+        raise ClusterUnreachable("; ".join(_merged(failures)))
 
     def latest(self, topics: Iterable[str] | None = None) -> Latest:
         """The latest metadata that any broker has, of these topics or of all. Raises ClusterUnreachable."""

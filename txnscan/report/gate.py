@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,8 @@ def _topic_object(read: TopicRead, until_ms: int) -> dict[str, Any]:
     }
 
 
-def print_gate(found: Mapping[str, Any]) -> None:
-    """The result on stdout. found: as `gate_object` gives it."""
+def print_gate(found: Mapping[str, Any], connection: str = "--bootstrap-server HOST:PORT") -> None:
+    """The result on stdout. found: as `gate_object` gives it. connection: the options that reach the cluster."""
     lines = [f"Until {found['gate']['until']}: {found['gate']['state']}"]
     for topic in found["topics"]:
         up_to = topic["complete_up_to"]
@@ -71,5 +72,6 @@ def print_gate(found: Mapping[str, Any]) -> None:
         if more:
             lines.append(f"    and {plural(more, 'partition')} more")
         if blocked:
-            lines.append(f"    Next: txnscan explain --topic {topic['topic']} --partition {blocked[0]['partition']}")
+            where = f"--topic {shlex.quote(topic['topic'])} --partition {blocked[0]['partition']}"
+            lines.append(f"    Next: txnscan explain {connection} {where}")
     write_line("\n".join(map(printable, lines)))

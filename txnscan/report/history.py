@@ -55,7 +55,8 @@ def _sweep(row: Row) -> str:
 
 
 def _incident(row: Row) -> str:
-    state = f"{row['resolved_how'] or 'over'} {utc(row['resolved_at'])}" if row["resolved_at"] else "open"
+    # resolved_at is the time of the sweep that proved the end, not of the marker.
+    state = f"{row['resolved_how'] or 'over'}, proven at {utc(row['resolved_at'])}" if row["resolved_at"] else "open"
     return (
         f"{row['incident_id']}  {printable(row['topic'])}-{row['partition']}  {row['reason']}, producer id "
         f"{row['producer_id']}, epoch {row['producer_epoch']}, from offset {row['start_offset']}: first seen "

@@ -54,9 +54,10 @@ def print_plan(console: Console, plan: Plan, path: str) -> None:
     for warning in plan.warnings:
         print_text(console, Text(f"warning of the sweep: {printable(warning)}", style="yellow"))
     print_text(console, Text())
-    print_text(
-        console, Text(f"Written to {printable(path)}; `txnscan apply` rehearses it, and --execute sends the markers.")
+    does = (
+        "`txnscan apply` rehearses it, and --execute sends the markers" if plan.actions else "it has nothing to apply"
     )
+    print_text(console, Text(f"Written to {printable(path)}; {does}."))
 
 
 def _where(item: Action | Refusal) -> str:
@@ -96,9 +97,14 @@ def print_fenced(console: Console, result: Result) -> None:
 
 def print_count(console: Console, applied: Applied) -> None:
     """How much of a plan is done."""
+    if not applied.results:
+        print_text(console, Text("Nothing to apply: the plan has no marker to send."))
+        return
     done = sum(result.status in DONE for result in applied.results)
     verb = "done" if applied.executed else "would be done; no marker was sent (--execute sends them)"
     print_text(console, Text(f"{done} of {len(applied.results)} {verb}."))
+    if applied.executed and done:
+        print_text(console, Text("Sweep again: the sweep closes the incidents that are over."))
 
 
 def print_result(console: Console, result: Result, prefix: str = "") -> None:

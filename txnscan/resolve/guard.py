@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
@@ -181,6 +182,12 @@ def _too_young(s: Stored, limits: Limits) -> bool:
     return s.watched_ms <= s.late_after_ms
 
 
+def _old_enough_at(s: Stored) -> str:
+    """The time after which a sweep has observed it for long enough, rounded up to the second."""
+    at_s = -(-(s.first_seen_ms + s.late_after_ms) // 1_000)
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def _seen_too_rarely(s: Stored, limits: Limits) -> bool:
     return s.sweeps < max(limits.sweeps_min, SWEEPS_MIN)
 
@@ -238,7 +245,7 @@ GUARDS: tuple[Guard, ...] = (
         _too_young,
         lambda s, _: (
             f"this scanner has observed it for {duration(s.watched_ms)}, and {duration(s.late_after_ms)} are needed "
-            "(record times do not count): sweep again later"
+            f"(record times do not count): sweep and plan again after {_old_enough_at(s)}"
         ),
     ),
     Guard(

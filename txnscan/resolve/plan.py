@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import TransactionRef
@@ -169,6 +169,11 @@ class PlanRefused(ConfigError):
 
     def __init__(self, why: str) -> None:
         super().__init__("plan", why)
+        self._why = why
+
+    def of(self, path: str) -> PlanRefused:
+        """The same refusal, with the path of the file."""
+        return PlanRefused(f"{printable(path)}: {self._why}")
 
 
 def from_json(text: str) -> Plan:

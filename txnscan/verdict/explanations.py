@@ -117,8 +117,8 @@ def may_send_again(e: Evidence) -> str:
 
 def committed(e: Evidence) -> str:
     return (
-        f"{the_id(e)} committed, but this partition never got the marker, and no coordinator will send it: the data "
-        "is probably committed, and an abort would delete it."
+        f"{the_id(e)} committed, but this partition never got the marker, and no coordinator will send it. "
+        "An abort would delete data of the commit, if this data belongs to it."
     )
 
 
