@@ -132,14 +132,17 @@ wheel:
 	&& "$$build"/bin/pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir $(DIST) . \
 	&& ls $(DIST)/*.whl
 
-# Users, developers, the container image and the build of the wheel each have a lock, all with the same versions.
+# Users, developers, the container image and the build of the wheel each have a lock, all with the same versions. A lock
+# that is installed by its hashes names extras: otherwise pip looks for the newest version of a package with an extra.
+# Constraints may not name extras.
 COMPILE := CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 EXTRAS := --extra spark --extra delta --extra watch --extra report --extra offline --extra pkcs12 --extra msk --extra mcp --extra apprise
 lock:
 	@$(COMPILE) --strip-extras $(EXTRAS) --output-file conf/requirements.txt pyproject.toml
 	@$(COMPILE) --no-strip-extras $(EXTRAS) --extra dev --constraint conf/requirements.txt --output-file conf/requirements-dev.txt pyproject.toml
 	@$(COMPILE) --no-strip-extras --extra delta --extra watch --constraint conf/requirements.txt --output-file conf/requirements-image.txt pyproject.toml
-	@$(COMPILE) --no-strip-extras --only-build-deps --build-deps-for wheel --constraint conf/requirements-dev.txt --output-file conf/requirements-build.txt pyproject.toml
+	@sed 's/\[.*\]==/==/' conf/requirements-dev.txt >$(VENV)/constraints.txt
+	@$(COMPILE) --no-strip-extras --only-build-deps --build-deps-for wheel --constraint $(VENV)/constraints.txt --output-file conf/requirements-build.txt pyproject.toml
 
 # Downloads every jar anew. The diff shows which hashes changed: a published jar never does.
 pins: setup

@@ -8,9 +8,11 @@ import shlex
 import subprocess
 import sys
 from functools import cache
+from importlib.metadata import distributions
 
 import pytest
 from click import Command
+from packaging.requirements import Requirement
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -171,6 +173,22 @@ def test_locks_have_hashes_and_no_addresses_and_users_get_the_tested_versions() 
     image, build = locked("requirements-image.txt"), locked("requirements-build.txt")
     assert {"deltalake", "prometheus-client"} <= image.keys() and image.items() <= users.items()
     assert "pyspark" not in image and "hatchling" in build and build.items() <= developers.items()
+
+
+def test_the_lock_of_developers_names_every_extra() -> None:
+    """Without the extra, pip looks for the newest version of that package, which has no hash in the lock."""
+    lock = (ROOT / "conf" / "requirements-dev.txt").read_text("utf-8")
+    needed = {
+        (requirement.name.lower(), extra)
+        for installed in distributions()
+        for requirement in map(Requirement, installed.requires or ())
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        for extra in requirement.extras
+    }
+    assert needed
+    for name, extra in needed:
+        if name in locked("requirements-dev.txt"):
+            assert re.search(rf"^{name}\[[a-z,]*\b{extra}\b[a-z,]*\]==", lock, re.M), f"{name}[{extra}]"
 
 
 def acls_under(heading: str) -> set[tuple[str, str]]:

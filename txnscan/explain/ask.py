@@ -7,7 +7,6 @@ are asked for again after the sweep too: applications with exactly-once get that
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -104,14 +103,11 @@ def _begun(asking: Asking, symptom: Symptom) -> Facts:
     cluster.view([])
     max_timeout_ms, errors = cluster.max_timeout_ms()
     about_it = symptom.error is not None and symptom.error.kind is ErrorKind.SETTING
-    connection = f"--bootstrap-server {shlex.quote(config.bootstrap_servers)}"
-    if config.command_config is not None:
-        connection += f" --command-config {shlex.quote(config.command_config)}"
     return Facts(
         symptom,
         asking.now_ms(),
         config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS,
-        connection=connection,
+        connection=config.connection_options(),
         principal=cluster.principal,
         max_timeout_ms=None if errors else max_timeout_ms,
         failures=tuple(one.failure for one in errors) if about_it else (),

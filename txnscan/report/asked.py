@@ -242,7 +242,10 @@ def producers_lines(rows: Iterable[Row]) -> Iterator[str]:
 def _owner(row: Row) -> str:
     producer_id = row["producer_id"]
     if row["transactional_id"] is None:
-        return f"no id in a transaction has producer id {producer_id}; `txnscan find-hanging` checks whether it hangs"
+        return (
+            f"no transactional id is in a transaction with producer id {producer_id}; `txnscan find-hanging` checks "
+            "whether it hangs"
+        )
     endless = row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS
     timeout = "none (two-phase commit)" if endless else duration(row["timeout_ms"])
     without = "" if row["has_partition"] else ", without this partition"

@@ -87,7 +87,7 @@ def _blocks(details: Details | None) -> str:
 
 
 def fields(news: News) -> dict[str, Any]:
-    """An incident as plain data: what the generic body has, and templates see. The tables have the same names."""
+    """An incident as plain data: what the generic body has, and templates see."""
     details = news.details
     return {
         "event": news.kind.value,
