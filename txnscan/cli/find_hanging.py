@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from txnscan.cli.app import app, check_metrics_file, print_scan, progress_bar, warn, write_metrics
-from txnscan.cli.errors import errors_in_one_line, fail_on_findings
+from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     BlockingAfter,
     BootstrapServer,
@@ -25,7 +26,11 @@ from txnscan.cli.options import (
 )
 from txnscan.cli.sweep import _MINUTES_MAX
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
+from txnscan.kafka.units import plural
 from txnscan.report.help import OneCommand, examples
+
+if TYPE_CHECKING:
+    from txnscan.verdict.evidence import Judged
 
 
 @app.command(
@@ -103,4 +108,21 @@ def find_hanging(
             found = run_find_hanging(config, progress=progress)
         write_metrics(metrics_file, {config.bootstrap_servers: found})
         print_scan(found, format, every, verbose)
+        if ageless := _without_age(found.transactions):
+            note(
+                f"{plural(ageless, 'hanging transaction')} cannot become late here: record timestamps give no age, and "
+                "find-hanging does not remember earlier runs; use sweep --tables, or watch"
+            )
     fail_on_findings(len(found.candidates), found.complete, fail_on)
+
+
+def _without_age(transactions: Iterable[Judged]) -> int:
+    """The number of hanging transactions whose age counts from this run (`predicates.age_ms`): their record timestamps
+    are missing, or ahead of the clock.
+    """
+    return sum(
+        one.judgement.verdict == "hanging"
+        and not one.judgement.late
+        and not 0 < one.observation.last_timestamp_ms < one.observation.first_seen_ms
+        for one in transactions
+    )
