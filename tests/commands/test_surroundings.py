@@ -22,7 +22,7 @@ import pytest
 from rich.console import Console
 
 from tests.cases import Cases
-from tests.process import ROOT, run, run_to_end
+from tests.process import ROOT, run, run_here, run_to_end
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.reads.observation import TransactionKey
@@ -181,6 +181,20 @@ def test_in_a_restricted_environment_a_command_ends_in_one_sentence(tmp_path: Pa
 
 
 # --- output
+
+
+def test_a_person_reads_where_a_sweep_is_stored_and_a_scheduler_gets_no_mail(
+    cluster: WireCluster, tmp_path: Path
+) -> None:
+    words = ("sweep", "--bootstrap-server", cluster.bootstrap_servers, "--engine", "threads")
+    location = str(tmp_path / "tables")
+    for terminal in (False, True):
+        # rich takes this variable for a terminal.
+        environment = {"FORCE_COLOR": "1"} if terminal else {}
+        stored = run_here(*words, "--tables", location, environment=environment).stderr
+        assert (location in stored) == terminal
+        assert ("--tables" in run_here(*words, environment=environment).stderr) == terminal
+
 
 HOSTILE = ("\x1b[2Jx\r\n\x07", "\u202etxt", "a\x00b", "\x9b31m", "ä" * 50_000)
 

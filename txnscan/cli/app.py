@@ -305,5 +305,11 @@ def advise(found: Scan) -> None:
     from txnscan.engine import advice
 
     said = advice(found.engine.name, found.partitions_planned)
-    if said is not None and _stderr().is_terminal:
-        complain(f"note: {said}")
+    if said is not None:
+        note_at_terminal(said)
+
+
+def note_at_terminal(sentence: str) -> None:
+    """A line on stderr for a person. Cron would mail it."""
+    if _stderr().is_terminal:
+        note(sentence)

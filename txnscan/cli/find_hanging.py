@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.app import app, check_metrics_file, print_scan, progress_bar, warn, write_metrics
-from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
+from txnscan.cli.app import app, check_metrics_file, note_at_terminal, print_scan, progress_bar, warn, write_metrics
+from txnscan.cli.errors import errors_in_one_line, fail_on_findings
 from txnscan.cli.options import (
     BlockingAfter,
     BootstrapServer,
@@ -109,7 +109,7 @@ def find_hanging(
         write_metrics(metrics_file, {config.bootstrap_servers: found})
         print_scan(found, format, every, verbose)
         if ageless := _without_age(found.transactions):
-            note(
+            note_at_terminal(
                 f"{plural(ageless, 'hanging transaction')} cannot become late here: record timestamps give no age, and "
                 "find-hanging does not remember earlier runs; use sweep --tables, or watch"
             )

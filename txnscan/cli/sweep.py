@@ -16,6 +16,7 @@ from txnscan.cli.app import (
     clusters_of,
     either_of,
     names_session,
+    note_at_terminal,
     print_scan,
     progress_bar,
     spark_for,
@@ -202,9 +203,9 @@ def sweep(
             if not_stored is not None:
                 complain(f"txnscan: {not_stored}")
         if tables is None:
-            note("the sweep was not stored; --tables LOCATION stores it, for history and plan")
+            note_at_terminal("the sweep was not stored; --tables LOCATION stores it, for history and plan")
         elif not_stored is None:
-            note(f"stored in {shown_location(tables)} (sweep {found.sweep_id})")
+            note_at_terminal(f"stored in {shown_location(tables)} (sweep {found.sweep_id})")
         advise(found)
     if not_stored is not None:
         raise typer.Exit(
