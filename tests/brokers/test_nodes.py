@@ -55,11 +55,10 @@ print(json.dumps({
 # A server of Spark Connect, whose executors have the nodes' Python. PySpark assumes port 15002 for a local server,
 # which may be taken.
 CONNECT = """
-import json, os, signal, subprocess, sys, threading
+import json, os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client import DefaultChannelBuilder
-from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, sweep
 from txnscan.engine.spark.session import local_settings
 port = int(sys.argv[4])
@@ -78,34 +77,7 @@ where = ("--bootstrap-server", sys.argv[2], "--tables", sys.argv[3], "--master",
 environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE")}
 command = [sys.executable, "-m", "txnscan", "sweep", *where, *topics, "--format", "json"]
 ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-
-def raised_after(interrupt, *, again):
-    reading, ended = threading.Event(), threading.Event()
-    def progress(stage, done, total):
-        if stage == "read every partition":
-            reading.set()
-    def interrupting():
-        reading.wait()
-        interrupt()
-        while again and not ended.wait(0.2):
-            interrupt()
-    threading.Thread(target=interrupting).start()
-    # Each answer takes so long that the read of all partitions outlasts the test.
-    with WireCluster(ClusterShape(brokers=2, partitions=4_000, latency_ms=2_000)) as cluster:
-        try:
-            sweep(spark, ScanConfig(cluster.bootstrap_servers, engine="spark"), progress=progress)
-        except BaseException as error:
-            return type(error).__name__
-        finally:
-            ended.set()
-
-ctrl_c = raised_after(lambda: os.kill(os.getpid(), signal.SIGINT), again=False)
-spark.addTag("of-the-user")
-# Spark interrupts only what has begun.
-by_tag = raised_after(lambda: spark.interruptTag("of-the-user"), again=True)
 print(json.dumps({
-    "raised": [ctrl_c, by_tag],
-    "tags": sorted(spark.getTags()),
     "command": json.loads(ran.stdout)["sweep"] if ran.returncode == 0 else ran.stderr,
     "verdicts": {f"{row.topic}-{row.partition}": [row.verdict, row.reason] for row in rows},
     "connect": type(spark).__module__,
@@ -226,7 +198,6 @@ def test_a_session_of_spark_connect_gets_the_packages(shared: Shared, tmp_path: 
     answer = json.loads(ran.stdout.splitlines()[-1])
     assert answer["connect"].startswith("pyspark.sql.connect")
     assert answer["verdicts"] == VERDICTS
-    assert (answer["raised"], answer["tags"]) == (["KeyboardInterrupt"] * 2, ["of-the-user"])
     swept = answer["command"]
     assert (swept["engine"], swept["engine_reason"]) == ("spark", "executors_connect"), swept
     assert swept["counts"]["hanging"] == sum(verdict == "hanging" for verdict, _ in VERDICTS.values())
