@@ -130,11 +130,13 @@ class _Swept:
     def causes(self, key: Key) -> Mapping[TransactionKey, HangingCause]:
         """The causes of the hanging transactions of this partition."""
         return {
-            which: HangingCause(*hanging_cause_of(one, evidence.logged if evidence.log_failure is None else ()))
-            for one in self.open(key)
+            one.observation.transaction_key: HangingCause(
+                *hanging_cause_of(one, evidence.logged if evidence.log_failure is None else ())
+            )
             for scan in self.scans
-            for which, evidence in scan.outcome_evidence.items()
-            if which == one.observation.transaction_key and one.judgement.verdict is Verdict.HANGING
+            for one in scan.transactions
+            if one.observation.key == key and one.judgement.verdict is Verdict.HANGING
+            if (evidence := scan.evidence_of_outcome(one)) is not None
         }
 
     def failure(self, key: Key) -> Failure | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.symptom import Symptom
-from txnscan.impact.cause import Cause
+from txnscan.impact.cause import Cause, sentence
 from txnscan.impact.disk import NO_DISK, Disk
 from txnscan.impact.known_causes import ExposedTo
 from txnscan.kafka.failure import Failure
@@ -53,7 +53,7 @@ class HangingCause:
     reason: str
 
     def __str__(self) -> str:
-        return f"Cause: {'not known: ' if self.cause is Cause.UNKNOWN else ''}{self.reason}."
+        return sentence(self.cause, self.reason)
 
 
 @dataclass(frozen=True, slots=True)

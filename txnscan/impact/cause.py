@@ -39,6 +39,11 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
+def sentence(cause: str, reason: str) -> str:
+    """The cause for people. reason: as `cause_of` gives it."""
+    return f"Cause: {'not known: ' if cause == Cause.UNKNOWN else ''}{reason}."
+
+
 _HOW_MISSED = (
     "is complete, and this partition lacks its marker. Kafka 4.3 skips markers for a partition without a leader "
     "(KAFKA-20734), and an unclean leader election loses them"

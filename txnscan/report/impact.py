@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from txnscan.config import printable
-from txnscan.impact.cause import Cause
+from txnscan.impact.cause import Cause, sentence
 from txnscan.impact.disk import URGENT_HOURS
 from txnscan.impact.impact import BlockReason
 from txnscan.kafka.units import duration, plural, size
@@ -27,7 +27,7 @@ def cause_sentence(row: Row) -> str | None:
     """The cause and its evidence. None if the cause was not examined."""
     if row.get("cause") is None:
         return None
-    return f"Cause: {'not known: ' if row['cause'] == Cause.UNKNOWN else ''}{row['cause_reason']}."
+    return sentence(row["cause"], row["cause_reason"])
 
 
 # For transactions of which each has its own reason.

@@ -338,17 +338,19 @@ class Tables:
         return max(self.last_sweeps(cluster_id), key=lambda row: row["started_at"], default=None)
 
 
+_ITEMS: Mapping[str, Callable[[Scan], Sequence[Any]]] = {
+    FACTS.name: learned,
+    OPEN_TRANSACTIONS.name: lambda scan: scan.stored,
+    CANDIDATES.name: lambda scan: scan.candidates,
+    SCAN_ERRORS.name: lambda scan: scan.errors,
+    TOPIC_READS.name: lambda scan: scan.topic_reads,
+    SWEEPS.name: lambda scan: [scan],
+}
+
+
 def items_of(scan: Scan, table: Table) -> Sequence[Any]:
     """The items of a sweep that get a row in a table."""
-    found: Mapping[str, Sequence[Any]] = {
-        OPEN_TRANSACTIONS.name: scan.stored,
-        CANDIDATES.name: scan.candidates,
-        SCAN_ERRORS.name: scan.errors,
-        TOPIC_READS.name: scan.topic_reads,
-        SWEEPS.name: [scan],
-        FACTS.name: learned(scan),
-    }
-    return found[table.name]
+    return _ITEMS[table.name](scan)
 
 
 def _topic_read(row: Row) -> TopicRead:
