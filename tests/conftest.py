@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -155,6 +156,15 @@ def opens() -> Opens:
 def location(tmp_path: Path) -> str:
     """A place for tables."""
     return str(tmp_path / "tables")
+
+
+@pytest.fixture
+def catalog_schema(spark: SparkSession) -> Iterator[str]:
+    """A place for tables in a catalog, which only Spark opens."""
+    name = f"spark_catalog.txnscan_{uuid.uuid4().hex}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
 
 
 # The stack that ends the brokers of `shared`.

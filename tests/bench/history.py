@@ -25,7 +25,7 @@ from txnscan import create_views
 from txnscan.cli import main as txnscan
 from txnscan.sweeps.result import Scan
 from txnscan.tables.maintain import Kept, maintain
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS
 from txnscan.tables.tables import Tables
 from txnscan.verdict.evidence import Judged
@@ -58,7 +58,7 @@ def compare(options: Options, spark: SparkSession) -> Finding:
         writes = _Writes(tables, options)
         grid = _written(writes, options)
         views = create_views(spark, location)
-        by_spark = open_tables(location, spark)
+        by_spark = through_spark(location, spark)
         sides = [
             *(Side(f"view {name}", _rows(spark, view)) for name, view in views.items()),
             Side("txnscan history", _command("history", location)),

@@ -22,7 +22,7 @@ from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.lock import Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import APPLY_LOCKS
 from txnscan.tables.tables import Tables
 
@@ -37,10 +37,10 @@ OTHER_PROCESS = """
 import sys
 from txnscan.engine.spark.session import spark_session
 from txnscan.resolve.lock import ApplyRunning, Lock
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 
 store, location, cluster = sys.argv[1:]
-tables = open_tables(location, spark_session("local[1]") if store == "spark" else None)
+tables = through_spark(location, spark_session("local[1]")) if store == "spark" else open_tables(location, None)
 try:
     with Lock(tables, cluster, lease_ms=0):
         print("taken", flush=True)
@@ -266,7 +266,7 @@ def test_session_settings_do_not_count_because_delta_ignores_them(spark: SparkSe
     spark.conf.set(name, "io.delta.storage.S3DynamoDBLogStore")
     try:
         with pytest.raises(ConfigError, match="excludes no other process"):
-            check_exclusive(open_tables(location, spark), location)
+            check_exclusive(through_spark(location, spark), location)
     finally:
         spark.conf.unset(name)
 
@@ -274,7 +274,7 @@ def test_session_settings_do_not_count_because_delta_ignores_them(spark: SparkSe
 def test_tables_of_a_catalog_are_located_by_their_files(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.locked")
     # The schema is of spark_catalog, which is the default catalog.
-    tables = open_tables("spark_catalog.locked", spark)
+    tables = through_spark("spark_catalog.locked", spark)
     tables.create()
     location = location_of(tables, APPLY_LOCKS)
     assert location.startswith("file:/") and location.endswith("/locked.db/apply_locks")

@@ -44,7 +44,7 @@ from txnscan.impact.owner import Owner
 from txnscan.kafka.answers import EpochEnd
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import (
     APPLY_LOCKS,
     FACTS,
@@ -76,8 +76,10 @@ WAIT_S = 120
 @pytest.fixture(scope="module", params=["spark", "delta-rs"])
 def opens(request: pytest.FixtureRequest) -> Opens:
     """Opens a location through this store."""
-    spark: SparkSession | None = request.getfixturevalue("spark") if request.param == "spark" else None
-    return lambda location: open_tables(location, spark)
+    if request.param == "delta-rs":
+        return lambda location: open_tables(location, None)
+    spark: SparkSession = request.getfixturevalue("spark")
+    return lambda location: through_spark(location, spark)
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_the_engine_of_a_session_and_its_reason_are_stored(
     assert (found.scan.engine.name, found.scan.engine.reason) == (name, reason)
     assert found.scan.complete and found.scan.counts["hanging"] == SHAPE.hanging
     assert (found.summary["engine"], found.summary["engine_reason"]) == (name, reason)
-    (row,) = open_tables(location, spark).rows(SWEEPS)
+    (row,) = open_tables(location, None).rows(SWEEPS)
     assert (row["engine"], row["engine_reason"]) == (name, reason)
     assert len(row["warnings"]) == (reason is EngineReason.EXECUTORS_FAILED)
 

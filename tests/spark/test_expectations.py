@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tests.cases import Cases
 from tests.spark.test_stores import ORPHAN, STALE, sweep
 from txnscan import ConfigError, dqx_rules, expectations
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import INCIDENTS, TABLES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_stored_rows_meet_every_expectation_and_a_bad_row_does_not(spark: SparkS
     written = open_tables(location, None)
     written.create()
     written.write(sweep(1, ORPHAN, STALE))
-    tables = open_tables(location, spark)
+    tables = through_spark(location, spark)
     with Cases() as cases:
         for table in (one for one in TABLES if one.checks):
             rows = spark.table(tables.delta.name(table))

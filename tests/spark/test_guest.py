@@ -5,8 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+
 from txnscan.engine.spark.guest import SMALL_QUERIES, frame_of, own_session
 from txnscan.engine.spark.session import spark_defaults
+from txnscan.tables.spark import FOR_WRITES, frame_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,8 +40,6 @@ def test_the_user_s_session_is_unchanged_and_its_settings_apply(spark: SparkSess
 
 
 def test_the_active_session_stays_the_users_while_threads_make_frames(spark: SparkSession) -> None:
-    import pyarrow as pa
-
     active = type(spark).getActiveSession()
     own, rows = own_session(spark), pa.table({"n": [1, 2]})
 
@@ -48,6 +49,16 @@ def test_the_active_session_stays_the_users_while_threads_make_frames(spark: Spa
     with ThreadPoolExecutor(4) as pool:
         assert made(0) and all(pool.map(made, range(8)))
     assert type(spark).getActiveSession() is active
+
+
+def test_many_rows_are_written_by_several_tasks(spark: SparkSession) -> None:
+    """Spark warns about a task that takes 1,000 KiB, such as the one with 5,000 first observations."""
+    own = own_session(spark, FOR_WRITES)
+    for count, tasks in ((3, 1), (5_000, 2), (40_000, 9)):
+        rows = pa.table({"n": range(count), "text": ["x" * 100] * count})
+        frame = frame_in_tasks(own, rows)
+        assert frame.rdd.getNumPartitions() == tasks
+        assert frame.count() == count
 
 
 def test_sessions_of_the_command_line_have_the_same_settings() -> None:

@@ -31,7 +31,9 @@ def _value(option: Any) -> str | None:
     return option.get() if option.isDefined() else None
 
 
-def test_each_job_of_a_sweep_is_in_the_users_group_and_names_its_stage(spark: SparkSession, location: str) -> None:
+def test_each_job_of_a_sweep_is_in_the_users_group_and_names_its_stage(
+    spark: SparkSession, catalog_schema: str
+) -> None:
     context = spark.sparkContext
     before = jobs(spark).keys()
     settings, active = dict(spark.conf.getAll), type(spark).getActiveSession()
@@ -42,7 +44,7 @@ def test_each_job_of_a_sweep_is_in_the_users_group_and_names_its_stage(spark: Sp
         ) as cluster:
             at = cluster.bootstrap_servers
             for _ in range(2):
-                assert len(sweep(spark, ScanConfig(at, tables=location)).scan.candidates) == 2
+                assert len(sweep(spark, ScanConfig(at, tables=catalog_schema)).scan.candidates) == 2
         assert context.getLocalProperty(DESCRIPTION) == "the user's own job"
         changed = dict(spark.conf.getAll).items() ^ settings.items()
         assert {name for name, _ in changed} <= OF_DELTA

@@ -16,7 +16,7 @@ from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
 from txnscan.tables.delta import By
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
 from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.outcome import with_outcome
@@ -50,7 +50,7 @@ def sweep(number: int, *transactions: Judged) -> Scan:
 def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSession, tmp_path: Path) -> None:
     """delta-rs refuses the original, and writes the copy."""
     old, new = f"{tmp_path}/old", f"{tmp_path}/new"
-    by_spark = open_tables(old, spark)
+    by_spark = through_spark(old, spark)
     by_spark.create()
     table = f"delta.`{old}/sweeps`"
     spark.sql(f"REPLACE TABLE {table} USING DELTA CLUSTER BY (sweep_id) AS SELECT * FROM {table}")
@@ -71,7 +71,7 @@ def test_on_databricks_tables_are_clustered_instead_of_partitioned(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
-    tables = open_tables(location, spark)
+    tables = through_spark(location, spark)
     tables.create()
     clustered = {}
     for table in TABLES:
@@ -93,7 +93,7 @@ def test_spark_and_delta_rs_write_in_turns(spark: SparkSession, location: str) -
     from txnscan.tables.history import life
 
     marker = SeenMarker("q", 0, 50, 7, 3)
-    by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
+    by_spark, by_rust = through_spark(location, spark), open_tables(location, None)
     by_rust.create()
     by_spark.create()
     by_spark.write(sweep(1, ORPHAN, STALE))
@@ -123,7 +123,7 @@ def test_the_change_feed_of_incidents_has_the_changes_of_both(spark: SparkSessio
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
+    by_spark, by_rust = through_spark(location, spark), open_tables(location, None)
     (by_spark if first == "spark" else by_rust).create()
     by_rust.write(sweep(1, ORPHAN))
     by_spark.write(sweep(2, ORPHAN, STALE))
@@ -153,7 +153,7 @@ def test_both_see_the_same_plan_lock_and_attempt(spark: SparkSession, location: 
     from txnscan.resolve.lock import Lock
     from txnscan.resolve.stored import stored_hanging
 
-    by_spark, by_rust = open_tables(location, spark), open_tables(location, None)
+    by_spark, by_rust = through_spark(location, spark), open_tables(location, None)
     by_spark.create()
     for number in (1, 2):
         by_spark.write(sweep(number, ORPHAN))
@@ -195,7 +195,7 @@ def test_tables_in_a_schema_of_the_catalog_are_written_and_read(spark: SparkSess
     from chispa import assert_df_equality
 
     spark.sql("CREATE SCHEMA IF NOT EXISTS audit")
-    tables = open_tables("spark_catalog.audit", spark)
+    tables = through_spark("spark_catalog.audit", spark)
     try:
         tables.create()
         tables.write(scan(ORPHAN))

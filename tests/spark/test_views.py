@@ -21,7 +21,7 @@ from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.impact.owner import Owner
 from txnscan.tables.delta import arrow_rows
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import TOPIC_READS
 from txnscan.tables.views import VIEWS
 
@@ -194,7 +194,7 @@ def test_the_queries_of_dashboard_alerts_and_checks_run(spark: SparkSession) -> 
 def test_in_a_catalog_the_views_are_created_beside_the_tables(spark: SparkSession) -> None:
     spark.sql("CREATE SCHEMA IF NOT EXISTS viewed")
     try:
-        open_tables("spark_catalog.viewed", spark).create()
+        through_spark("spark_catalog.viewed", spark).create()
         made = create_views(spark, "spark_catalog.viewed")
         assert made["coverage"] == "spark_catalog.viewed.coverage"
         assert all(spark.table(name).count() == 0 for name in made.values())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import NOW_MS, unobserved
 from tests.tables.stored import COMMIT, ONGOING, ORPHAN, YOUNG, read_for, reads_of, swept
-from txnscan.tables.open import open_tables
+from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import CANDIDATES, FACTS, FIRST_SEEN, INCIDENTS, OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ WRITTEN = (FACTS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, FIRST_SEEN, INCIDE
 def test_a_sweep_written_by_spark_is_read_by_both_stores(spark: SparkSession, location: str) -> None:
     from pyspark.sql import functions as F
 
-    by_rust, by_spark = open_tables(location, None), open_tables(location, spark)
+    by_rust, by_spark = open_tables(location, None), through_spark(location, spark)
     by_rust.create()
     error = unobserved("read", "it's down", 3, "p", 1)
     sweep = swept(ORPHAN, YOUNG, ONGOING, errors=(error,), store_all=True, **read_for(ORPHAN, COMMIT))

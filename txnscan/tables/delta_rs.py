@@ -32,11 +32,15 @@ from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_loc
 from txnscan.tables.conditions import DATAFUSION, Condition
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.exclusive import is_local
-from txnscan.tables.schema import Column, Table
+from txnscan.tables.schema import TABLES, Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SAID_MAX = 300
+# The features of Delta that Spark gives txnscan's own tables. delta-rs can write them.
+_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"})
+# Hadoop's checksum of the file that names the last checkpoint.
+_CHECKSUM = "._last_checkpoint.crc"
 # With less room on the disk no rows are written.
 _ROOM_BYTES = 1024 * 1024
 # The separator between an error and its cause, in red.
@@ -72,6 +76,17 @@ class DeltaRs:
     def properties(self, table: Table) -> dict[str, str]:
         """See Delta."""
         return dict(self._table(table).metadata().configuration)
+
+    def can_write(self) -> bool:
+        """Whether no table at the location has a feature that a user gave it, such as CLUSTER BY or deletion vectors.
+        delta-rs knows only some of them. False for a damaged table.
+        """
+        try:
+            found = [self._find(table) for table in TABLES]
+        except DeltaError:
+            return False
+        protocols = [one.protocol() for one in found if one is not None]
+        return all(_FEATURES.issuperset((*(p.writer_features or ()), *(p.reader_features or ()))) for p in protocols)
 
     def create(self, table: Table) -> None:
         """See Delta. In one commit, so that no table is there without its constraints."""
@@ -162,7 +177,7 @@ class DeltaRs:
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
         """See Delta. A full vacuum, as Spark's is: the files of the change data feed are in no list of removed ones."""
-        found = self._table(table)
+        found = self._writable(table)
         removed = found.vacuum(older_than_hours, dry_run=False, enforce_retention_duration=False, full=True)
         found.create_checkpoint()
         found.cleanup_metadata()
@@ -241,13 +256,18 @@ class DeltaRs:
         return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
     def _writable(self, table: Table) -> DeltaTable:
-        """The table, for a write. delta-rs prints a stack trace if it may not write. Raises PermissionError."""
+        """The table, for a write. delta-rs prints a stack trace if it may not write. Raises PermissionError.
+
+        delta-rs may replace a file of which Spark's Hadoop has a checksum. Spark would then warn that the file is
+        corrupt, and search for the last checkpoint for two seconds.
+        """
         found = self._table(table)
         if is_local(scheme_of(self.location)):
             top = Path(self._uri(table))
             for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
                 if not os.access(folder, os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+            (top / "_delta_log" / _CHECKSUM).unlink(missing_ok=True)
         return found
 
     def _roomy(self, table: Table) -> DeltaTable:

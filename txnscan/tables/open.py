@@ -1,4 +1,8 @@
-"""Which implementation of Delta opens a location."""
+"""Which implementation of Delta opens a location.
+
+Spark opens tables in catalogs and in storage that executors share. delta-rs opens the others: it commits in less time,
+and with a hard link, where Spark's log store looks and then renames (`exclusive.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ import resource
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from txnscan.config import ConfigError, is_catalog_schema, parse_location
+from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, scheme_of
+from txnscan.tables.exclusive import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,17 +42,44 @@ def check_address_space() -> None:
 
 
 def open_tables(location: str, spark: SparkSession | None) -> Tables:
-    """The tables of a location, through Spark where a session is given, else through delta-rs. Raises ConfigError."""
-    from txnscan.tables.tables import Tables
+    """The tables of a location. Raises ConfigError.
 
-    if spark is not None:
-        from txnscan.engine.spark.guest import own_session
-        from txnscan.tables.spark import SparkDelta
-
-        return Tables(SparkDelta(own_session(spark), location))
+    With a session, Spark reads and writes them, unless no executor could: the session has none besides this machine's
+    driver, the location is on this machine's disk, and delta-rs can write the tables that are there.
+    """
+    if spark is not None and not _is_of_this_machine(location, spark):
+        return through_spark(location, spark)
     if find_spec("deltalake") is None:
         raise ConfigError("--tables", "needs delta-rs or Spark; install txnscan[delta] or txnscan[spark]")
     check_address_space()
     from txnscan.tables.delta_rs import DeltaRs
+    from txnscan.tables.tables import Tables
 
     return Tables(DeltaRs(location))
+
+
+def through_spark(location: str, spark: SparkSession) -> Tables:
+    """The tables of a location, through a session. Raises ConfigError."""
+    from txnscan.engine.spark.guest import own_session
+    from txnscan.tables.spark import FOR_WRITES, SparkDelta
+    from txnscan.tables.tables import Tables
+
+    return Tables(SparkDelta(own_session(spark, FOR_WRITES), location))
+
+
+def _is_of_this_machine(location: str, spark: SparkSession) -> bool:
+    """Whether delta-rs can open tables in place of a session, which would open the same files in this process."""
+    if needs_spark(location) or not is_local(scheme_of(location)):
+        return False
+    from txnscan.engine.spark.files import local_file
+
+    path = local_path(parse_location(location))
+    if local_file(spark, parse_location(location)) != str(path):
+        return False
+    try:
+        check_address_space()
+    except MemoryError:
+        return False
+    from txnscan.tables.delta_rs import DeltaRs
+
+    return DeltaRs(location).can_write()

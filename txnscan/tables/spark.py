@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -26,6 +28,9 @@ from txnscan.tables.schema import Column, Table
 # Delta's errors for a conflicting commit of rows, or of a change of the table itself.
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 _CONFLICTS_BY_NAME = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+_TASK_BYTES = 500_000
+# Spark unites frames of at most this size into one task, whatever the number of frames.
+FOR_WRITES: Mapping[str, str] = MappingProxyType({"spark.sql.execution.arrow.localRelationThreshold": "250KB"})
 # A setting that every cluster of Databricks has.
 _DATABRICKS = "spark.databricks.clusterUsageTags.sparkVersion"
 # Errors of Spark and Delta for a missing table.
@@ -89,7 +94,7 @@ class SparkDelta:
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta."""
-        writer = frame_of(self._spark, rows).coalesce(1).write
+        writer = frame_in_tasks(self._spark, rows).write
         if once is not None:
             writer = writer.option("txnAppId", f"txnscan-{once}").option("txnVersion", 1)
         self._save(table, writer, "append")
@@ -97,7 +102,7 @@ class SparkDelta:
     def replace(self, table: Table, rows: pa.Table, *where: Condition) -> None:
         """See Delta."""
         part = SPARK.all_of(where)
-        writer = frame_of(self._spark, rows).coalesce(1).write.option("replaceWhere", part)
+        writer = frame_in_tasks(self._spark, rows).write.option("replaceWhere", part)
         self._save(table, writer, "overwrite")
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
@@ -160,6 +165,14 @@ class SparkDelta:
             writer.saveAsTable(self.name(table))
         else:
             writer.save(f"{self.location.rstrip('/')}/{table.name}")
+
+
+def frame_in_tasks(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a DataFrame for a write of few files, a task for each 500 KB. Spark warns of 1,000 KiB."""
+    pieces = max(1, -(-rows.nbytes // _TASK_BYTES))
+    size = -(-rows.num_rows // pieces)
+    frames = [frame_of(spark, rows.slice(number * size, size)) for number in range(pieces)]
+    return reduce(DataFrame.union, frames) if pieces > 1 else frames[0].coalesce(1)
 
 
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[object]) -> DataFrame:

@@ -1,12 +1,16 @@
-"""Files that Spark's Hadoop reads, such as of HDFS and DBFS, through the JVM of a session."""
+"""Files that Spark's Hadoop reads, such as of HDFS and DBFS, through a session's JVM, and files of this machine."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Masters with which the driver's process runs the tasks: local, local[4], local[*, 3].
+_WITHOUT_EXECUTORS = re.compile(r"local(\[[^\]]*\])?")
 
 
 class HadoopFiles:
@@ -45,3 +49,22 @@ def hadoop_files(spark: SparkSession, bytes_max: int) -> Callable[[str], HadoopF
         return None
     configuration = context._jsc.hadoopConfiguration()
     return lambda path: HadoopFiles(jvm, configuration, path, bytes_max)
+
+
+def local_file(spark: SparkSession, path: str) -> str | None:
+    """The absolute path of a file on this machine's disk that a session without executors opens under this path.
+
+    None if the session has executors in other processes, or if its Hadoop finds the path elsewhere, as
+    `fs.defaultFS` may say.
+    """
+    try:
+        context: Any = spark.sparkContext
+        if _WITHOUT_EXECUTORS.fullmatch(context.master) is None:
+            return None
+        at = context._jvm.org.apache.hadoop.fs.Path(path)
+        system = at.getFileSystem(context._jsc.hadoopConfiguration())
+        found = system.makeQualified(at).toUri()
+        return str(found.getPath()) if found.getScheme() == "file" else None
+    except Exception:
+        # Spark Connect has no context, and clusters that users share refuse it. They fail in different ways.
+        return None

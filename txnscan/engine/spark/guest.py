@@ -36,9 +36,9 @@ SMALL_QUERIES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def own_session(spark: SparkSession) -> SparkSession:
-    """A copy of a session, with settings for small queries. The session itself if Spark cannot copy it, as in Spark
-    Connect. Settings that this Spark does not know or allow are left out.
+def own_session(spark: SparkSession, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """A copy of a session, with settings for small queries and these settings. The session itself if Spark cannot copy
+    it, as in Spark Connect. Settings that this Spark does not know or allow are left out.
 
     Raises SparkUnavailable if PySpark is too old.
     """
@@ -48,7 +48,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     except Exception:
         # If the method is missing, Py4J and Spark Connect fail in many ways.
         return spark
-    for name, value in SMALL_QUERIES.items():
+    for name, value in {**SMALL_QUERIES, **settings}.items():
         try:
             own.conf.set(name, value)
         except PySparkException:
