@@ -52,6 +52,22 @@ sweeps, also their rows in `topic_reads`. It keeps the other facts, incidents an
 Anyone who may write to the tables decides what `apply` may send: `apply` takes stored facts, first sightings and counts
 as true. Give write access only to the principals that sweep and apply. See [resolving](resolving.md).
 
+## Spark or delta-rs
+
+Both write the same tables, and may do so in turns. The location and the session decide which of them opens the tables:
+
+| location | Spark session | opened by |
+|---|---|---|
+| `catalog.schema` | any session; without one, txnscan starts it | Spark |
+| an object store, or a path on HDFS or DBFS | any session | Spark |
+| a path of the driver's machine | with executors, or Spark Connect | Spark |
+| a path of the driver's machine | with the master `local` or `local[N]` | delta-rs |
+| a path, or an object store | none | delta-rs |
+
+With a master `local`, Spark would also write in the driver's process. There delta-rs takes a tenth of the
+time. Spark writes if the extra `delta` is not installed, or if a table has a feature of Delta that delta-rs
+does not know. `DESCRIBE HISTORY` names the writer of each commit in `engineInfo`.
+
 ## Clustering
 
 The tables are partitioned by `cluster_id`, and `incidents` also by `is_open`. On Databricks they are clustered by

@@ -124,7 +124,8 @@ def sweep(
     """Sweeps the cluster, and stores the result in the tables of `config.tables`, if that is set.
 
     spark: the session that reads and writes. With None and the engine "threads", neither Spark nor Java is needed:
-    delta-rs writes the tables, and the result has Arrow tables. The tables are created before the first request to the
+    delta-rs writes the tables, and the result has Arrow tables. In a session with the master `local`, delta-rs writes
+    the tables of a local path (`tables.open`). The tables are created before the first request to the
     cluster. say: called with a sentence if tables of an earlier version were changed, for example by new columns.
     Raises ConfigError for an option that cannot be used, ClusterUnreachable if no bootstrap server answers, and
     NotStored, which has the result, if the tables cannot be written or the writing is interrupted. Raises

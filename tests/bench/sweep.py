@@ -3,8 +3,9 @@
 - the tool: `TransactionsCommand find-hanging --broker-id N`. It covers a cluster with a process for each broker. With
   --tool-brokers K only the first K brokers are asked, and the seconds are multiplied. It describes each partition at
   every broker that has a replica of it.
-- an ordinary session: `txnscan.sweep` with tables in a Spark session as users make it, with Delta and without other
-  settings. The session is up and the tables exist: the second and later sweeps.
+- an ordinary session: `txnscan.sweep` with tables at a local path in a Spark session as users make it, with Delta and
+  without other settings. The session is up and the tables exist: the second and later sweeps. delta-rs writes.
+- a catalog: the same with tables in the session's catalog, which Spark writes.
 - our session: the same in the session that `txnscan sweep` makes.
 - in threads: the same with `engine="threads"` and no Spark, whose tables are written through delta-rs.
 - without tables: `txnscan.find_hanging`.
@@ -38,14 +39,16 @@ if TYPE_CHECKING:
 
 TOOL = "Kafka's tool, broker by broker"
 ORDINARY = "txnscan sweep, ordinary session, warm"
+IN_CATALOG = "txnscan sweep, ordinary session, catalog, warm"
 ON_SPARK, IN_THREADS = "txnscan sweep, our session, warm", "txnscan sweep, threads and tables, warm"
 WITHOUT = "txnscan find_hanging"
 # How many times faster than the tool.
-_TARGETS = {ORDINARY: 25, ON_SPARK: 25, IN_THREADS: 25, WITHOUT: 60}
+_TARGETS = {ORDINARY: 25, IN_CATALOG: 25, ON_SPARK: 25, IN_THREADS: 25, WITHOUT: 60}
 RATIOS = (*(Ratio(ours, TOOL, times, faster=True) for ours, times in _TARGETS.items()), Ratio(ORDINARY, ON_SPARK, 1.2))
 _SESSIONS: Mapping[str, Callable[[str], AbstractContextManager[SparkSession]]] = MappingProxyType(
-    {ORDINARY: ordinary_session, ON_SPARK: session}
+    {ORDINARY: ordinary_session, IN_CATALOG: ordinary_session, ON_SPARK: session}
 )
+_CATALOG = "spark_catalog.default"
 _MASTER = "local[2]"
 
 
@@ -61,7 +64,8 @@ def run(options: Options) -> Finding:
         kafka = tool(cluster.bootstrap_servers)
         config = ScanConfig(cluster.bootstrap_servers)
         in_threads = replace(config, tables=f"{directory}/threads", engine="threads")
-        of_session = {name: replace(config, tables=f"{directory}/{kind.__name__}") for name, kind in _SESSIONS.items()}
+        places = {ORDINARY: f"{directory}/ordinary", IN_CATALOG: _CATALOG, ON_SPARK: f"{directory}/ours"}
+        of_session = {name: replace(config, tables=place) for name, place in places.items()}
 
         def by_tool() -> Work:
             found = tool_broker_by_broker(kafka, broker_ids)

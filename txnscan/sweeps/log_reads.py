@@ -41,6 +41,7 @@ from txnscan.txnlog.facts import (
     RawRecord,
     ScannedLog,
     SeenCommit,
+    at_epoch,
 )
 from txnscan.txnlog.lineage import adds, bounded, joined, newest_of, not_shown
 from txnscan.txnlog.rows import LogRow
@@ -123,7 +124,8 @@ def _read_logs(
             rows[k] = LogRow(k, log_failure(k, failed), unserved=True)
     asked = {led[k]: wanted[k] for k in wanted if k not in rows}
     facts = {log: [stored.get(one, NO_FACTS) for one in asked[log]] for log in asked}
-    scanned = {log: min((one.scanned_to(log) for one in of_log), default=-1) for log, of_log in facts.items()}
+    ends = {one: stored.get(one, NO_FACTS).scanned() for one in frozenset().union(*asked.values())}
+    scanned = {log: min((ends[one].get(at_epoch(log), -1) for one in asked[log]), default=-1) for log in asked}
     kept = {log: _stored_reads(log, facts[log]) for log, offset in scanned.items() if offset >= 0}
     known = {log: (scanned[log], tuple(sorted(reads))) for log, reads in kept.items()}
 
@@ -145,7 +147,7 @@ def _read_logs(
 
 def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, LogRead]:
     """By transactional id, the last read of this log at its present leader epoch."""
-    ours = (log.topic_id, log.partition, log.leader_epoch)
+    ours = at_epoch(log)
     found: dict[str, LogRead] = {}
     for read in (read for one in facts for read in one.reads):
         if (read.topic_id, read.partition, read.leader_epoch) == ours:
@@ -257,7 +259,8 @@ def _evidence(
 def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tuple[LogScan, ...]:
     """How far these logs were read for a producer id; empty if a scan of each of them is stored already."""
     scanned = [(log.partition, one) for log in logs if (one := log.scanned(producer_id)) is not None]
-    if all(stored.scanned_to(partition) >= 0 for partition, _ in scanned):
+    before = stored.scanned()
+    if all(before.get(at_epoch(log), -1) >= 0 for log, _ in scanned):
         return ()
     return (LogScan(scanned[0][0].topic_id, tuple(one for _, one in scanned)),)
 

@@ -4,12 +4,21 @@ were read, and decoded on use.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.topology import Key, Partition
+
+# A partition of `__transaction_state` under one leader: topic id, partition, leader epoch.
+LogAtEpoch = tuple[str, int, int]
+
+
+def at_epoch(log: Partition) -> LogAtEpoch:
+    """The partition under its current leader."""
+    return (log.topic_id, log.partition, log.leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +129,20 @@ class ProducerFacts:
         """The facts of both, without duplicates."""
         return together([self, other])
 
-    def scanned_to(self, log: Partition) -> int:
-        """How far this partition of `__transaction_state` was read at its current leader epoch. -1 if it was not read,
-        or if a part of what was read then is not among these facts. While a leader leads, its log only loses records by
-        compaction.
+    def scanned(self) -> Mapping[LogAtEpoch, int]:
+        """How far partitions of `__transaction_state` were read. While a leader leads, its log only loses records by
+        compaction. A scan does not count if a part of what it read is not among these facts.
         """
-        ours = (log.topic_id, log.partition, log.leader_epoch)
-        names = {r.transactional_id for r in self.reads if (r.topic_id, r.partition, r.leader_epoch) == ours}
-        scanned = (
-            (one.end_offset, names.issuperset(one.transactional_ids))
-            for scan in self.scans
-            for one in scan.logs
-            if (scan.topic_id, one.partition, one.leader_epoch) == ours
-        )
-        return max((end_offset for end_offset, is_whole in scanned if is_whole), default=-1)
+        names: dict[LogAtEpoch, set[str]] = defaultdict(set)
+        for read in self.reads:
+            names[read.topic_id, read.partition, read.leader_epoch].add(read.transactional_id)
+        ends: dict[LogAtEpoch, int] = {}
+        for scan in self.scans:
+            for one in scan.logs:
+                which = (scan.topic_id, one.partition, one.leader_epoch)
+                if names.get(which, frozenset()).issuperset(one.transactional_ids):
+                    ends[which] = max(one.end_offset, ends.get(which, -1))
+        return ends
 
 
 # By producer id.

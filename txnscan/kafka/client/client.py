@@ -34,6 +34,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, Patience
 from txnscan.kafka.client.listener import LOOK_S_MAX, Listener, look, mismatch
 from txnscan.kafka.client.receiving import received
+from txnscan.kafka.client.selector import QuietSelector
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.frames import api_name
@@ -120,7 +121,7 @@ class Client:
         self._sleep = sleep
         self._configs = {**configuration(settings), "proxy_url": _Sockets.URL}
         self.tokens: Tokens | None = self._configs.get("sasl_oauth_token_provider")
-        self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
+        self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0, selector=QuietSelector)
         self._net.start()
         self._lock = threading.Lock()
         self._connections: dict[int, _BrokerConnection] = {}
