@@ -79,11 +79,11 @@ class DeltaRs:
 
     def can_write(self) -> bool:
         """Whether no table at the location has a feature that a user gave it, such as CLUSTER BY or deletion vectors.
-        delta-rs knows only some of them. False for a damaged table.
+        delta-rs knows only some of them. False for a table that cannot be opened.
         """
         try:
             found = [self._find(table) for table in TABLES]
-        except DeltaError:
+        except (DeltaError, OSError):
             return False
         protocols = [one.protocol() for one in found if one is not None]
         return all(_FEATURES.issuperset((*(p.writer_features or ()), *(p.reader_features or ()))) for p in protocols)
