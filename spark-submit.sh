@@ -38,5 +38,7 @@ case " ${SPARK_SUBMIT_OPTS_TXNSCAN:-} " in
 esac
 
 # Python starts Java, and not the other way round: spark-submit would mix a program's stderr into its stdout. What
-# executors need is sent to them by the session (txnscan/engine/spark/nodes.py).
+# executors need is sent to them by the session (txnscan/engine/spark/nodes.py). Without a master, txnscan itself would
+# need no Spark.
+[ -n "${SPARK_REMOTE:-}" ] || export MASTER="${MASTER:-local[*]}"
 exec "$python" "$here/jobs/$job.py" "$@"

@@ -124,6 +124,23 @@ def test_a_driver_on_the_cluster_is_started_by_spark_submit_with_jars_and_settin
     assert "delta-spark" in words[words.index("--jars") + 1]
 
 
+@pytest.mark.parametrize(
+    ("variables", "master"),
+    [({}, "local[*]"), ({"MASTER": "yarn"}, "yarn"), ({"SPARK_REMOTE": "sc://localhost"}, "")],
+)
+def test_a_job_has_a_master(tmp_path: Path, variables: dict[str, str], master: str) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf %s "${MASTER:-}"\n')
+    python.chmod(0o755)
+    others = {name: value for name, value in os.environ.items() if name not in ("MASTER", "SPARK_REMOTE")}
+    ran = subprocess.run(
+        [ROOT / "spark-submit.sh", "sweep"],
+        env={**others, "PYSPARK_DRIVER_PYTHON": str(python), **variables},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == (master, "")
+
+
 def test_spark_submit_passes_exit_status_and_streams_on() -> None:
     ran = subprocess.run(
         [ROOT / "spark-submit.sh", "resolve", "apply", "--nothing"],
