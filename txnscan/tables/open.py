@@ -44,8 +44,8 @@ def check_address_space() -> None:
 def open_tables(location: str, spark: SparkSession | None) -> Tables:
     """The tables of a location. Raises ConfigError.
 
-    With a session, Spark reads and writes them, unless no executor could: the session has none besides this machine's
-    driver, the location is on this machine's disk, and delta-rs can write the tables that are there.
+    With a session, Spark opens them. delta-rs does so if the driver itself runs all tasks of the session, the location
+    is on the driver's disk, and delta-rs can write the tables that are there.
     """
     if spark is not None and not _is_of_this_machine(location, spark):
         return through_spark(location, spark)
@@ -68,7 +68,7 @@ def through_spark(location: str, spark: SparkSession) -> Tables:
 
 
 def _is_of_this_machine(location: str, spark: SparkSession) -> bool:
-    """Whether delta-rs can open tables in place of a session, which would open the same files in this process."""
+    """Whether delta-rs can open the same files as this session would."""
     if needs_spark(location) or not is_local(scheme_of(location)):
         return False
     from txnscan.engine.spark.files import local_file
