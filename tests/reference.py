@@ -64,9 +64,10 @@ Both write the same tables, and may do so in turns. The location and the session
 | a path of the driver's machine | with the master `local` or `local[N]` | delta-rs |
 | a path, or an object store | none | delta-rs |
 
-With a master `local`, Spark would also write in the driver's process. There delta-rs takes a tenth of the
-time. Spark writes if the extra `delta` is not installed, or if a table has a feature of Delta that delta-rs
-does not know. `DESCRIBE HISTORY` names the writer of each commit in `engineInfo`.
+With a master `local`, Spark would also write in the driver's process, and a sweep takes twice as long
+([figures](benchmarks.md#compared-with-kafkas-tool)). Spark writes even there if the extra `delta` is not installed, or
+if a table has a feature of Delta that delta-rs does not know. `DESCRIBE HISTORY` names the writer of each commit in
+`engineInfo`.
 
 ## Clustering
 

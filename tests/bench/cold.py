@@ -25,7 +25,7 @@ from txnscan.demo.story import plant_all
 TOOL, FIND_HANGING = "Kafka's find-hanging for broker 1", "txnscan find-hanging, all brokers"
 BARE, SWEEP = "PySpark: same session, one row to Delta", "txnscan sweep --tables"
 SWEEP_IN_THREADS = f"{SWEEP} --engine threads"
-RATIOS = (Ratio(FIND_HANGING, TOOL, 1), Ratio(SWEEP, BARE, 1.5), Ratio(SWEEP_IN_THREADS, BARE, 1.5))
+RATIOS = (Ratio(FIND_HANGING, TOOL, 1), Ratio(SWEEP, BARE, 1.25), Ratio(SWEEP_IN_THREADS, BARE, 1.25))
 
 
 def run(options: Options) -> Finding:

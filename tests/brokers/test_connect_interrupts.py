@@ -25,20 +25,10 @@ SLOW = ClusterShape(brokers=10, partitions=20_000, latency_ms=2_000)
 # From the interrupt to the exception, and to the end of the last worker.
 RAISED_S_MAX, ENDED_S_MAX = 2.0, 10.0
 
-# PySpark assumes port 15002 for a local server, which may be taken.
 SERVER = """
 import sys
-from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import DefaultChannelBuilder
-from txnscan.engine.spark.session import local_settings
-port = int(sys.argv[1])
-DefaultChannelBuilder.default_port = staticmethod(lambda: port)
-builder = SparkSession.builder.remote("local[2]")
-builder = builder.config("spark.connect.grpc.binding.address", "127.0.0.1")
-builder = builder.config("spark.connect.grpc.binding.port", port)
-for name, value in local_settings("elsewhere").items():
-    builder = builder.config(name, value)
-builder.getOrCreate()
+from tests.connect import local_server
+local_server(int(sys.argv[1]))
 print("up", flush=True)
 sys.stdin.readline()
 """

@@ -52,23 +52,14 @@ print(json.dumps({
 }))
 """
 
-# A server of Spark Connect, whose executors have the nodes' Python. PySpark assumes port 15002 for a local server,
-# which may be taken.
+# A server of Spark Connect, whose executors have the nodes' Python.
 CONNECT = """
 import json, os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from pyspark.sql import SparkSession
-from pyspark.sql.connect.client import DefaultChannelBuilder
+from tests.connect import local_server
 from txnscan import ScanConfig, sweep
-from txnscan.engine.spark.session import local_settings
 port = int(sys.argv[4])
-DefaultChannelBuilder.default_port = staticmethod(lambda: port)
-builder = SparkSession.builder.remote("local[2]")
-builder = builder.config("spark.connect.grpc.binding.address", "127.0.0.1")
-builder = builder.config("spark.connect.grpc.binding.port", port)
-for name, value in local_settings("elsewhere").items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
+spark = local_server(port)
 result = sweep(spark, ScanConfig(sys.argv[2], tables=sys.argv[3], topic_names=tuple(sys.argv[5:])))
 rows = result.transactions.select("topic", "partition", "verdict", "reason").collect()
 # The command line, in a process of its own. It has the server's token in its environment.

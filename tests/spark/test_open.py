@@ -110,7 +110,7 @@ def test_a_file_is_of_this_machine_if_nobody_else_reads_it(master: str, found: s
     assert local_file(cast("SparkSession", _Session(master, found)), "/data/t") == local
 
 
-def test_the_working_directory_of_java_does_not_count(spark: SparkSession) -> None:
+def test_a_session_finds_files_at_absolute_paths(spark: SparkSession) -> None:
     assert local_file(spark, "/data/t") == "/data/t"
     found = local_file(spark, "t")
     assert found is not None and found.endswith("/t")

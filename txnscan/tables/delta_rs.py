@@ -256,17 +256,15 @@ class DeltaRs:
         return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
     def _writable(self, table: Table) -> DeltaTable:
-        """The table, for a write. delta-rs prints a stack trace if it may not write. Raises PermissionError.
-
-        delta-rs may replace a file of which Spark's Hadoop has a checksum. Spark would then warn that the file is
-        corrupt, and search for the last checkpoint for two seconds.
-        """
+        """The table, for a write. delta-rs prints a stack trace if it may not write. Raises PermissionError."""
         found = self._table(table)
         if is_local(scheme_of(self.location)):
             top = Path(self._uri(table))
             for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
                 if not os.access(folder, os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+            # delta-rs may replace the file without its checksum. Spark would then warn that the file is corrupt, and
+            # search for the last checkpoint.
             (top / "_delta_log" / _CHECKSUM).unlink(missing_ok=True)
         return found
 

@@ -73,8 +73,8 @@ def _is_of_this_machine(location: str, spark: SparkSession) -> bool:
         return False
     from txnscan.engine.spark.files import local_file
 
-    path = local_path(parse_location(location))
-    if local_file(spark, parse_location(location)) != str(path):
+    place = parse_location(location)
+    if local_file(spark, place) != str(local_path(place)):
         return False
     try:
         check_address_space()

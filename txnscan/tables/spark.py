@@ -172,7 +172,7 @@ def frame_in_tasks(spark: SparkSession, rows: pa.Table) -> DataFrame:
     pieces = max(1, -(-rows.nbytes // _TASK_BYTES))
     size = -(-rows.num_rows // pieces)
     frames = [frame_of(spark, rows.slice(number * size, size)) for number in range(pieces)]
-    return reduce(DataFrame.union, frames) if pieces > 1 else frames[0].coalesce(1)
+    return reduce(DataFrame.union, frames).coalesce(pieces)
 
 
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[object]) -> DataFrame:

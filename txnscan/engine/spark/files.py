@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from txnscan.engine.spark.nodes import in_one_jvm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Masters with which the driver's process runs the tasks: local, local[4], local[*, 3].
-_WITHOUT_EXECUTORS = re.compile(r"local(\[[^\]]*\])?")
 
 
 class HadoopFiles:
@@ -59,7 +57,7 @@ def local_file(spark: SparkSession, path: str) -> str | None:
     """
     try:
         context: Any = spark.sparkContext
-        if _WITHOUT_EXECUTORS.fullmatch(context.master) is None:
+        if not in_one_jvm(context.master):
             return None
         at = context._jvm.org.apache.hadoop.fs.Path(path)
         system = at.getFileSystem(context._jsc.hadoopConfiguration())

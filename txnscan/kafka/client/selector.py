@@ -1,7 +1,7 @@
-"""A selector that costs nothing to ask for an unknown socket.
+"""A selector that is cheap to ask for an unknown socket.
 
-kafka-python asks for the socket before each read, when it is not registered. Python's own selectors then word an error
-with both addresses of the socket, which takes four system calls and a tenth of the time of a small request.
+Before each read, kafka-python asks for a socket that is not registered. Python's own selectors then put both addresses
+of the socket into the text of an error, and ask the system for them.
 """
 
 from __future__ import annotations
