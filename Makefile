@@ -14,7 +14,7 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit test-spark coverage wording record lint types check pictures site prove simulate mutants bench wheel lock pins clean
+.PHONY: help setup demo test test-all test-unit test-spark coverage wording record disks lint types check pictures site prove simulate mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
@@ -26,6 +26,7 @@ help:
 	@echo "make coverage     the tests of make test, and which lines of txnscan they run"
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
+	@echo "make disks        record the disks of real brokers anew (tests/golden/disks)"
 	@echo "make check        test, lint and types"
 	@echo "make pictures     renew the pictures in docs/, those of commands from real brokers"
 	@echo "make site         the docs as a site in build/site, with every link checked; needs no network"
@@ -87,6 +88,10 @@ wording: setup
 # Answers of real brokers of three versions, which tests replay; some minutes.
 record: setup
 	@$(BIN)/python -m tests.golden.record $(ARGS)
+
+# Disks of real brokers, which tests make incomplete; a minute.
+disks: setup
+	@$(BIN)/python -m tests.golden.disks $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

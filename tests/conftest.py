@@ -112,6 +112,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.config.stash[_OF_SHARED].close()
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many cases the searches among incomplete disks tried."""
+    reports = [one for of_kind in terminalreporter.stats.values() for one in of_kind if hasattr(one, "user_properties")]
+    tried = [value for one in reports for name, value in one.user_properties if name == "cases"]
+    if tried:
+        terminalreporter.write_line(f"{sum(tried)} incomplete disks in {len(tried)} searches")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     """The scheduler for `--dist loadfile`. All other modes are left to xdist."""

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from tests.sim.wire.batches import batch, marker
 from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, TRANSACTIONAL
+from txnscan.offline.disk import find
+from txnscan.offline.files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERED
+from txnscan.offline.found import METADATA_TOPIC
 from txnscan.offline.producer_snapshots import ProducerState
+from txnscan.offline.replica import read_replica
 
 MS = 1_700_000_000_000
 # The vectors of the formats: a COMMIT marker, and a snapshot with one producer, open at 37.
@@ -99,6 +103,19 @@ def partition_directory(parent: Path, name: str, segments: dict[int, bytes], **f
     for key, content in files.items():
         (directory / key).write_bytes(content)
     return directory
+
+
+def shut_down(root: Path) -> Path:
+    """Writes what a broker leaves after a clean shutdown: its record, and the checkpoints with the end of each log."""
+    ends = {}
+    for files in find([str(root)]).replicas:
+        if files.key is not None and files.key[0] != METADATA_TOPIC:
+            ends[files.key] = max(read_replica(files).log_end_offset, 0)
+    rows = "".join(f"{topic} {index} {end}\n" for (topic, index), end in ends.items())
+    for name in (RECOVERED, HIGH_WATERMARKS):
+        (root / name).write_text(f"0\n{len(ends)}\n{rows}")
+    (root / CLEAN_SHUTDOWN).touch()
+    return root
 
 
 @st.composite

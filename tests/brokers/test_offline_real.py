@@ -678,7 +678,10 @@ def test_the_commands_print_the_result_as_json_and_as_text(left: Left) -> None:
         hanging = [t for t in told["transactions"] if t["verdict"] == "hanging"]
         assert {t["topic"] for t in hanging} >= {"clicks", "payments-solo", "shipments", "invoices", "sensors"}
         assert all(t["open_as_of_offset"] >= t["start_offset"] for t in told["transactions"])
-        assert told["sweep"]["complete"] is True and told["sweep"]["cluster_id"] == left.live.cluster_id
+        assert told["sweep"]["cluster_id"] == left.live.cluster_id
+        # The brokers were killed: what they wrote in their last seconds is shown by no other file.
+        assert told["sweep"]["complete"] == (told["errors"] == [])
+        assert {error["stage"] for error in told["errors"]} <= {"copies"}
         (torn,) = (t for t in hanging if t["topic"] == "payments-solo")
         assert torn["outcome"] == "committed" and torn["commands"] == []
         (stale,) = (t for t in hanging if t["topic"] == "shipments")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from tests.offline import MS, data, partition_directory, plain
+from tests.offline import MS, data, partition_directory, plain, shut_down, snapshot_of
 from tests.sim.wire.batches import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.primitives import numbers, string, unsigned
@@ -48,6 +48,17 @@ def change(index: int, *tags: tuple[int, bytes]) -> bytes:
     return framed(5, 0, struct.pack(">i", index) + ID + unsigned(len(tags)) + written)
 
 
+def registration(broker_id: int, epoch: int, *directories: bytes, version: int = 3) -> bytes:
+    """As of Kafka 3.7: an endpoint, a feature, no rack, and the ids of log directories."""
+    endpoint = string("PLAINTEXT") + string("127.0.0.1") + struct.pack(">Hh", 9092, 0) + b"\0"
+    feature = string("metadata.version") + struct.pack(">hh", 1, 20) + b"\0"
+    flags = b"\0" * (version >= 2) + ID + struct.pack(">q", epoch)
+    lists = unsigned(2) + endpoint + unsigned(2) + feature + string(None) + b"\1" + b"\0" * (version >= 1)
+    ids = unsigned(len(directories) + 1) + b"".join(directories)
+    tags = unsigned(1) + unsigned(0) + unsigned(len(ids)) + ids if directories else b"\0"
+    return framed(0, version, struct.pack(">i", broker_id) + flags + lists + tags)
+
+
 def taken(*records: bytes) -> Metadata:
     metadata = Metadata()
     for offset, record in enumerate(records):
@@ -78,8 +89,8 @@ def test_a_deleted_topic_has_no_partitions_and_may_be_recreated() -> None:
 
 
 def test_a_broker_registers_each_time_it_starts() -> None:
-    register = framed(0, 3, struct.pack(">i", 4) + b"whatever follows")
-    assert taken(topic(), register, register).registered_at == {4: 2}
+    metadata = taken(topic(), registration(4, 70), registration(4, 80))
+    assert (metadata.registered_at, metadata.broker_epochs) == ({4: 2}, {4: 80})
 
 
 def test_other_records_and_frames_are_skipped() -> None:
@@ -119,13 +130,13 @@ def log_directory(root: Path) -> Path:
     """A broker after a clean shutdown. A transaction hangs, and the metadata log begins with a snapshot."""
     root.mkdir(parents=True)
     (root / "meta.properties").write_text("cluster.id=abc\nnode.id=1\n")
-    (root / "replication-offset-checkpoint").write_text("0\n1\nt 0 2\n")
-    for name in (".kafka_cleanshutdown", ".lock"):
-        (root / name).touch()
+    (root / ".lock").touch()
     partition_directory(root, "t-0", {0: data(0) + plain(1)})
     partition_directory(root, "__transaction_state-0", {0: b""})
     log = partition_directory(root, "__cluster_metadata-0", {10: plain(10)})
     (log / NEWEST).write_bytes(batch(0, BATCH, timestamp_ms=MS))
+    (log / f"{11:020d}.snapshot").write_bytes(snapshot_of([]))
+    shut_down(root)
     return log
 
 

@@ -269,7 +269,7 @@ def test_checkpoints_give_watermark_cleaning_and_moved_directories(tmp_path: Pat
 def test_single_files_are_read_without_their_neighbours(tmp_path: Path) -> None:
     directory = partition_directory(tmp_path, "t-0", {0: data(0), 1: end(1)})
     read = replica(directory / "00000000000000000000.log")
-    assert read.key == ("t", 0) and len(read.open) == 1 and read.segments == 1
+    assert read.key == ("t", 0) and len(read.open) == 1 and len(read.segments) == 1
 
 
 @pytest.mark.parametrize("name", ["nothing.txt", "12.log"])

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.offline import MS, data, end, partition_directory, plain
+from tests.offline import MS, data, end, partition_directory, plain, shut_down
 from txnscan.offline import running
 from txnscan.offline.cluster_metadata import Metadata
+from txnscan.offline.copies import Copies
 from txnscan.offline.disk import find
 from txnscan.offline.found import LogDirectory, Replica, ReplicaFiles
-from txnscan.offline.judging import Copies, running_error
+from txnscan.offline.moment import running_error
 from txnscan.offline.reading import Read, ReadOne, Spread, read_paths
+from txnscan.offline.replica import read_replica
 from txnscan.offline.running import is_locked
 
 if TYPE_CHECKING:
@@ -36,11 +38,10 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "data"
     root.mkdir()
     (root / "meta.properties").write_text("cluster.id=abc\nbroker.id=1\n")
-    (root / "replication-offset-checkpoint").write_text("0\n1\nt 0 2\n")
     (root / ".lock").touch()
     partition_directory(root, "t-0", {0: data(0) + plain(1)}, **{f"{0:020d}.index": b"\0" * 8})
     partition_directory(root, "__transaction_state-0", {0: b""})
-    return root
+    return shut_down(root)
 
 
 def read(path: Path, act: Callable[[], object] = lambda: None) -> Read:
@@ -50,7 +51,7 @@ def read(path: Path, act: Callable[[], object] = lambda: None) -> Read:
         if stage == "judge":
             act()
 
-    return read_paths([str(path)], late_after_ms=0, vouched=True, progress=progress)
+    return read_paths([str(path)], late_after_ms=0, vouched=True, log_partitions=1, progress=progress)
 
 
 def verdicts(found: Read) -> list[str]:
@@ -84,7 +85,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a partition that comes": lambda root: (root / "u-0").mkdir(),
     "a partition that goes": lambda root: (root / "t-0").rename(root / "t-0.abc-delete"),
     "a checkpoint": lambda root: _same_size(root / "replication-offset-checkpoint"),
-    "a clean shutdown": lambda root: (root / ".kafka_cleanshutdown").touch(),
+    "a start": lambda root: (root / ".kafka_cleanshutdown").unlink(),
     "the lock": lambda root: (root / ".lock").unlink(),
     "the metadata log": lambda root: partition_directory(root, "__cluster_metadata-0", {0: b""}),
 }
@@ -184,15 +185,15 @@ def _locked_by_another(path: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_locked_log_directory_belongs_to_a_running_broker(root: Path, clean: bool) -> None:
-    if clean:
-        # As at the end of a shutdown, and at the beginning of the next start.
-        (root / ".kafka_cleanshutdown").touch()
+    """Also at the end of a shutdown, and at the beginning of the next start, when its record is still there."""
+    if not clean:
+        (root / ".kafka_cleanshutdown").unlink()
     with _locked_by_another(root / ".lock"):
         for path in (root, root / "t-0", root / "t-0" / HAS):
             found = read(path)
             assert found.changing and verdicts(found) == ["indeterminate"]
             assert f"{root}/.lock" in str(found.running_error)
-    assert verdicts(read(root)) == ["hanging"]
+    assert verdicts(read(root)) == ["hanging" if clean else "indeterminate"]
 
 
 def test_a_broker_started_during_the_read_is_detected(root: Path) -> None:
@@ -240,6 +241,7 @@ def test_an_unreadable_lock_needs_other_evidence(
 def test_a_clean_shutdown_or_the_option_replaces_an_unreadable_lock(
     clean: bool, vouched: bool, expected: str | None
 ) -> None:
-    directories = [LogDirectory("data", "abc", 1, clean)]
-    copies = Copies({}, directories, {1: Metadata(ended_ms=MS)}, vouched, MS, lock_error="why")
+    directory = LogDirectory("data", "abc", 1, clean=clean)
+    replica = read_replica(ReplicaFiles("data/t-0", ("t", 0), whole=True, log_directory=directory))
+    copies = Copies({("t", 0): [replica]}, [directory], {1: Metadata(ended_ms=MS)}, vouched, MS, lock_error="why")
     assert running_error(copies) == expected

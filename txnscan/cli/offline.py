@@ -11,7 +11,7 @@ import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, write_json
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
-from txnscan.cli.options import CheckCrc, FailOnOption, Format, OfflineLateAfter, OutputFormat, Stopped
+from txnscan.cli.options import CheckCrc, FailOnOption, Format, LogPartitions, OfflineLateAfter, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -37,6 +37,7 @@ def segments(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help=PATHS, show_default=False)],
     check_crc: CheckCrc = False,
     stopped: Stopped = False,
+    log_partitions: LogPartitions = None,
     late_after: OfflineLateAfter = None,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
@@ -57,7 +58,7 @@ def segments(
     the verdict is indeterminate.
     """
     with errors_in_one_line():
-        read = _read(paths, late_after, stopped, check_crc, master=master)
+        read = _read(paths, late_after, stopped, log_partitions, check_crc, master=master)
         from txnscan.report.offline import print_segments, segments_object
 
         found = segments_object(read, _id())
@@ -76,12 +77,13 @@ def show_logged(
     *,
     late_after: str | None,
     stopped: bool,
+    log_partitions: int | None,
     check_crc: bool,
     format: Format,
     every: bool,
 ) -> dict[str, Any]:
     """Prints what the files hold of `__transaction_state`, and gives it as an object. Raises ConfigError."""
-    read = _read(paths, late_after, stopped, check_crc, names, producer)
+    read = _read(paths, late_after, stopped, log_partitions, check_crc, names, producer)
     from txnscan.report.offline import print_transaction_log, transaction_log_object
 
     _check_ids(read, names, producer[0] if producer is not None else None)
@@ -98,6 +100,7 @@ def _read(
     paths: Sequence[str],
     late_after: str | None,
     stopped: bool,
+    log_partitions: int | None,
     check_crc: bool,
     names: Sequence[str] = (),
     producer: tuple[int, int | None] | None = None,
@@ -114,6 +117,7 @@ def _read(
             paths,
             late_after_ms=late_after_ms,
             vouched=stopped,
+            log_partitions=log_partitions,
             check_crc=check_crc,
             names=names,
             producer=producer,

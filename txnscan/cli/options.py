@@ -164,6 +164,16 @@ Stopped = Annotated[
         help="Assert that these are the files of all brokers, and that all brokers were stopped when they were copied.",
     ),
 ]
+LogPartitions = Annotated[
+    int | None,
+    typer.Option(
+        "--transaction-log-partitions",
+        metavar="NUMBER",
+        min=1,
+        help="The number of partitions of __transaction_state (transaction.state.log.num.partitions), if no "
+        "__cluster_metadata is among the files.",
+    ),
+]
 MetricsFile = Annotated[
     Path | None,
     typer.Option(

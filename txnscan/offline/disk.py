@@ -24,9 +24,11 @@ from txnscan.offline.files import (
     CHECKPOINTS,
     CLEAN_SHUTDOWN,
     GOING,
+    HIGH_WATERMARKS,
     META,
     OF_PARTITION,
     BadFile,
+    broker_epoch,
     bytes_max,
     checkpoint,
     offset_of,
@@ -40,6 +42,7 @@ _DEPTH_MAX = 4
 # More entries than a broker has in one directory.
 _ENTRIES_MAX = 500_000
 _SUFFIXES = (".log", ".snapshot", ".txnindex", ".checkpoint")
+_BESIDE = (".index", ".timeindex")
 
 
 class PathError(TxnscanError):
@@ -141,6 +144,7 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
         # If the user named the partition's directory, its log directory is the parent.
         beside = parent or _log_directory(path.absolute().parent, found, quiet=True)
         replica = ReplicaFiles(str(path), partition_of(path.absolute().name), whole=True, log_directory=beside)
+        replica.changed_ms = state.st_mtime_ns // 1_000_000
         for entry in entries:
             if not is_directory(entry) or offset_of(entry.name) is not None or entry.name in OF_PARTITION:
                 taken = _take(Path(entry.path), replica, found)
@@ -149,6 +153,8 @@ def _directory(path: Path, found: Found, parent: LogDirectory | None, depth: int
         return
     listed.add((state.st_dev, state.st_ino))
     own = _log_directory(path, found) if names & {META, *CHECKPOINTS} else None
+    if own is not None:
+        own.listed = True
     for entry in entries:
         # A broken link may be the link of a partition.
         is_link = entry.is_symlink() and partition_of(entry.name) is not None
@@ -173,10 +179,19 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
             own.cluster_id = values.get("cluster.id")
             number = values.get("node.id", values.get("broker.id", ""))
             own.broker_id = int(number) if number.isdigit() else None
+            own.directory_id = values.get("directory.id")
         except (BadFile, OSError) as bad:
             found.errors.append(FileError(str(path / META), _why(bad)))
+    if own.clean:
+        try:
+            own.broker_epoch = broker_epoch(read(path / CLEAN_SHUTDOWN))
+        except (BadFile, OSError) as bad:
+            own.clean = False
+            found.errors.append(FileError(str(path / CLEAN_SHUTDOWN), _why(bad)))
     for name in names & set(CHECKPOINTS):
-        _age(path / name, found)
+        written_ms = _age(path / name, found)
+        if name == HIGH_WATERMARKS:
+            own.watermarks_ms = written_ms
         try:
             own.offsets[name] = checkpoint(read(path / name))
         except (BadFile, OSError) as bad:
@@ -215,9 +230,11 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
     if name in OF_PARTITION:
         replica.others[name] = str(path)
         return True
-    if not name.endswith(_SUFFIXES) or offset is None:
+    if not name.endswith((*_SUFFIXES, *_BESIDE)) or offset is None:
         return False
     kinds = {
+        ".index": replica.offset_indexes,
+        ".timeindex": replica.time_indexes,
         ".log": replica.segments,
         ".snapshot": replica.snapshots,
         ".txnindex": replica.indexes,
@@ -225,7 +242,7 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
     }
     kinds[path.suffix][offset] = str(path)
     if path.suffix == ".log":
-        replica.written_ms = max(replica.written_ms, age_ms)
+        replica.changed_ms = max(replica.changed_ms, age_ms)
     return True
 
 

@@ -6,6 +6,7 @@ An invalid file is rejected as a whole, as brokers do; `BadFile` gives the reaso
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -14,15 +15,13 @@ from itertools import pairwise
 
 from txnscan.kafka.topology import Key
 from txnscan.offline.producer_snapshots import NONE, ProducerState
+from txnscan.offline.walk import Data
 
 # File names in a log directory and in the directory of a partition.
 META, CLEAN_SHUTDOWN, LOCK = "meta.properties", ".kafka_cleanshutdown", ".lock"
-CHECKPOINTS = (
-    "cleaner-offset-checkpoint",
-    "recovery-point-offset-checkpoint",
-    "replication-offset-checkpoint",
-    "log-start-offset-checkpoint",
-)
+CLEANED, RECOVERED = "cleaner-offset-checkpoint", "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS, LOG_STARTS = "replication-offset-checkpoint", "log-start-offset-checkpoint"
+CHECKPOINTS = (CLEANED, RECOVERED, HIGH_WATERMARKS, LOG_STARTS)
 EPOCHS_FILE, METADATA_FILE = "leader-epoch-checkpoint", "partition.metadata"
 OF_PARTITION = (EPOCHS_FILE, METADATA_FILE)
 _SNAPSHOT_VERSION = 1
@@ -32,6 +31,8 @@ _SNAPSHOT_HEAD, _COUNT, _CRC_FROM = struct.Struct(">hI"), struct.Struct(">i"), 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 # Version, producer id, first offset, last offset, last stable offset.
 _ABORTED = struct.Struct(">hqqqq")
+# Of an offset index: an offset and a position. Of a time index: a time and an offset. Offsets count from the base.
+_INDEXED, _TIMED = struct.Struct(">ii"), struct.Struct(">qi")
 _EPOCH_MIN = -1
 _OFFSET = re.compile(r"\d{20}")
 # A snapshot of the metadata log: the offset after its last record, and the epoch of that record (`Snapshots`).
@@ -64,7 +65,7 @@ class Aborted:
 
 def bytes_max(name: str) -> int:
     """The largest file with this name that is read, in bytes."""
-    if name in (META, METADATA_FILE):
+    if name in (META, METADATA_FILE, CLEAN_SHUTDOWN):
         return _PROPERTIES_BYTES_MAX
     if name == EPOCHS_FILE:
         return _EPOCHS_BYTES_MAX
@@ -140,6 +141,45 @@ def aborted(data: bytes) -> list[Aborted]:
             )
         rows.append(row)
     return rows
+
+
+def last_indexed(data: Data) -> int | None:
+    """The last offset in a `.index`, relative to its segment's; None without one (`OffsetIndex`)."""
+    entry = _last_entry(data, _INDEXED.size)
+    return None if entry is None else int(_INDEXED.unpack(entry)[0])
+
+
+def last_timed(data: Data) -> int | None:
+    """The last offset in a `.timeindex`, relative to its segment's; None without one (`TimeIndex`)."""
+    entry = _last_entry(data, _TIMED.size)
+    return None if entry is None else int(_TIMED.unpack(entry)[1])
+
+
+def _last_entry(data: Data, size: int) -> bytes | None:
+    """The last entry that is not zero. Brokers reserve the file, and cut off the zeros when they close the segment."""
+    low, high = 0, len(data) // size
+    while low < high:
+        middle = (low + high) // 2
+        if any(data[middle * size : (middle + 1) * size]):
+            low = middle + 1
+        else:
+            high = middle
+    return bytes(data[(low - 1) * size : low * size]) if low else None
+
+
+def broker_epoch(data: bytes) -> int | None:
+    """The epoch of the broker in `.kafka_cleanshutdown`; None before Kafka 3.7, whose file is empty
+    (`CleanShutdownFileHandler`). Raises BadFile.
+    """
+    if not data.strip():
+        return None
+    try:
+        found = json.loads(data)["brokerEpoch"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise BadFile("it has no broker epoch") from None
+    if not isinstance(found, int):
+        raise BadFile("its broker epoch is no number")
+    return found if found >= 0 else None
 
 
 def checkpoint(data: bytes) -> dict[Key, int]:

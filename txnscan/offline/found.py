@@ -21,23 +21,32 @@ class FileError:
 
 @dataclass(slots=True)
 class LogDirectory:
-    """A log directory (`log.dirs`) of a broker, according to its own files. clean: the broker has recorded a clean
-    shutdown; it removes that record when it starts.
+    """A log directory (`log.dirs`) of a broker, according to its own files.
+
+    directory_id: since Kafka 3.7. clean: the broker has recorded a clean shutdown; it removes that record when it
+    starts. broker_epoch: its epoch in that record, since Kafka 3.7. offsets: the checkpoints that could be read, by
+    name. watermarks_ms: when the checkpoint of high watermarks was written, by the file system, or -1. listed: whether
+    the user gave the whole directory, so that a partition without a folder is missing.
     """
 
     path: str
     cluster_id: str | None = None
     broker_id: int | None = None
+    directory_id: str | None = None
     clean: bool = False
+    broker_epoch: int | None = None
     offsets: dict[str, dict[Key, int]] = field(default_factory=dict)
+    watermarks_ms: int = -1
+    listed: bool = False
 
 
 @dataclass(slots=True)
 class ReplicaFiles:
     """The files of one replica of a partition.
 
-    whole: the user gave the directory, not single files in it. written_ms: when one of its segments was last written,
-    by the file system. error: why the directory could not be listed.
+    whole: the user gave the directory, not single files in it. indexes: the transaction indexes; offset_indexes,
+    time_indexes: the others. changed_ms: when one of its segments was last written, or a file came or went, by the file
+    system. error: why the directory could not be listed.
     """
 
     directory: str
@@ -46,11 +55,13 @@ class ReplicaFiles:
     segments: dict[int, str] = field(default_factory=dict)
     snapshots: dict[int, str] = field(default_factory=dict)
     indexes: dict[int, str] = field(default_factory=dict)
+    offset_indexes: dict[int, str] = field(default_factory=dict)
+    time_indexes: dict[int, str] = field(default_factory=dict)
     checkpoints: dict[int, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
     going: list[str] = field(default_factory=list)
     log_directory: LogDirectory | None = None
-    written_ms: int = -1
+    changed_ms: int = -1
     error: str | None = None
 
     @property
@@ -77,32 +88,50 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment file, and what the index files beside it show.
+
+    end_offset: the offset after its last batch. indexed_until: the offset after the newest record in its index files,
+    or -1; index: the file with that entry. timed_until: the same for its time index alone, which every closed segment
+    has.
+    """
+
+    base_offset: int
+    end_offset: int
+    indexed_until: int = NONE
+    index: str = ""
+    timed_until: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """The content of one replica's files.
 
-    log_start_offset: all data below was deleted, or moved to tiered storage up to `moved_until`. log_end_offset: the
-    offset after the last one read. high_watermark: from the broker's checkpoint, a lower bound; -1 if not known, like
-    the other checkpoints. producers: all, as DescribeProducers reports them. start_unknown: why unseen transactions may
-    be open, if so. unproven: why the data from `log_end_offset` on is unknown, if it is. gap_until: below this offset,
-    data is missing within the log, or -1. unread_at: the last control batch that no broker writes, and that may have
-    ended a transaction, or -1. snapshot_offset: the snapshot that the producer state begins with, or -1. aborted_rows:
-    in the transaction indexes.
+    segments: the files that were read, by offset. log_start_offset: all data below was deleted, or moved to tiered
+    storage up to `moved_until`. started: by the broker's checkpoint. log_end_offset: the offset after the last one
+    read. high_watermark: from the broker's checkpoint, a lower bound; -1 if not known, like the other checkpoints.
+    leader_epochs: each with its first offset, in order. producers: all, as DescribeProducers reports them.
+    start_unknown: why unseen transactions may be open, if so. unproven: why the data from `log_end_offset` on is
+    unknown, if it is. gap_until: below this offset, data is missing within the log, or -1. unread_at: the last control
+    batch that no broker writes, and that may have ended a transaction, or -1. snapshot_offset: the snapshot that the
+    producer state begins with, or -1. aborted_rows: in the transaction indexes.
     """
 
     directory: str
     key: Key | None
     broker_id: int | None
     topic_id: str | None
-    segments: int
+    segments: tuple[Segment, ...]
     size_bytes: int
     log_start_offset: int
+    started: int
     log_end_offset: int
     last_stable_offset: int
     high_watermark: int
     cleaned_until: int
     recovery_point: int
     moved_until: int
-    leader_epoch: int
+    leader_epochs: tuple[tuple[int, int], ...]
     snapshot_offset: int
     producers: tuple[ProducerState, ...]
     begun: dict[int, Begun]
@@ -119,6 +148,11 @@ class Replica:
     def name(self) -> str:
         """Its partition; if that is unknown, its directory."""
         return self.files.name
+
+    @property
+    def leader_epoch(self) -> int:
+        """The latest leader epoch, or -1."""
+        return self.leader_epochs[-1][0] if self.leader_epochs else NONE
 
     @property
     def open(self) -> tuple[ProducerState, ...]:

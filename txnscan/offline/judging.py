@@ -1,16 +1,16 @@
 """Verdicts from files, by the same rules as for live brokers. If files leave a doubt, the verdict states it. Pure.
 
-A sweep of live brokers reads the partition, then the coordinators, then the partition again. Files that were copied
-while all brokers were stopped replace all three reads, because nothing changed in between. So a transaction that is
-open in the files of its partition, and that no coordinator's log has, hangs, provided that
+A sweep of live brokers reads the partition, then the coordinators, then the partition again. Files of one moment, at
+which no broker ran, replace all three reads (`moment.py`). So a transaction that is open in the files of its partition,
+and that no coordinator's log has, hangs, provided that
 
 - all replicas of the partition are present, as `__cluster_metadata` lists them (the log of one replica may lack the
-  marker), the log after the transaction is complete and undamaged, and every replica has it open;
-- no broker ran while the files were read: no file changed, and no process had a broker's lock (`running.py`);
-- no broker ran between the copies: no broker registered again after its own files were copied; and either each broker
-  recorded a clean shutdown, or all brokers stopped writing at about the same time, no file was written later, and the
-  partition and its owner had been idle for longer than the difference between these times;
-- every partition of `__transaction_state` is present, with all its replicas, and can be read to its end.
+  marker), the log after the transaction is undamaged and goes to its end (`wholeness.py`), and every replica has it
+  open;
+- every partition of `__transaction_state` is present, and the copy of its leader is whole, from its first record to its
+  last. Other copies must not contradict it.
+
+Their number comes from `__cluster_metadata`, or from the user. Without `__cluster_metadata`, each copy must be whole.
 
 The user may assert that the files are of all brokers and that no broker ran, if the files do not show it. If the files
 contradict the user, the files count. Without proof the verdict is `indeterminate`. Evidence *for* an owner needs no
@@ -21,15 +21,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.kafka.units import duration
-from txnscan.offline.files import METADATA_FILE
-from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
+from txnscan.kafka.units import plural
+from txnscan.offline.copies import Copies
+from txnscan.offline.found import METADATA_TOPIC, Replica
+from txnscan.offline.missing import missing_replica
+from txnscan.offline.moment import restless_error, running_error
 from txnscan.offline.producer_snapshots import ProducerState
+from txnscan.offline.wholeness import ASSUMPTION, end_error, log_error, unwitnessed
 from txnscan.reads.observation import FencedRead, Observation
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
 from txnscan.txnlog.facts import LoggedTransaction
@@ -38,202 +42,104 @@ from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge_observation
 
 if TYPE_CHECKING:
-    from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.state_log import StateLog
-
-# The maximum difference between the last writes of brokers that stopped together: a controller writes twice a second.
-TOGETHER_MS = 10_000
-# The maximum difference between the clocks of brokers and of their file systems, for brokers that stopped together.
-_CLOCKS_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """All files together.
-
-    metadata: `__cluster_metadata` by broker. vouched: the user asserts that the files are of all brokers, and that no
-    broker ran while they were copied. newest_file_ms: when the newest file was written. running: evidence that a broker
-    ran while the files were read, if any. lock_error: why the state of a lock is unknown, if it is. unlisted: a
-    directory that could not be listed and may contain replicas.
-    """
-
-    replicas: Mapping[Key, Sequence[Replica]]
-    directories: Sequence[LogDirectory]
-    metadata: Mapping[int, Metadata]
-    vouched: bool
-    newest_file_ms: int
-    running: str | None = None
-    lock_error: str | None = None
-    unlisted: str | None = None
-
-    @property
-    def latest(self) -> Metadata | None:
-        """The longest metadata log of all brokers."""
-        return max(self.metadata.values(), key=lambda one: one.next_offset, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenInFiles:
-    """A judged open transaction. as_of: the last offset of the log that was read."""
+    """A judged open transaction. as_of: the last offset of the log that was read. assumption: what the verdict rests on
+    and no file shows, if there is such a thing.
+    """
 
     judged: Judged
     replica: Replica
     as_of: int
+    assumption: str | None = None
 
 
-def best(replicas: Sequence[Replica]) -> Replica:
-    """The replica with the highest leader epoch, then with the longest log. Undamaged replicas come before damaged
-    ones.
-    """
-    return max(replicas, key=lambda r: (r.unproven is None, r.leader_epoch, r.log_end_offset))
-
-
-def running_error(copies: Copies) -> str | None:
-    """Why the files may be from different moments, if they may."""
-    if copies.running is not None:
-        return copies.running
-    clusters = {directory.cluster_id for directory in copies.directories} - {None}
-    if len(clusters) > 1:
-        return f"these are files of {len(clusters)} clusters: read those of one"
-    latest = copies.latest
-    if latest is None:
-        return (
-            None if copies.vouched else f"no {METADATA_TOPIC} is among the files to show that no broker ran meanwhile"
-        )
-    for broker_id, own in sorted(copies.metadata.items()):
-        if latest.registered_at.get(broker_id, -1) >= own.next_offset:
-            return f"broker {broker_id} started again after its files were copied"
-    if copies.vouched:
-        return None
-    brokers = {directory.broker_id for directory in copies.directories}
-    silent = sorted(str(one) for one in brokers - copies.metadata.keys())
-    if silent:
-        return f"the {METADATA_TOPIC} of broker {' and '.join(silent)} is not among the files"
-    if all(directory.clean for directory in copies.directories):
-        return None
-    if copies.lock_error is not None:
-        return copies.lock_error
-    ends = [own.ended_ms for own in copies.metadata.values()]
-    apart_ms, later_ms = max(ends) - min(ends), copies.newest_file_ms - max(ends)
-    if apart_ms > TOGETHER_MS:
-        return f"the files of the brokers end {duration(apart_ms)} apart: they were copied while brokers ran"
-    if later_ms > TOGETHER_MS:
-        return (
-            f"files were written {duration(later_ms)} after the last sign of life of the brokers: they were copied "
-            "while brokers ran, or without the times of files"
-        )
-    return None
-
-
-def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]) -> str | None:
-    """Why a transaction may have begun or ended while the files were copied, if so.
-
-    If brokers did not record a clean shutdown, the partition and its owner must have been idle for longer than the
-    files are apart.
-    """
-    latest = copies.latest
-    if copies.vouched or latest is None or all(directory.clean for directory in copies.directories):
-        return None
-    ends = [own.ended_ms for own in copies.metadata.values()]
-    quiet_from_ms = min(ends) - (max(*ends, copies.newest_file_ms) - min(ends)) - _CLOCKS_MS
-    written_ms = max(replica.files.written_ms for replica in copies.replicas[key])
-    changed_ms = max([written_ms, *(owner.updated_ms for owner in owners)])
-    if changed_ms <= quiet_from_ms:
-        return None
-    return (
-        f"the partition or its owner was written to {duration(max(min(ends) - changed_ms, 0))} before the files end, "
-        "and no clean shutdown is written down: a marker may have come while they were copied"
-    )
-
-
-def missing_error(copies: Copies, key: Key) -> str | None:
-    """Why the files are not known to have every replica of a partition, if so."""
-    here = copies.replicas.get(key, ())
-    if not here:
-        return "no replica of it is among the files"
-    if key[1] < 0:
-        return f"no partition has a directory with this name, '{key[0]}'"
-    if copies.latest is None:
-        if copies.vouched:
-            unlisted = f"{copies.unlisted} cannot be listed, and may contain a replica of it"
-            return None if copies.unlisted is None else unlisted
-        return f"these files are of one replica or some, and no {METADATA_TOPIC} is among them to say which there are"
-    undated = next((one for one in here if one.topic_id is None and METADATA_FILE in one.files.others), None)
-    if undated is not None:
-        return f"{undated.files.others[METADATA_FILE]} cannot be read, and may be of a topic that was deleted"
-    assigned = copies.latest.assigned(key)
-    if assigned is None:
-        return f"{METADATA_TOPIC} has no such partition: its topic was deleted, or the files are of another cluster"
-    topic_id, where = assigned
-    if {replica.topic_id for replica in here} - {topic_id, None}:
-        return "the topic was deleted and created again"
-    brokers = {replica.broker_id for replica in here}
-    absent = [str(one) for one in sorted(where.replicas) if one not in brokers]
-    if absent:
-        which = (
-            f"replica on broker {absent[0]} is"
-            if len(absent) == 1
-            else f"replicas on brokers {' and '.join(absent)} are"
-        )
-        return f"the {which} not among the files, and may hold its marker"
-    return None
-
-
-def coverage_errors(copies: Copies, logs: Mapping[int, StateLog]) -> dict[int, str]:
+def coverage_errors(copies: Copies, logs: Mapping[int, Sequence[StateLog]]) -> dict[int, str]:
     """Why a partition of `__transaction_state` is not known, by its number; -1 stands for all if their number is
-    unknown.
+    unknown. logs: see `judge_files`.
     """
     latest, errors = copies.latest, {}
-    count = latest.count(TRANSACTION_STATE_TOPIC) if latest is not None else 0
-    if not count and copies.vouched and logs:
-        count = max(logs) + 1
+    count = latest.count(TRANSACTION_STATE_TOPIC) if latest is not None else copies.log_partitions or 0
     if not count:
-        said = "no directory of it is" if not logs else f"no {METADATA_TOPIC} to tell how many partitions it has is"
-        return {-1: f"{TRANSACTION_STATE_TOPIC}: {said} among the files"}
-    for k in range(count):
-        name = f"{TRANSACTION_STATE_TOPIC}-{k}"
-        log = logs.get(k)
-        if log is None:
-            errors[k] = f"{name} is not among the files"
-            continue
-        # A replica other than the best may also have had more records before it was damaged.
-        damaged = (copy.unproven for copy in copies.replicas[TRANSACTION_STATE_TOPIC, k])
-        why = missing_error(copies, (TRANSACTION_STATE_TOPIC, k)) or log.doubt or next(filter(None, damaged), None)
-        if why is None and log.misplaced(count):
-            why = f"it holds '{log.misplaced(count)[0]}', which another of {count} partitions would serve"
+        lacking = (
+            "no directory of it is"
+            if not logs
+            else f"no {METADATA_TOPIC} to tell how many partitions it has is"
+            if latest is None
+            else f"its topic is not in the {METADATA_TOPIC} that is"
+        )
+        return {-1: f"{TRANSACTION_STATE_TOPIC}: {lacking} among the files"}
+    for k in sorted({*range(count), *logs}):
+        why = _log_partition_error(copies, k, count, logs.get(k, ()))
         if why is not None:
-            errors[k] = f"{name}: {why}"
+            errors[k] = f"{TRANSACTION_STATE_TOPIC}-{k}{why}"
     return errors
 
 
+def _log_partition_error(copies: Copies, k: int, count: int, logs: Sequence[StateLog]) -> str | None:
+    key = (TRANSACTION_STATE_TOPIC, k)
+    if not logs:
+        return " is not among the files"
+    if k >= count:
+        return f": it is not one of {plural(count, 'partition')}"
+    leader = copies.leading(key)
+    # If the leader's copy is known, the others only must not contradict it.
+    needed = [leader] if copies.has_leader(key) else copies.replicas[key]
+    why = (
+        missing_replica(copies, key)
+        or logs[0].doubt
+        or next(filter(None, (log_error(one, clean=copies.is_clean(one.files.log_directory)) for one in needed)), None)
+    )
+    if why is None and leader.leader_epoch < max(one.leader_epoch for one in copies.replicas[key]):
+        why = "a copy has a later leader epoch than that of its leader"
+    if why is None and logs[0].misplaced(count):
+        why = f"it holds '{logs[0].misplaced(count)[0]}', which another of {count} partitions would serve"
+    return None if why is None else f": {why}"
+
+
 def views(
-    copies: Copies, logs: Mapping[int, StateLog], uncovered: Mapping[int, str]
+    copies: Copies, logs: Mapping[int, Sequence[StateLog]], uncovered: Mapping[int, str]
 ) -> dict[int, list[CoordinatorView]]:
-    """For each id, its last record as its coordinator would describe it; by producer id."""
+    """For each id, its last record as its coordinator would describe it; by producer id.
+
+    An id that only another copy has is evidence against a hanging transaction, and no evidence for one.
+    """
     found: dict[int, list[CoordinatorView]] = {}
-    for k, log in logs.items():
-        copy = best(copies.replicas[TRANSACTION_STATE_TOPIC, k])
+    for k, (log, *others) in logs.items():
+        copy = copies.leading((TRANSACTION_STATE_TOPIC, k))
         ends = min(one.log_end_offset for one in copies.replicas[TRANSACTION_STATE_TOPIC, k])
         for name, last in log.ids.items():
             loose = f"the last record of '{name}' is not on every replica" if last.offset >= ends else None
-            view = CoordinatorView(
-                transactional_id=name,
-                broker_id=copy.broker_id if copy.broker_id is not None else -1,
-                producer_id=last.producer_id,
-                producer_epoch=last.producer_epoch,
-                state=last.state.value,
-                timeout_ms=last.timeout_ms,
-                start_time_ms=last.start_time_ms,
-                partitions=tuple(f"{topic}-{index}" for topic, index in sorted(last.partitions)),
-                coverage_failure=_incomplete(uncovered.get(k, uncovered.get(-1, loose))),
-            )
+            view = _view(copy.broker_id, last, uncovered.get(k, uncovered.get(-1, loose)))
             found.setdefault(last.producer_id, []).append(view)
+        for other in others:
+            for name, last in other.ids.items():
+                if name not in log.last:
+                    alone = f"'{name}' is in another copy of {TRANSACTION_STATE_TOPIC}-{k} alone"
+                    found.setdefault(last.producer_id, []).append(_view(None, last, alone))
     return found
+
+
+def _view(broker_id: int | None, last: LoggedTransaction, doubt: str | None) -> CoordinatorView:
+    return CoordinatorView(
+        transactional_id=last.transactional_id,
+        broker_id=broker_id if broker_id is not None else -1,
+        producer_id=last.producer_id,
+        producer_epoch=last.producer_epoch,
+        state=last.state.value,
+        timeout_ms=last.timeout_ms,
+        start_time_ms=last.start_time_ms,
+        partitions=tuple(f"{topic}-{index}" for topic, index in sorted(last.partitions)),
+        coverage_failure=_incomplete(doubt),
+    )
 
 
 def judge_files(
     copies: Copies,
-    logs: Mapping[int, StateLog],
+    logs: Mapping[int, Sequence[StateLog]],
     *,
     now_ms: int,
     late_after_ms: int,
@@ -241,25 +147,29 @@ def judge_files(
 ) -> list[OpenInFiles]:
     """Every open transaction in these files, judged; hanging transactions also with their outcome.
 
-    now_ms: the last moment that the files record. checksum_error: reads a replica's log once more from an offset on,
-    with checksums; called before a transaction is reported as hanging.
+    logs: the copies of each partition of `__transaction_state`, that of its leader first. now_ms: the last moment that
+    the files record. checksum_error: reads a replica's log once more from an offset on, with checksums; called before a
+    transaction is reported as hanging.
     """
     uncovered = coverage_errors(copies, logs)
     by_pid = views(copies, logs, uncovered)
     context = Context(_incomplete(next(iter(uncovered.values()), None)), None, (), now_ms, late_after_ms)
     running = running_error(copies)
-    last = {name: record for log in logs.values() for name, record in log.ids.items()}
+    leaders = {k: log for k, (log, *_) in logs.items()}
+    last = {name: record for of_one in logs.values() for log in reversed(of_one) for name, record in log.ids.items()}
+    compacted = any(one.cleaned_until > 0 for k in logs for one in copies.replicas[TRANSACTION_STATE_TOPIC, k])
     found = []
     for key, replicas in sorted(copies.replicas.items()):
         if key[0] in (METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
             continue
-        replica = best(replicas)
-        missing = missing_error(copies, key)
+        replica = copies.leading(key)
+        missing = missing_replica(copies, key)
+        shown = next(filter(None, map(partial(_end_error, copies), replicas)), None)
         for one in replica.open:
             owners = [last[view.transactional_id] for view in by_pid.get(one.producer_id, ())]
             # Changing files explain any other fault.
-            why = copies.running or replica.doubt(one) or missing or _disagreement(replica, replicas, one) or running
-            why = why or restless_error(copies, key, owners)
+            why = copies.running or replica.doubt(one) or missing or shown
+            why = why or _disagreement(replica, replicas, one) or running or restless_error(copies, key, owners)
             observed = _observation(copies, key, replica, replicas, one, why, now_ms)
             judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
             if judged.judgement.verdict is Verdict.HANGING:
@@ -269,9 +179,15 @@ def judge_files(
                     observed = replace(observed, first=unproven, second=unproven)
                     judged = judge_observation(observed, by_pid.get(one.producer_id, ()), context)
             if judged.judgement.verdict is Verdict.HANGING:
-                judged = with_outcome(judged, outcome(_outcome_evidence(judged, replica, logs, uncovered)))
-            found.append(OpenInFiles(judged, replica, replica.log_end_offset - 1))
+                judged = with_outcome(judged, outcome(_outcome_evidence(judged, replica, leaders, uncovered)))
+            assumption = ASSUMPTION if compacted and judged.judgement.verdict is Verdict.HANGING else None
+            found.append(OpenInFiles(judged, replica, replica.log_end_offset - 1, assumption))
     return found
+
+
+def _end_error(copies: Copies, replica: Replica) -> str | None:
+    """Why the replica's log may go on behind the end of its files, if it may."""
+    return end_error(replica) or unwitnessed(replica, clean=copies.is_clean(replica.files.log_directory))
 
 
 def _disagreement(replica: Replica, replicas: Iterable[Replica], one: ProducerState) -> str | None:
@@ -300,7 +216,7 @@ def _observation(
 ) -> Observation:
     """An observation with the same read twice: nothing changed in between, or `why` states the doubt."""
     # Data on every replica is committed. The checkpoints lag, as brokers write them every few seconds.
-    on_all = min(r.log_end_offset for r in replicas) if missing_error(copies, key) is None else -1
+    on_all = min(r.log_end_offset for r in replicas) if missing_replica(copies, key) is None else -1
     high_watermark = max(on_all, *(r.high_watermark for r in replicas))
     assigned = copies.latest.assigned(key) if copies.latest is not None else None
     read = FencedRead(

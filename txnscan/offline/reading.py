@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING
 
 from txnscan.errors import TxnscanError
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
+from txnscan.offline.copies import Copies
 from txnscan.offline.disk import find
 from txnscan.offline.found import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
+from txnscan.offline.missing import incomplete
+from txnscan.offline.moment import running_error
 from txnscan.offline.replica import BATCH_BYTES_MAX, batches, checksum_error, read_replica
 from txnscan.offline.running import look_again
+from txnscan.offline.wholeness import Hole, holes, metadata_error
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import KnownOutcome
 
 if TYPE_CHECKING:
+    from txnscan.kafka.protocol.record_batch import Batch
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.judging import OpenInFiles
     from txnscan.offline.state_log import Impossible, StateLog
@@ -44,9 +49,9 @@ class Read:
     """The content of the files.
 
     now_ms: their last moment, by the brokers' clock, or by the file system if they have no such time. running_error:
-    why they may be from different moments, if so. uncovered: see `coverage_errors`. steps: the requested records,
-    each with its partition of the log. outcomes: see `judging.outcomes`. changing: whether a broker ran while they were
-    read.
+    why they may be from different moments, if so. uncovered: see `coverage_errors`. steps: the requested records, each
+    with its partition of the log. incomplete: see `missing.incomplete`. outcomes: see `judging.outcomes`. changing:
+    whether a broker ran while they were read.
     """
 
     found: Found
@@ -58,6 +63,7 @@ class Read:
     now_ms: int
     late_after_ms: int
     errors: tuple[FileError, ...]
+    incomplete: tuple[FileError, ...] = ()
     steps: tuple[tuple[int, LoggedTransaction], ...] = ()
     outcomes: tuple[tuple[Key, KnownOutcome], ...] = ()
     changing: bool = False
@@ -78,6 +84,7 @@ def read_paths(
     *,
     late_after_ms: int,
     vouched: bool = False,
+    log_partitions: int | None = None,
     check_crc: bool = False,
     names: Collection[str] = (),
     producer: tuple[int, int | None] | None = None,
@@ -87,8 +94,8 @@ def read_paths(
     """Reads the files below the paths, and judges the open transactions in them.
 
     names: transactional ids whose records are all returned in `steps`. producer: a producer id, whose ids' records are
-    all returned too, and an epoch, for which outcomes are returned. vouched, check_crc: see `Copies` and
-    `read_replica`. spread: where the replicas are read, for example `engine.spark.spread_files`; by default on all
+    all returned too, and an epoch, for which outcomes are returned. vouched, log_partitions, check_crc: see `Copies`
+    and `read_replica`. spread: where the replicas are read, for example `engine.spark.spread_files`; by default on all
     cores of this machine. Raises PathError and ReadingEnded.
     """
     found = find(paths)
@@ -99,45 +106,40 @@ def read_paths(
     for replica in replicas:
         # A directory with an unusual name belongs to no known partition.
         by_key.setdefault(replica.key or (replica.directory, NO_PARTITION), []).append(replica)
-    of_data = any(replica.open for replica in replicas)
-    if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
-        # With no transaction to judge, the modules that judge are not loaded.
-        running = look_again(found.seen)
-        return Read(
-            *(found, tuple(replicas), {}, (), {}, running, found.newest_ms, late_after_ms, tuple(errors)),
-            changing=running is not None,
-        )
-    from txnscan.offline import judging
-
-    wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
-    logs = {}
-    for (topic, k), copies_of_it in by_key.items():
-        if topic == TRANSACTION_STATE_TOPIC:
-            # kafka-python decodes records; loading it takes a while.
-            from txnscan.offline.state_log import read_state_log
-
-            files = judging.best(copies_of_it).files
-            bad: list[FileError] = []
-            logs[k] = read_state_log(k, batches(files, bad), names, wanted)
-            if bad and logs[k].error is None and judging.best(copies_of_it).unproven is None:
-                logs[k].error = bad[0].error
-            if logs[k].error is not None:
-                errors.append(FileError(files.directory, str(logs[k].error)))
-    metadata = _metadata(by_key.get((METADATA_TOPIC, 0), ()), errors)
-    copies = judging.Copies(
+    metadata, metadata_errors = _metadata(by_key.get((METADATA_TOPIC, 0), ()), errors)
+    copies = Copies(
         by_key,
         found.log_directories,
         metadata,
         vouched,
         found.newest_ms,
+        metadata_errors=metadata_errors,
+        log_partitions=log_partitions,
         lock_error=found.seen.lock_error,
         unlisted=found.unlisted,
     )
-    times = [own.ended_ms for own in metadata.values()] or [log.newest_ms for log in logs.values()]
+    of_data = any(replica.open for replica in replicas)
+    if not of_data and not any(topic == TRANSACTION_STATE_TOPIC for topic, _ in by_key):
+        # With no transaction to judge, the modules that judge are not loaded.
+        running = look_again(found.seen)
+        copies = replace(copies, running=running)
+        return Read(
+            *(found, tuple(replicas), {}, (), {}, running, found.newest_ms, late_after_ms, tuple(errors)),
+            incomplete=tuple(incomplete(copies, found.going)),
+            changing=running is not None,
+        )
+    from txnscan.offline import judging
+
+    wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
+    state_logs = _state_logs(copies, names, wanted, errors)
+    logs = {k: log for k, (log, *_) in sorted(state_logs.items())}
+    newest_record_ms = max((log.newest_ms for log in logs.values()), default=-1)
+    times = [own.ended_ms for own in metadata.values()] or [newest_record_ms] if logs else []
     now_ms = max([*times, *([] if times else [found.newest_ms])])
+    copies = replace(copies, newest_record_ms=newest_record_ms)
     judge = partial(
         judging.judge_files,
-        logs=logs,
+        logs=state_logs,
         now_ms=now_ms,
         late_after_ms=late_after_ms,
         checksum_error=lambda replica, offset: checksum_error(replica.files, offset),
@@ -148,28 +150,54 @@ def read_paths(
     if running is not None:
         copies = replace(copies, running=running)
         transactions = judge(copies)
-    uncovered = judging.coverage_errors(copies, logs)
+    uncovered = judging.coverage_errors(copies, state_logs)
+    running = running_error(copies)
     steps = [(k, step) for k, log in sorted(logs.items()) for step in log.steps]
     outcomes: list[tuple[Key, KnownOutcome]] = []
     if producer is not None:
         producer_id, epoch = producer
         steps += [(k, one) for k, log in sorted(logs.items()) for one in judging.logged({k: log}, producer_id)]
         if epoch is not None:
-            outcomes = judging.outcomes(logs, uncovered, judging.running_error(copies), producer_id, epoch)
+            outcomes = judging.outcomes(logs, uncovered, running, producer_id, epoch)
     return Read(
         found,
         tuple(replicas),
-        dict(sorted(logs.items())),
+        logs,
         tuple(transactions),
         uncovered,
-        judging.running_error(copies),
+        running,
         now_ms,
         late_after_ms,
         tuple(errors),
+        tuple(incomplete(copies, found.going)),
         tuple(steps),
         tuple(outcomes),
-        changing=running is not None,
+        changing=copies.running is not None,
     )
+
+
+def _state_logs(
+    copies: Copies, names: Collection[str], producer_ids: Collection[int], errors: list[FileError]
+) -> dict[int, list[StateLog]]:
+    """The copies of each partition of `__transaction_state`, that of its leader first."""
+    of_log = {key[1]: here for key, here in copies.replicas.items() if key[0] == TRANSACTION_STATE_TOPIC}
+    if not of_log:
+        return {}
+    # kafka-python decodes records; loading it takes a while.
+    from txnscan.offline.state_log import read_state_log
+
+    logs: dict[int, list[StateLog]] = {}
+    for k, here in sorted(of_log.items()):
+        leader = copies.leading((TRANSACTION_STATE_TOPIC, k))
+        for one in (leader, *(other for other in here if other is not leader)):
+            bad: list[FileError] = []
+            log = read_state_log(k, batches(one.files, bad), names, producer_ids, holes(one))
+            if bad and log.error is None and one.unproven is None:
+                log.error = bad[0].error
+            if log.error is not None and one is leader:
+                errors.append(FileError(one.files.directory, log.error))
+            logs.setdefault(k, []).append(log)
+    return logs
 
 
 def _read_all(
@@ -210,64 +238,70 @@ def _size(path: str) -> int:
         return 0
 
 
-def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> dict[int, Metadata]:
-    """Each broker's copy of the metadata log: its newest snapshot, and the records after it."""
-    known = [replica for replica in replicas if replica.broker_id is not None]
-    if not known:
-        return {}
+def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> tuple[dict[int, Metadata], dict[int, str]]:
+    """Each broker's copy of the metadata log: its newest snapshot, and the records after it. Also why a copy is not
+    whole, if it is not.
+    """
+    found: dict[int, Metadata] = {}
+    failed: dict[int, str] = {}
+    for replica in replicas:
+        if replica.broker_id is None or replica.files.error is not None:
+            continue
+        own, why = _metadata_of(replica)
+        # Of two copies of one broker's log the shorter one counts: it shows what may be missing.
+        if why is not None:
+            errors.append(FileError(replica.files.directory, why))
+            failed[replica.broker_id] = why
+        elif replica.broker_id not in found or own.next_offset < found[replica.broker_id].next_offset:
+            found[replica.broker_id] = own
+    return found, failed
+
+
+def _metadata_of(replica: Replica) -> tuple[Metadata, str | None]:
+    """A copy of the metadata log, and why it is not whole, if it is not."""
     from txnscan.kafka.errors import RequestFailed
     from txnscan.kafka.protocol.records import decoded
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.disk import mapped
     from txnscan.offline.walk import headers
 
-    found: dict[int, Metadata] = {}
-    for replica in known:
-        files, own = replica.files, Metadata()
-        bad: list[FileError] = []
-        after = max(files.checkpoints, default=-1)
-        begins = min(files.segments, default=0)
-        if files.error is not None:
-            continue
-        if begins > max(after, 0):
-            bad.append(FileError(files.directory, f"the log begins at offset {begins}, without a snapshot of there"))
-        try:
-            if after >= 0:
-                with mapped(files.checkpoints[after]) as data:
-                    end = 0
-                    for at, size in headers(data):
-                        if size > BATCH_BYTES_MAX:
-                            raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
-                        for batch in decoded(data[at : at + size], records=True):
-                            # Records in a snapshot do not have their own offsets. They are only known to be before the
-                            # snapshot's offset.
-                            _take(own, batch, after - 1)
-                        end = at + size
-                    if end < len(data):
-                        raise RequestFailed(f"its snapshot is damaged or cut off (at byte {end})")
-                own.next_offset = after
-            base = max((one for one in files.segments if one <= after), default=None)
-            for raw in batches(files, bad, base):
-                own.ended_ms = max(own.ended_ms, int.from_bytes(raw[35:43], signed=True))
-                for batch in decoded(raw, records=True):
-                    if batch.last_offset >= own.next_offset:
-                        _take(own, batch, None)
-                        own.next_offset = batch.last_offset + 1
-        except (RequestFailed, OSError) as failed:
-            bad.append(FileError(files.directory, str(failed)))
-        errors += bad
-        if not bad:
-            broker_id = -1 if replica.broker_id is None else replica.broker_id
-            # Of two copies of one broker's log the shorter one counts: it shows what may be missing.
-            if broker_id not in found or own.next_offset < found[broker_id].next_offset:
-                found[broker_id] = own
-    return found
+    files, own = replica.files, Metadata()
+    bad: list[FileError] = []
+    after = max(files.checkpoints, default=-1)
+    begins = min(files.segments, default=0)
+    if begins > max(after, 0):
+        return own, f"the log begins at offset {begins}, without a snapshot of there"
+    try:
+        if after >= 0:
+            with mapped(files.checkpoints[after]) as data:
+                end = 0
+                for at, size in headers(data):
+                    if size > BATCH_BYTES_MAX:
+                        raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
+                    for batch in decoded(data[at : at + size], records=True):
+                        # Records in a snapshot do not have their own offsets. They are only known to be before the
+                        # snapshot's offset.
+                        _take(own, batch, after - 1)
+                    end = at + size
+                if end < len(data):
+                    raise RequestFailed(f"its snapshot is damaged or cut off (at byte {end})")
+            own.next_offset = after
+        base = max((one for one in files.segments if one <= after), default=None)
+        for raw in batches(files, bad, base):
+            own.ended_ms = max(own.ended_ms, int.from_bytes(raw[35:43], signed=True))
+            for batch in decoded(raw, records=True):
+                if batch.base_offset > own.next_offset:
+                    raise RequestFailed(str(Hole(own.next_offset, batch.base_offset, "the log goes on behind them")))
+                if batch.last_offset >= own.next_offset:
+                    _take(own, batch, None)
+                    own.next_offset = batch.last_offset + 1
+    except (RequestFailed, OSError) as failed:
+        bad.append(FileError(files.directory, str(failed)))
+    return own, bad[0].error if bad else metadata_error(replica, own.next_offset)
 
 
-def _take(own: Metadata, batch: object, offset: int | None) -> None:
-    from txnscan.kafka.protocol.record_batch import Batch
-
-    if isinstance(batch, Batch) and not batch.is_control:
+def _take(own: Metadata, batch: Batch, offset: int | None) -> None:
+    if not batch.is_control:
         for at, _, value in batch.records or ():
             if value:
                 own.take(at if offset is None else offset, value)

@@ -8,7 +8,7 @@ in missing data, whether that is damaged, cut off, or on another replica.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from typing import TypeVar
@@ -17,12 +17,30 @@ from txnscan.kafka.protocol.checksum import crc32c
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
 from txnscan.offline import walk
 from txnscan.offline.disk import mapped, read
-from txnscan.offline.files import BadFile, aborted, leader_epochs, snapshot, topic_id
-from txnscan.offline.found import FileError, Replica, ReplicaFiles
+from txnscan.offline.files import (
+    CLEANED,
+    EPOCHS_FILE,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    METADATA_FILE,
+    RECOVERED,
+    Aborted,
+    BadFile,
+    aborted,
+    last_indexed,
+    last_timed,
+    leader_epochs,
+    snapshot,
+    topic_id,
+)
+from txnscan.offline.found import FileError, Replica, ReplicaFiles, Segment
 from txnscan.offline.producer_snapshots import NONE, LogState, last_stable_offset
 from txnscan.offline.walk import Damage
 
 T = TypeVar("T")
+# The first lines that DumpLogSegments prints of a segment.
+_DUMPS = (b"Dumping ", b"Log starting offset: ", b"Starting offset: ", b"baseOffset: ", b"| offset: ")
+_DUMP_BYTES = max(map(len, _DUMPS))
 # Below this number, loading numpy takes longer than it saves.
 _COLUMNS_FROM_BATCHES = 30_000
 _PROBED_BATCHES = 64
@@ -80,7 +98,9 @@ def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
     """
     state = LogState()
     errors: list[FileError] = []
+    segments: list[Segment] = []
     snapshots = _Snapshots(state, files.snapshots, errors)
+    aborted_rows = _aborted(files, errors)
     size_bytes, unproven = 0, files.error
     bases = sorted(files.segments)
     if bases:
@@ -101,6 +121,7 @@ def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
             break
         if state.next_offset == NONE:
             state.first_offset = state.next_offset = base
+        segments.append(_segment(files, base, state.next_offset, aborted_rows.get(base, ()), errors))
         if damage is not None:
             behind = len(bases) - number - 1
             more = f"; {behind} later segment files were not read" if behind else ""
@@ -117,13 +138,16 @@ def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
             )
             for offset in snapshots.left
         ]
-    return _replica(files, state, snapshots, size_bytes, unproven, errors)
+    rows = sum(map(len, aborted_rows.values()))
+    return _replica(files, state, snapshots, segments, rows, size_bytes, unproven, errors)
 
 
 def _replica(
     files: ReplicaFiles,
     state: LogState,
     snapshots: _Snapshots,
+    segments: Sequence[Segment],
+    aborted_rows: int,
     size_bytes: int,
     unproven: str | None,
     errors: list[FileError],
@@ -134,24 +158,25 @@ def _replica(
         return offsets.get(name, {}).get(files.key, NONE) if files.key is not None else NONE
 
     first = min(files.segments, default=state.first_offset)
-    started = checkpoint("log-start-offset-checkpoint")
+    started = checkpoint(LOG_STARTS)
     known = first == 0 or snapshots.used >= 0
-    epochs: list[tuple[int, int]] = _other(files, "leader-epoch-checkpoint", leader_epochs, [], errors)
+    epochs: list[tuple[int, int]] = _other(files, EPOCHS_FILE, leader_epochs, [], errors)
     return Replica(
         directory=files.directory,
         key=files.key,
         broker_id=files.log_directory.broker_id if files.log_directory is not None else None,
-        topic_id=_other(files, "partition.metadata", topic_id, None, errors),
-        segments=len(files.segments),
+        topic_id=_other(files, METADATA_FILE, topic_id, None, errors),
+        segments=tuple(segments),
         size_bytes=size_bytes,
         log_start_offset=started if started != NONE else first,
+        started=started,
         log_end_offset=state.next_offset,
         last_stable_offset=last_stable_offset(state),
-        high_watermark=checkpoint("replication-offset-checkpoint"),
-        cleaned_until=checkpoint("cleaner-offset-checkpoint"),
-        recovery_point=checkpoint("recovery-point-offset-checkpoint"),
+        high_watermark=checkpoint(HIGH_WATERMARKS),
+        cleaned_until=checkpoint(CLEANED),
+        recovery_point=checkpoint(RECOVERED),
         moved_until=first if NONE < started < first else NONE,
-        leader_epoch=max((epoch for epoch, _ in epochs), default=NONE),
+        leader_epochs=tuple(epochs),
         snapshot_offset=snapshots.used,
         producers=tuple(sorted(state.producers.values(), key=lambda one: one.producer_id)),
         begun=state.begun,
@@ -162,13 +187,42 @@ def _replica(
         unproven=unproven,
         gap_until=state.gap_until,
         unread_at=state.unread_at,
-        aborted_rows=_aborted(files, errors),
+        aborted_rows=aborted_rows,
         errors=tuple(errors),
         files=files,
     )
 
 
+def _segment(
+    files: ReplicaFiles, base: int, end_offset: int, rows: Sequence[Aborted], errors: list[FileError]
+) -> Segment:
+    """A segment that was read up to this offset, and the newest record in its index files."""
+    indexed_until = _indexed_until(files.offset_indexes.get(base), base, last_indexed, errors)
+    timed_until = _indexed_until(files.time_indexes.get(base), base, last_timed, errors)
+    shown = [(indexed_until, files.offset_indexes.get(base, "")), (timed_until, files.time_indexes.get(base, ""))]
+    shown += [(row.last_offset + 1, files.indexes[base]) for row in rows[-1:]]
+    until, index = max(shown)
+    return Segment(base, end_offset, until, index, timed_until)
+
+
+def _indexed_until(
+    path: str | None, base: int, last: Callable[[walk.Data], int | None], errors: list[FileError]
+) -> int:
+    """The offset after the newest record in an index file, or -1."""
+    if path is None:
+        return NONE
+    try:
+        with mapped(path) as data:
+            relative = last(data)
+    except OSError as bad:
+        errors.append(FileError(path, _why(bad)))
+        return NONE
+    return NONE if relative is None else base + relative + 1
+
+
 def _fold(data: walk.Data, state: LogState, base: int, snapshots: _Snapshots, check_crc: bool) -> Damage | None:
+    if bytes(data[:_DUMP_BYTES]).startswith(_DUMPS):
+        return Damage(0, "it is what kafka-dump-log.sh prints; give the .log file itself")
     if not check_crc and _batches_about(data) >= _COLUMNS_FROM_BATCHES and find_spec("numpy") is not None:
         from txnscan.offline import columns
 
@@ -182,11 +236,12 @@ def _batches_about(data: walk.Data) -> int:
     return len(data) * len(sizes) // sum(sizes) if sizes else 0
 
 
-def _aborted(files: ReplicaFiles, errors: list[FileError]) -> int:
-    rows = 0
-    for path in files.indexes.values():
+def _aborted(files: ReplicaFiles, errors: list[FileError]) -> dict[int, list[Aborted]]:
+    """The rows of each transaction index, by the offset of its segment."""
+    rows = {}
+    for base, path in files.indexes.items():
         try:
-            rows += len(aborted(read(path)))
+            rows[base] = aborted(read(path))
         except (BadFile, OSError) as bad:
             errors.append(FileError(path, _why(bad)))
     return rows

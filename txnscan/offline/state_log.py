@@ -6,7 +6,7 @@ After an invalid record, the rest of the partition is unknown: an id may have ch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from txnscan.kafka.answers import IN_TRANSACTION, State
@@ -14,6 +14,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import decoded
+from txnscan.offline.wholeness import Hole
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone, transactional_id
 from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records
@@ -38,7 +39,7 @@ class StateLog:
 
     last: the last record of each id, tombstones included. steps: all records of the requested ids. unknown: the number
     of records of unknown kinds and versions, by kind. error: why the log is not known up to its end, if so.
-    newest_ms: the newest time that its coordinator wrote. raw: see `Records`.
+    newest_ms: the newest time that its coordinator wrote. holes: offsets that are not in the files. raw: see `Records`.
     """
 
     partition: int
@@ -49,6 +50,7 @@ class StateLog:
     steps: list[LoggedTransaction] = field(default_factory=list)
     impossible: list[Impossible] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
+    holes: Sequence[Hole] = ()
     raw: tuple[RawRecord, ...] = ()
 
     @property
@@ -72,12 +74,16 @@ class StateLog:
 
 
 def read_state_log(
-    partition: int, batches: Iterable[bytes], names: Collection[str] = (), producer_ids: Collection[int] = ()
+    partition: int,
+    batches: Iterable[bytes],
+    names: Collection[str] = (),
+    producer_ids: Collection[int] = (),
+    holes: Sequence[Hole] = (),
 ) -> StateLog:
     """Reads a partition of the log. names: ids whose records are all kept in `steps`. producer_ids: `raw` keeps the
-    records that their outcomes may depend on.
+    records that their outcomes may depend on. holes: see StateLog.
     """
-    log = StateLog(partition)
+    log = StateLog(partition, holes=holes)
     kept = Records(frozenset(producer_ids))
     expected, contiguous_from = -1, -1
     for data in batches:

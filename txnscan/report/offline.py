@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from txnscan.offline.judging import OpenInFiles
     from txnscan.offline.reading import Read
     from txnscan.offline.state_log import Impossible
+    from txnscan.offline.wholeness import Hole
 
 _STAGE = "read files"
 _ERRORS_SHOWN = 20
@@ -81,6 +83,8 @@ def _errors(read: Read) -> Iterator[Unobserved]:
     """
     for error in read.errors:
         yield Unobserved(_STAGE, Failure(f"{error.path}: {error.error}", FailureCode.FILE_UNREADABLE))
+    for error in read.incomplete:
+        yield Unobserved("copies", Failure(f"{error.path}: {error.error}", FailureCode.COPY_INCOMPLETE))
     for why in read.uncovered.values() if read.logs else ():
         yield Unobserved("transaction log", Failure(why, FailureCode.COPY_INCOMPLETE))
     if read.running_error is not None and (read.logs or read.changing):
@@ -91,9 +95,6 @@ def _warnings(read: Read) -> tuple[str, ...]:
     said = []
     if len(read.cluster_ids) > 1:
         said.append(f"the files are of {len(read.cluster_ids)} clusters: {', '.join(read.cluster_ids)}")
-    for replica in read.replicas:
-        if replica.start_unknown is not None and replica.segments:
-            said.append(f"{replica.name}: {replica.start_unknown}")
     if read.found.going:
         said.append(
             f"{len(read.found.going)} files or folders of a deletion or a move (-delete, .deleted, ...) were not read: "
@@ -109,6 +110,7 @@ def offline_object(read: Read, sweep_id: str) -> dict[str, Any]:
         row["open_as_of_offset"] = one.as_of
         row.update(_seen(one))
         row["commands"] = commands(row)
+        row["assumption"] = one.assumption
     return found
 
 
@@ -122,7 +124,13 @@ def transaction_log_object(read: Read, sweep_id: str) -> dict[str, Any]:
     ids = [_id_row(k, last) for k, log in read.logs.items() for last in log.ids.values()]
     return offline_object(read, sweep_id) | {
         "log_partitions": [
-            {"partition": k, "records": log.records, "transactional_ids": len(log.ids), "error": log.doubt}
+            {
+                "partition": k,
+                "records": log.records,
+                "transactional_ids": len(log.ids),
+                "error": log.doubt,
+                "holes": [asdict(hole) for hole in log.holes],
+            }
             for k, log in read.logs.items()
         ],
         "transactional_ids": sorted(ids, key=lambda row: row["transactional_id"]),
@@ -148,8 +156,8 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
 def commands(row: Mapping[str, Any]) -> list[str]:
     """The commands that abort a hanging transaction, if no commit of it is known and its owner is gone; else empty.
 
-    `txnscan abort` comes first: it proves again, on the brokers, that the transaction hangs. Brokers before Kafka 2.8
-    cannot be asked for that proof. For them Kafka's own tool follows, if the files prove that no commit was decided.
+    `txnscan abort` comes first: running brokers must prove again that the transaction hangs, and it asks them. Brokers
+    before Kafka 2.8 cannot be asked. For them Kafka's own tool follows, if the files prove that no commit was decided.
     """
     if row["partition"] < 0 or row["verdict"] != "hanging" or row["reason"] in _NOT_BY_HAND:
         return []
@@ -174,7 +182,7 @@ def _partition(replica: Replica) -> dict[str, Any]:
         "topic_id": replica.topic_id,
         "broker": replica.broker_id,
         "directory": replica.directory,
-        "segments": replica.segments,
+        "segments": len(replica.segments),
         "size_bytes": replica.size_bytes,
         "log_start_offset": replica.log_start_offset,
         "log_end_offset": replica.log_end_offset,
@@ -244,7 +252,8 @@ def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any]
         print_text(console, Text(f"No directory of {TRANSACTION_STATE_TOPIC} is among the files.", style="yellow"))
     steps = [step for _, step in read.steps]
     if steps:
-        print_timeline(console, steps, read.impossible)
+        holes = {step.transactional_id: read.logs[k].holes for k, step in read.steps}
+        print_timeline(console, steps, read.impossible, holes)
         _print_outcomes(console, read)
     else:
         logs = {k: list(log.ids.values()) for k, log in read.logs.items()}
@@ -282,8 +291,15 @@ def print_ids(console: Console, logs: Mapping[int, Sequence[LoggedTransaction]],
         print_text(console, Text(f"and {hidden} more; --all shows them"), indent=2)
 
 
-def print_timeline(console: Console, steps: Iterable[LoggedTransaction], impossible: Iterable[Impossible] = ()) -> None:
-    """Every record of some ids, in order; a step that no coordinator takes is marked."""
+def print_timeline(
+    console: Console,
+    steps: Iterable[LoggedTransaction],
+    impossible: Iterable[Impossible] = (),
+    holes: Mapping[str, Sequence[Hole]] = MappingProxyType({}),
+) -> None:
+    """Every record of some ids, in order; a step that no coordinator takes is marked, and so are offsets of the log
+    that are not in the files.
+    """
     wrong = {(one.after.transactional_id, one.after.offset): one for one in impossible}
     by_id: dict[str, list[LoggedTransaction]] = {}
     for step in steps:
@@ -291,12 +307,17 @@ def print_timeline(console: Console, steps: Iterable[LoggedTransaction], impossi
     for name, taken in by_id.items():
         print_text(console, Text())
         print_text(console, Text(f"{printable(name)}: {plural(len(taken), 'record')}", style="bold"))
+        missing = list(holes.get(name, ()))
         for step in taken:
+            while missing and missing[0].first <= step.offset:
+                print_text(console, Text(printable(str(missing.pop(0))), style="yellow"), indent=2)
             print_text(console, Text(_step(step, named=False)), indent=2)
             if (name, step.offset) in wrong:
                 before = wrong[name, step.offset].before
                 said = f"impossible: no coordinator writes this after {before.state} at epoch {before.producer_epoch}"
                 print_text(console, Text(said, style="bold red"), indent=4)
+        for hole in missing:
+            print_text(console, Text(printable(str(hole)), style="yellow"), indent=2)
 
 
 def print_impossible(console: Console, impossible: Sequence[Impossible]) -> None:
@@ -345,7 +366,7 @@ def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> N
     brokers = sorted({d.broker_id for d in read.found.log_directories if d.broker_id is not None})
     of = f" of broker {', '.join(map(str, brokers))}" if brokers else ""
     bytes_in_all = size(sum(replica.size_bytes for replica in read.replicas))
-    files = sum(replica.segments for replica in read.replicas)
+    files = sum(len(replica.segments) for replica in read.replicas)
     print_text(
         console,
         Text.assemble(
@@ -368,14 +389,20 @@ def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> N
 def _print_transactions(console: Console, found: Mapping[str, Any], every: bool) -> None:
     def more(t: Mapping[str, Any]) -> list[str]:
         lines = [f"Open as of offset {t['open_as_of_offset']} of {t['directory']}."]
+        if t["assumption"]:
+            lines.append(f"Assumes that {t['assumption']}.")
         if t["commands"]:
             proven, *unproven = t["commands"]
             lines += [
-                "To end it, run txnscan sweep, plan and apply, or this command, which first proves that it hangs:",
+                "To end it, run txnscan sweep, plan and apply, or the command below.",
+                "Running brokers must prove again that it hangs. The command does that first:",
                 f"  {proven}",
             ]
             if unproven:
-                lines += ["By these files it was not committed. For brokers before Kafka 2.8, without that proof:"]
+                lines += [
+                    "By these files it was not committed. Brokers before Kafka 2.8 cannot prove that it hangs.",
+                    "For them, and only if nothing ran since these files were copied:",
+                ]
                 lines += [f"  {command}" for command in unproven]
         elif t["verdict"] == "indeterminate":
             lines.append("These files do not prove that it hangs. To prove it: txnscan sweep.")
@@ -407,7 +434,7 @@ def _replica_lines(r: Replica) -> list[str]:
     lines = [
         f"offsets {r.log_start_offset} to {r.log_end_offset} (exclusive), last stable offset {r.last_stable_offset}"
         + "".join(f", {one}" for one in upto)
-        + f"; {plural(r.segments, 'segment file')}, {size(r.size_bytes)}, {plural(len(r.producers), 'producer')}",
+        + f"; {plural(len(r.segments), 'segment file')}, {size(r.size_bytes)}, {plural(len(r.producers), 'producer')}",
         _figures(r.figures, len(r.open), r.aborted_rows),
     ]
     for one in r.open:

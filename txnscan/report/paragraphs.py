@@ -152,7 +152,7 @@ def where(t: Mapping[str, Any], started_at: Any) -> Text:
     """One partition of a transaction: its age, start offset and blocked records. started_at: of the sweep."""
     late = (", late" if t["late"] else ", not late yet") if t["verdict"] == "hanging" else ""
     line = Text.assemble(
-        (f"{printable(t['topic'])}-{t['partition']}", "bold"),
+        (place_name(t), "bold"),
         f"  {_since(t, started_at)}{late}, from offset {t['start_offset']}",
     )
     if t["blocked_records"]:
@@ -161,6 +161,11 @@ def where(t: Mapping[str, Any], started_at: Any) -> Text:
             f"(last stable offset {t['last_stable_offset']}, high watermark {t['high_watermark']})"
         )
     return line
+
+
+def place_name(t: Mapping[str, Any]) -> str:
+    """The partition; for files in a directory without a partition's name, the directory."""
+    return printable(t["topic"] if t["partition"] < 0 else f"{t['topic']}-{t['partition']}")
 
 
 def _since(t: Mapping[str, Any], started_at: Any) -> str:
