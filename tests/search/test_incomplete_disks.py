@@ -17,7 +17,9 @@ import pytest
 
 from tests.golden.disks import KINDS
 from tests.search.incomplete import Case, Disk, answer, boundaries, disk_in, groups, wrong
-from txnscan.offline import judging, missing, replica, wholeness
+from txnscan.offline import judging, missing, wholeness
+from txnscan.offline.found import Segment
+from txnscan.offline.wholeness import Hole
 
 NAMES = [kind.name for kind in KINDS]
 # How many cases of each family the fast tier takes, at random but the same each time.
@@ -148,7 +150,13 @@ def _without(name: str, result: Any) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def _without_time_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "last_timed", lambda _: None)
+    """Below the cleaner's offset, every gap counts as the cleaner's work."""
+    between = wholeness._between
+
+    def above(before: Segment, after: Segment, cleaned_until: int) -> Iterator[Hole]:
+        yield from between(before, after, cleaned_until) if after.base_offset > cleaned_until else ()
+
+    monkeypatch.setattr(wholeness, "_between", above)
 
 
 def _without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ writing at about the same time and no file was written later.
 
 A killed broker leaves no record of where its logs end. It writes its high watermarks every five seconds
 (`replica.high.watermark.checkpoint.interval.ms`), so everything that was committed before that is shown to be there, or
-to be missing. What a broker wrote in its last seconds is shown by no file but the log itself, which may be cut short.
-Then a verdict holds as of the last moment that is shown (`shown_until_ms`), and only for a partition that did not
-change later. The file system tells when that was, so the copies need the times of the files and folders.
+to be missing; a follower knows the high watermark within half a second. What a broker wrote in its last seconds is
+shown by no file but the log itself, which may be cut short. Then a verdict holds as of the last moment that is shown
+(`shown_until_ms`), and only for a partition that did not change later. The file system tells when that was, so the
+copies need the times of the files and folders.
 """
 
 from __future__ import annotations

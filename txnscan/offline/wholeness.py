@@ -136,16 +136,16 @@ def unwitnessed(replica: Replica, *, clean: bool) -> str | None:
     """Why no file shows where the log ends, if none does. clean: whether its broker recorded a clean shutdown."""
     directory = replica.files.log_directory
     if directory is None or not directory.offsets.keys() & {RECOVERED, HIGH_WATERMARKS}:
-        return "the checkpoints of its log directory are not among the files, which show where a log ends"
+        return "nothing shows where it ends: the checkpoints of its log directory are not among the files"
     if clean:
         if replica.recovery_point == NONE:
-            return f"{RECOVERED} does not have it, and so nothing shows where it ends"
+            return f"nothing shows where it ends: {RECOVERED} does not have it"
         if replica.recovery_point < replica.log_end_offset:
             ends = f"its log ends at offset {replica.log_end_offset}, behind its recovery point"
             return f"{ends} at {replica.recovery_point}: the files are of different moments"
         return None
     if replica.high_watermark == NONE:
-        return f"its broker was killed, and {HIGH_WATERMARKS} does not have it: nothing shows how far it went"
+        return f"nothing shows how far it went: its broker was killed, and {HIGH_WATERMARKS} does not have it"
     return None
 
 

@@ -401,7 +401,7 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
             if unproven:
                 lines += [
                     "By these files it was not committed. Brokers before Kafka 2.8 cannot prove that it hangs.",
-                    "For them, and only if nothing ran since these files were copied:",
+                    "For them, and only if no broker ran since these files were copied:",
                 ]
                 lines += [f"  {command}" for command in unproven]
         elif t["verdict"] == "indeterminate":
