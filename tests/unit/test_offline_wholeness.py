@@ -436,7 +436,8 @@ def test_the_last_seconds_of_a_killed_broker_are_unknown(tmp_path: Path) -> None
     root = unpacked("killed", tmp_path)
     assert ran("segments", str(root))[1]["sweep"]["counts"]["hanging"] == 1
     log, folder, marks = root / "b-0" / LOG, root / "b-0", root / "replication-offset-checkpoint"
-    stamps = {path: path.stat().st_mtime_ns for path in (log, folder, marks)}
+    metadata = root / "__cluster_metadata-0" / LOG
+    stamps = {path: path.stat().st_mtime_ns for path in (log, folder, marks, metadata)}
 
     def hanging_at(path: Path, at_ns: int) -> int:
         os.utime(path, ns=(at_ns, at_ns))
@@ -448,7 +449,7 @@ def test_the_last_seconds_of_a_killed_broker_are_unknown(tmp_path: Path) -> None
     assert hanging_at(log, stamps[marks]) == 0
     assert hanging_at(folder, stamps[marks]) == 0
     assert hanging_at(marks, stamps[log]) == 0
-    assert hanging_at(marks, stamps[marks] + 3_600 * 10**9) == 0
+    assert hanging_at(metadata, stamps[metadata] + 3_600 * 10**9) == 0
 
 
 # --- what is given by mistake ---

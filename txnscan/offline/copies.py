@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from txnscan.kafka.topology import Key
@@ -13,16 +14,16 @@ if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Copies:
     """All files together.
 
     metadata: `__cluster_metadata` by broker. metadata_errors: why a broker's copy of it is not whole, if it is not.
     vouched: the user asserts that the files are of all brokers, and that no broker ran while they were copied.
     log_partitions: the number of partitions of `__transaction_state`, if the user gave it. newest_file_ms: when the
-    newest file was written. newest_record_ms: the newest time in the records of brokers. running: evidence that a
-    broker ran while the files were read, if any. lock_error: why the state of a lock is unknown, if it is. unlisted: a
-    directory that could not be listed and may contain replicas.
+    newest file was written. newest_record: the newest time in the records of `__transaction_state`, and when the file
+    with it was written. running: evidence that a broker ran while the files were read, if any. lock_error: why the
+    state of a lock is unknown, if it is. unlisted: a directory that could not be listed and may contain replicas.
     """
 
     replicas: Mapping[Key, Sequence[Replica]]
@@ -30,14 +31,14 @@ class Copies:
     metadata: Mapping[int, Metadata]
     vouched: bool
     newest_file_ms: int
-    newest_record_ms: int = -1
+    newest_record: tuple[int, int] = (-1, -1)
     metadata_errors: Mapping[int, str] = field(default_factory=dict)
     log_partitions: int | None = None
     running: str | None = None
     lock_error: str | None = None
     unlisted: str | None = None
 
-    @property
+    @cached_property
     def latest(self) -> Metadata | None:
         """The longest metadata log of all brokers."""
         return max(self.metadata.values(), key=lambda one: one.next_offset, default=None)
@@ -54,7 +55,7 @@ class Copies:
         )
         return directory.broker_epoch is None or registered is None or directory.broker_epoch == registered
 
-    @property
+    @cached_property
     def killed(self) -> dict[str, LogDirectory]:
         """The log directories without a clean shutdown, by path. One with the metadata log alone has no such record."""
         with_data = {

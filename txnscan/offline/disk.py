@@ -242,6 +242,7 @@ def _take(path: Path, replica: ReplicaFiles, found: Found) -> bool:
     }
     kinds[path.suffix][offset] = str(path)
     if path.suffix == ".log":
+        replica.written_ms = max(replica.written_ms, age_ms)
         replica.changed_ms = max(replica.changed_ms, age_ms)
     return True
 

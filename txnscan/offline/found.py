@@ -45,8 +45,8 @@ class ReplicaFiles:
     """The files of one replica of a partition.
 
     whole: the user gave the directory, not single files in it. indexes: the transaction indexes; offset_indexes,
-    time_indexes: the others. changed_ms: when one of its segments was last written, or a file came or went, by the file
-    system. error: why the directory could not be listed.
+    time_indexes: the others. written_ms: when one of its segments was last written, by the file system. changed_ms:
+    when that happened, or a file came or went. error: why the directory could not be listed.
     """
 
     directory: str
@@ -61,6 +61,7 @@ class ReplicaFiles:
     others: dict[str, str] = field(default_factory=dict)
     going: list[str] = field(default_factory=list)
     log_directory: LogDirectory | None = None
+    written_ms: int = -1
     changed_ms: int = -1
     error: str | None = None
 

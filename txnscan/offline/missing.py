@@ -20,9 +20,7 @@ from txnscan.offline.found import METADATA_TOPIC, FileError, LogDirectory, Repli
 from txnscan.offline.moment import restless_error
 from txnscan.offline.wholeness import gap_error, state_error, unwitnessed
 
-_LAST_SECONDS = (
-    "it was written to in the last seconds before its broker was killed, of which no other file shows how far it went"
-)
+_LAST_SECONDS = "changed in the last seconds before the broker was killed; no other file shows what was written then"
 
 
 def missing_replica(copies: Copies, key: Key) -> str | None:
@@ -80,11 +78,12 @@ def incomplete(copies: Copies, going: Sequence[str]) -> Iterator[FileError]:
                 yield FileError(one.directory, why)
             elif why is not None:
                 alike.setdefault((place, why), []).append(one)
-            elif not one.unproven and restless_error(copies, key) is not None:
+            elif not one.unproven and place in copies.killed and restless_error(copies, key) is not None:
                 alike.setdefault((place, _LAST_SECONDS), []).append(one)
     for (place, why), replicas in alike.items():
         more = f" and {len(replicas) - 1} more" if len(replicas) > 1 else ""
-        yield FileError(place, f"{replicas[0].name}{more}: {why}")
+        between = " " if why == _LAST_SECONDS else ": "
+        yield FileError(place, f"{replicas[0].name}{more}{between}{why}")
 
 
 def _folders(copies: Copies, going: Sequence[str]) -> Iterator[FileError]:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import duration
 from txnscan.offline.copies import Copies
-from txnscan.offline.found import METADATA_TOPIC
+from txnscan.offline.found import METADATA_TOPIC, LogDirectory
 from txnscan.txnlog.facts import LoggedTransaction
 
 # The maximum difference between the last writes of brokers that stopped together: a controller writes twice a second.
@@ -61,25 +61,26 @@ def running_error(copies: Copies) -> str | None:
     if max(ends) - min(ends) > TOGETHER_MS:
         apart = duration(max(ends) - min(ends))
         return f"the files of the brokers end {apart} apart: they were copied while brokers ran"
-    return _written_later(copies, max(ends))
+    later_ms = copies.newest_file_ms - max(ends)
+    if later_ms > TOGETHER_MS:
+        return (
+            f"files were written {duration(later_ms)} after the last sign of life of the brokers: they were copied "
+            "while brokers ran, or without the times of files"
+        )
+    return None
 
 
-def _written_later(copies: Copies, ended_ms: int) -> str | None:
-    later_ms = copies.newest_file_ms - ended_ms
-    if later_ms <= TOGETHER_MS:
-        return None
-    return (
-        f"files were written {duration(later_ms)} after the last sign of life of the brokers: they were copied "
-        "while brokers ran, or without the times of files"
-    )
+def _last_write(copies: Copies, directory: LogDirectory) -> tuple[int, int]:
+    """The time in the newest record that the broker wrote, and when the file with it was written."""
+    own = copies.metadata.get(directory.broker_id) if directory.broker_id is not None else None
+    log = [one for one in copies.replicas.get((METADATA_TOPIC, 0), ()) if one.broker_id == directory.broker_id]
+    return copies.newest_record if own is None or not log else (own.ended_ms, log[0].files.written_ms)
 
 
 def shown_until_ms(copies: Copies) -> int:
     """The moment up to which the checkpoints of killed brokers show what was committed."""
-    ends = [own.ended_ms for own in copies.metadata.values()] or [copies.newest_record_ms]
-    apart_ms = max(*ends, copies.newest_file_ms) - min(ends)
-    written_ms = [one.watermarks_ms for one in copies.killed.values()]
-    return min([min(ends) - apart_ms - _WATERMARKS_MS, *written_ms]) - _CLOCKS_MS
+    shown = [min(one.watermarks_ms, _last_write(copies, one)[0] - _WATERMARKS_MS) for one in copies.killed.values()]
+    return min(shown) - _CLOCKS_MS
 
 
 def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction] = ()) -> str | None:
@@ -87,16 +88,18 @@ def restless_error(copies: Copies, key: Key, owners: Iterable[LoggedTransaction]
     killed = copies.killed
     if not killed:
         return None
+    for one in killed.values():
+        record_ms, written_ms = _last_write(copies, one)
+        if abs(written_ms - record_ms) > TOGETHER_MS:
+            return (
+                f"the broker of {one.path} was killed, and the copies are without the times of files, which show what "
+                "did not change in its last seconds"
+            )
     here = [one for one in copies.replicas[key] if one.files.log_directory and one.files.log_directory.path in killed]
-    ends = [own.ended_ms for own in copies.metadata.values()] or [copies.newest_record_ms]
-    later = _written_later(copies, max(ends))
-    if later is not None:
-        return later
-    changed = [*(one.files.changed_ms for one in here), *(owner.updated_ms for owner in owners)]
-    changed_ms = max(changed, default=-1)
+    changed_ms = max([*(one.files.changed_ms for one in here), *(owner.updated_ms for owner in owners)], default=-1)
     if changed_ms <= shown_until_ms(copies):
         return None
     return (
-        f"the partition or its owner was written to {duration(max(min(ends) - changed_ms, 0))} before the files end, "
-        "and no clean shutdown is written down: a marker may have come that the files lack"
+        "the partition or its owner changed in the last seconds before a broker was killed. No other file shows what "
+        "was written then, and its marker may be missing"
     )

@@ -133,10 +133,10 @@ def read_paths(
     wanted = {*judging.producer_ids(replicas), *([producer[0]] if producer is not None else [])}
     state_logs = _state_logs(copies, names, wanted, errors)
     logs = {k: log for k, (log, *_) in sorted(state_logs.items())}
-    newest_record_ms = max((log.newest_ms for log in logs.values()), default=-1)
-    times = [own.ended_ms for own in metadata.values()] or [newest_record_ms] if logs else []
+    newest = [(log.newest_ms, copies.leading((TRANSACTION_STATE_TOPIC, k)).files.written_ms) for k, log in logs.items()]
+    copies = replace(copies, newest_record=max(newest, default=(-1, -1)))
+    times = [own.ended_ms for own in metadata.values()] or [log.newest_ms for log in logs.values()]
     now_ms = max([*times, *([] if times else [found.newest_ms])])
-    copies = replace(copies, newest_record_ms=newest_record_ms)
     judge = partial(
         judging.judge_files,
         logs=state_logs,
