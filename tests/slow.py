@@ -72,6 +72,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
             f"tests/search/test_histories.py::test_no_history_of_a_small_world*[{world}]": "every history of the world"
             for world in LARGE_WORLDS
         },
+        "tests/search/test_incomplete_disks.py::test_each": "searches among all cases",
         "tests/search/test_incomplete_disks.py::test_every": "searches of minutes",
         "tests/search/test_incomplete_disks.py::test_most": "a disk for each of its files",
         "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",

@@ -1,8 +1,8 @@
 """`python -m tests.golden.disks`: records the disks of real brokers after a clean shutdown and after a kill.
 
-Each disk is small: one broker, two partitions of `__transaction_state`, two of data, a few segments each. Transactions
-are live whose records are in the first, a middle and the last segment of the log, others have ended, and one hangs.
-Tests make these disks incomplete in every way (`tests/search/test_incomplete_disks.py`).
+Each disk is small: one or two brokers, two partitions of `__transaction_state`, two of data, a few segments each.
+Transactions are live whose records are in the first, a middle and the last segment of the log, others have ended, and
+one hangs. Tests make these disks incomplete in every way (`tests/search/test_incomplete_disks.py`).
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ _PROPERTIES = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How a disk comes about. compacted: the cleaner ran. killed: while its last transactions were under way."""
+    """How a disk comes about. compacted: the cleaner ran. killed: while its last transactions were under way. With two
+    brokers each partition has two replicas.
+    """
 
     name: str
     version: str
     compacted: bool = False
     killed: bool = False
+    brokers: int = 1
 
 
 KINDS = (
@@ -56,6 +59,7 @@ KINDS = (
     Kind("compacted", KAFKA_VERSION, compacted=True),
     Kind("killed", KAFKA_VERSION, killed=True),
     Kind("clean-v1", OLD_KAFKA_VERSION),
+    Kind("two-brokers", KAFKA_VERSION, killed=True, brokers=2),
 )
 
 
@@ -74,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def record(kind: Kind, directory: Path) -> Path:
     """Makes a disk, and stores it."""
     ratio = {"log.cleaner.min.cleanable.ratio": "0"} if kind.compacted else {"log.cleaner.enable": "false"}
-    with KafkaCluster(directory, brokers=1, properties=_PROPERTIES | ratio, version=kind.version) as cluster:
+    properties, earlier = _PROPERTIES | ratio, directory / "earlier"
+    with KafkaCluster(directory, brokers=kind.brokers, properties=properties, version=kind.version) as cluster:
         with cluster.wire() as wire:
-            earlier = directory / "earlier"
             begun = _write(wire, cluster, earlier)
             if kind.compacted:
                 wait_until(lambda: _is_cleaned(cluster.data_of(1)), "both partitions were cleaned", 60.0)
@@ -84,14 +88,15 @@ def record(kind: Kind, directory: Path) -> Path:
                 time.sleep(_IDLE_S)
                 _in_the_last_seconds(wire, begun)
         if kind.killed:
-            cluster.kill_broker(1)
+            cluster.stop()
         else:
             cluster.stop_broker(1)
-        return _stored(kind, cluster.data_of(1), earlier)
+        _copy(cluster, directory / "data")
+        return _stored(kind, directory / "data", earlier)
 
 
 def unpacked(kind: str, to: Path) -> Path:
-    """A recorded disk with the times of its files."""
+    """A recorded disk, a folder for each broker, with the times of its files."""
     with tarfile.open(DISKS / f"{kind}.tar.gz") as archive:
         archive.extractall(to, filter="data")
     return to / "data"
@@ -99,15 +104,15 @@ def unpacked(kind: str, to: Path) -> Path:
 
 def _write(wire: Wire, cluster: KafkaCluster, earlier: Path) -> list[Producer]:
     """Returns producers with live transactions. earlier: where to copy the files in the middle."""
-    for topic in ("a", "b"):
-        create_topic(wire, topic, [[1]])
+    for topic, replicas in (("a", cluster.broker_ids), ("b", cluster.broker_ids[::-1])):
+        create_topic(wire, topic, [replicas])
     _begin(wire, "first", "b")
     later = _begin(wire, "commits-later", "a")
     _end_some(wire, "early")
     _roll(wire)
     _begin(wire, "middle", "a")
     _end_some(wire, "between")
-    shutil.copytree(cluster.data_of(1), earlier)
+    _copy(cluster, earlier)
     _roll(wire)
     begun = _begin(wire, "last", "a")
     with unverified(wire):
@@ -120,6 +125,11 @@ def _write(wire: Wire, cluster: KafkaCluster, earlier: Path) -> list[Producer]:
         _end(wire, one, commit=True)
     alter_topic(wire, "a", {"segment.ms": None})
     return begun
+
+
+def _copy(cluster: KafkaCluster, to: Path) -> None:
+    for broker_id in cluster.broker_ids:
+        shutil.copytree(cluster.data_of(broker_id), to / str(broker_id), ignore=shutil.ignore_patterns("*.deleted"))
 
 
 def _begin(wire: Wire, prefix: str, topic: str) -> list[Producer]:
@@ -184,9 +194,9 @@ def _stored(kind: Kind, data: Path, earlier: Path) -> Path:
     path = DISKS / f"{kind.name}.tar.gz"
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
         for folder in (data, earlier):
-            for index in (folder / "__cluster_metadata-0").glob("*index"):
+            for index in folder.glob("*/__cluster_metadata-0/*index"):
                 _shorten(index)
-            archive.add(folder, folder.name, filter=lambda one: None if one.name.endswith(".deleted") else one)
+            archive.add(folder, folder.name)
     return path
 
 

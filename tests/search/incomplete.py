@@ -108,11 +108,14 @@ def groups(disk: Disk) -> dict[str, list[Path]]:
     """Files that copies leave out together: those of a segment, of a folder, and of a kind everywhere."""
     found: dict[str, list[Path]] = {}
     for path in disk.files:
-        folder = path.parent.name
+        folder, broker = path.parent.name, path.relative_to(disk.data).parts[0]
         offset = offset_of(path.name)
         if offset is not None:
-            found.setdefault(f"segment {folder} {offset}", []).append(path)
-        found.setdefault(f"folder {folder}", []).append(path)
+            found.setdefault(f"segment {broker} {folder} {offset}", []).append(path)
+            found.setdefault(f"segment {folder} {offset} of all brokers", []).append(path)
+        found.setdefault(f"folder {broker} {folder}", []).append(path)
+        found.setdefault(f"folder {folder} of all brokers", []).append(path)
+        found.setdefault(f"log directory {broker}", []).append(path)
         kind = path.suffix if offset is not None else path.name
         found.setdefault(f"kind {kind}", []).append(path)
         found.setdefault(f"kind {kind} of {folder.rpartition('-')[0]}", []).append(path)
@@ -127,14 +130,13 @@ def disk_in(root: Path, kind: str) -> Disk:
     """A recorded disk, unpacked."""
     data, stash = unpacked(kind, root), root / "stash"
     stash.mkdir()
-    path = data / CLEANED
-    cleaned = checkpoint(path.read_bytes()) if path.exists() else {}
     untraced = []
-    for k in range(PARTITIONS):
-        folder = data / f"{TRANSACTION_STATE_TOPIC}-{k}"
-        for log in folder.glob("*.log"):
-            if int(log.stem) < cleaned.get((TRANSACTION_STATE_TOPIC, k), 0):
-                untraced.append(frozenset(one for one in folder.iterdir() if one.name.startswith(f"{log.stem}.")))
+    for path in data.glob(f"*/{CLEANED}"):
+        for (topic, index), cleaned_until in checkpoint(path.read_bytes()).items():
+            folder = path.parent / f"{topic}-{index}"
+            for log in folder.glob("*.log") if topic == TRANSACTION_STATE_TOPIC else ():
+                if int(log.stem) < cleaned_until:
+                    untraced.append(frozenset(one for one in folder.iterdir() if one.name.startswith(f"{log.stem}.")))
     return Disk(data, root / "earlier", stash, tuple(untraced))
 
 

@@ -95,7 +95,7 @@ INCOMPLETE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("options", [[], ["--stopped"]], ids=["", "stopped"])
 @pytest.mark.parametrize("name", INCOMPLETE)
 def test_an_incomplete_disk_has_no_hanging_transaction(tmp_path: Path, name: str, options: list[str]) -> None:
-    root = unpacked("clean", tmp_path)
+    root = unpacked("clean", tmp_path) / "1"
     INCOMPLETE[name](root)
     status, found = ran("segments", str(root), *options)
     assert status == ExitStatus.INCOMPLETE and found["errors"]
@@ -106,7 +106,7 @@ def test_an_incomplete_disk_has_no_hanging_transaction(tmp_path: Path, name: str
 @pytest.mark.parametrize("options", [[], ["--stopped"]], ids=["", "stopped"])
 def test_a_missing_marker_leaves_a_committed_transaction_indeterminate(tmp_path: Path, options: list[str]) -> None:
     """Its commit is in the transaction log, and its marker was in the last segments of the partition."""
-    root = unpacked("clean", tmp_path)
+    root = unpacked("clean", tmp_path) / "1"
     before = {one["producer_id"] for one in ran("segments", str(root))[1]["transactions"]}
     for _ in range(3):
         _segment(root / "a-0", -1)
@@ -118,7 +118,7 @@ def test_a_missing_marker_leaves_a_committed_transaction_indeterminate(tmp_path:
 
 @pytest.mark.parametrize("change", [_emptied, Path.unlink], ids=["empty", "missing"])
 def test_a_partition_without_its_log_is_an_error(tmp_path: Path, change: Callable[[Path], object]) -> None:
-    root = unpacked("clean", tmp_path)
+    root = unpacked("clean", tmp_path) / "1"
     change(root / "b-0" / LOG)
     status, found = ran("segments", str(root))
     assert status == ExitStatus.INCOMPLETE
@@ -126,7 +126,7 @@ def test_a_partition_without_its_log_is_an_error(tmp_path: Path, change: Callabl
 
 
 def test_a_partition_without_a_folder_is_an_error(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    root = unpacked("clean", tmp_path)
+    root = unpacked("clean", tmp_path) / "1"
     for path in (root / "b-0").iterdir():
         path.unlink()
     (root / "b-0").rmdir()
@@ -136,14 +136,14 @@ def test_a_partition_without_a_folder_is_an_error(tmp_path: Path, wording: Snaps
 
 
 def test_a_partition_that_is_being_deleted_is_not_missing(tmp_path: Path) -> None:
-    root = unpacked("clean", tmp_path)
+    root = unpacked("clean", tmp_path) / "1"
     (root / "b-0").rename(root / f"b-0.{'0' * 32}-delete")
     status, found = ran("segments", str(root))
     assert (status, found["errors"]) == (ExitStatus.DONE, [])
 
 
 def test_a_timeline_marks_the_offsets_that_are_not_in_the_files(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    root = unpacked("clean", tmp_path)
+    root = unpacked("clean", tmp_path) / "1"
     ids = ran("transaction-log", str(root))[1]["transactional_ids"]
     name, k = next(
         (one["transactional_id"], one["log_partition"]) for one in ids if "early-0" in one["transactional_id"]
@@ -157,12 +157,12 @@ def test_a_timeline_marks_the_offsets_that_are_not_in_the_files(tmp_path: Path, 
 
 
 def test_a_verdict_on_a_compacted_log_states_its_assumption(tmp_path: Path, wording: SnapshotAssertion) -> None:
-    root = unpacked("compacted", tmp_path)
+    root = unpacked("compacted", tmp_path) / "1"
     _, found = ran("segments", str(root))
     assert {bool(one["assumption"]) == (one["verdict"] == "hanging") for one in found["transactions"]} == {True}
     said = CliRunner().invoke(app, ["segments", str(root)]).stdout
     assert next(line for line in said.splitlines() if "Assumes" in line) == wording
-    _, whole = ran("segments", str(unpacked("clean", tmp_path / "clean")))
+    _, whole = ran("segments", str(unpacked("clean", tmp_path / "clean") / "1"))
     assert {one["assumption"] for one in whole["transactions"]} == {None}
 
 
@@ -433,7 +433,7 @@ def test_a_metadata_log_of_a_clean_shutdown_ends_at_its_snapshot(tmp_path: Path)
 
 def test_the_last_seconds_of_a_killed_broker_are_unknown(tmp_path: Path) -> None:
     """Its hanging transaction was idle. Where it is written to later, or the times are lost, nothing is proven."""
-    root = unpacked("killed", tmp_path)
+    root = unpacked("killed", tmp_path) / "1"
     assert ran("segments", str(root))[1]["sweep"]["counts"]["hanging"] == 1
     log, folder, marks = root / "b-0" / LOG, root / "b-0", root / "replication-offset-checkpoint"
     metadata = root / "__cluster_metadata-0" / LOG

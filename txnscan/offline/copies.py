@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from txnscan.kafka.topology import Key
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
+from txnscan.offline.wholeness import end_error, gap_error
 
 if TYPE_CHECKING:
     from txnscan.offline.cluster_metadata import Metadata
@@ -81,5 +82,11 @@ class Copies:
 
 
 def best(replicas: Sequence[Replica]) -> Replica:
-    """The copy with the highest leader epoch, then with the longest log. Undamaged copies come before damaged ones."""
-    return max(replicas, key=lambda r: (r.unproven is None, r.leader_epoch, r.log_end_offset))
+    """The copy with the highest leader epoch, then with the longest log. Copies that are known to lack something come
+    last.
+    """
+    return max(replicas, key=lambda r: (_lacks(r) is None, r.leader_epoch, r.log_end_offset))
+
+
+def _lacks(replica: Replica) -> str | None:
+    return replica.unproven or gap_error(replica) or end_error(replica)
