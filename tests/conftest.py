@@ -114,8 +114,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """How many cases the searches among incomplete disks tried."""
-    reports = [one for of_kind in terminalreporter.stats.values() for one in of_kind if hasattr(one, "user_properties")]
-    tried = [value for one in reports for name, value in one.user_properties if name == "cases"]
+    reports = [one for of_kind in terminalreporter.stats.values() for one in of_kind]
+    calls = [one for one in reports if getattr(one, "when", None) == "call"]
+    tried = [value for one in calls for name, value in one.user_properties if name == "cases"]
     if tried:
         terminalreporter.write_line(f"{sum(tried)} incomplete disks in {len(tried)} searches")
 
