@@ -137,21 +137,85 @@ def test_a_growing_log_is_read_up_to_its_first_known_end() -> None:
     assert reading.is_done(90, 100, 2**62, 1_000)
 
 
-def test_a_log_returned_one_offset_at_a_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
-    reading, offset = Reading("t-0"), 0
-    with pytest.raises(RequestFailed):
-        while not reading.is_done(offset, offset + 1, 2**62, 70):
-            offset += 1
-    assert offset == 100
+# Name, the bytes of an answer, the offsets of an answer, and the number of answers after which the read fails.
+ENDLESS_LOGS = (
+    ("small answers, one offset each", 70, 1, 101),
+    ("answers of 1 KiB, one offset each", 1_025, 1, 101),
+    ("answers that are not small, one offset each", 16 * 1024, 1, 1_000),
+    ("answers that are not small, many offsets each", 16 * 1024, 2**40, 1_000),
+    ("large answers", 2 * MIB, 1, 512),
+)
+
+
+def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a high watermark of 2^62 a log was read for ever."""
+    monkeypatch.setattr(fetch, "_SMALL_ANSWERS_MAX", 100)
+    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 1_000)
+    monkeypatch.setattr(fetch, "_BYTES_MAX", 1 << 30)
+    with Cases() as cases:
+        for name, size_bytes, offsets, answers in ENDLESS_LOGS:
+            with cases.case(name):
+                reading, count = Reading("t-0"), 0
+                with pytest.raises(RequestFailed):
+                    while not reading.is_done(count * offsets, (count + 1) * offsets, 2**62, size_bytes):
+                        count += 1
+                assert count + 1 == answers
 
 
 def test_a_long_log_in_small_answers_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
+    monkeypatch.setattr(fetch, "_SMALL_ANSWERS_MAX", 100)
     reading, offset = Reading("t-0"), 0
-    while not reading.is_done(offset, offset + 1, 1_000, 2_000):
+    while not reading.is_done(offset, offset + 1, 1_000, 20_000):
         offset += 1
     assert offset == 999
+
+
+class Dripping:
+    """A port whose peer sends some bytes at once, and then others, slowly, for ever. Entering gives its number."""
+
+    def __init__(self, first: bytes, then: bytes) -> None:
+        self._first, self._then = first, then
+        self._listener = socket.create_server((ADDRESS, 0))
+        self._over = threading.Event()
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return int(self._listener.getsockname()[1])
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._drip, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _drip(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.sendall(self._first)
+            while not self._over.wait(0.05):
+                connection.sendall(self._then)
+
+
+# Name, the bytes sent at once, and those sent then, one at a time. The look at a port ends all the same.
+DRIPPING_PORTS: tuple[tuple[str, bytes, bytes], ...] = (
+    ("nothing", b"", b""),
+    ("the length of an answer", b"", b"\0"),
+    ("an answer", struct.pack(">i", 60_000), b"\0"),
+    ("a TLS handshake", b"\x16\x03\x03\x3f\xff\x02", b"\0"),
+    ("TLS alerts", b"", b"\x15\x03\x03\0\2\1\0"),
+)
+
+
+def test_the_look_at_a_port_ends_however_slowly_its_peer_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnscan.kafka.client.listener.LOOK_S_MAX", 1.0)
+    with Cases() as cases:
+        for name, first, then in DRIPPING_PORTS:
+            with cases.case(name), Dripping(first, then) as port:
+                began = time.monotonic()
+                look(ADDRESS, port)
+                assert time.monotonic() - began < 3
 
 
 def test_a_setting_that_is_no_number_fails_its_request() -> None:
