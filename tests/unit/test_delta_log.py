@@ -251,6 +251,29 @@ def test_every_file_that_a_reader_may_take_the_metadata_from_is_examined(tmp_pat
                 Examination(SWEEPS, written(tmp_path / name, files)).check()
 
 
+def test_files_before_the_last_checkpoint_count_as_well(tmp_path: Path) -> None:
+    """A reader may find that checkpoint damaged, and take an earlier one."""
+    later = {f"{9:020}.checkpoint.parquet": checkpoint(metaData=in_arrow(metadata()))}
+    with Cases() as cases:
+        for name, files in HOSTILE.items():
+            # An old commit without metadata and paths may be damaged: nobody reads it.
+            if name not in ("a number", "a number without end", "no commit", "half a commit", "a long line"):
+                with cases.case(name), pytest.raises(ConfigError):
+                    Examination(SWEEPS, written(tmp_path / name, {**files, **later})).check()
+        for number, (path, allowed) in enumerate(PATHS.items()):
+            for kind in ("add", "remove", "cdc"):
+                with cases.case(f"{kind} {path}"):
+                    files = {ZERO: json.dumps({kind: {"path": path}}, separators=(",", ":"))}
+                    check = Examination(SWEEPS, written(tmp_path / f"{number}-{kind}", {**files, **later})).check
+                    if allowed:
+                        check()
+                    else:
+                        with pytest.raises(ConfigError):
+                            check()
+        with cases.case("damaged, without metadata and paths"):
+            Examination(SWEEPS, written(tmp_path / "old", {ZERO: "x", **later})).check()
+
+
 def test_a_log_as_spark_and_delta_rs_write_it_passes(tmp_path: Path) -> None:
     with Cases() as cases:
         for name, files in HARMLESS.items():

@@ -49,6 +49,11 @@ _DEPTH_MAX = 8
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # The name of a deletion vector: a random folder, if any, and an encoded UUID.
 _VECTOR = re.compile(r"[A-Za-z0-9]{0,32}[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{20}")
+_COMMIT = re.compile(r"[0-9]{20}\.json")
+_PLAIN_BYTES_MAX = 1 << 20
+# Words of actions that need a look, and spellings that could hide them: escaped letters, and UTF-16.
+_NEEDS_A_LOOK = re.compile(rb"metadata|protocol|sidecar|deletionvector|\\u|\x00|\.\.", re.IGNORECASE)
+_PLAIN_PATH = re.compile(rb'"path":"[A-Za-z0-9_=-][A-Za-z0-9_=./-]*"')
 _OF_FILES = ("add", "remove", "cdc", "sidecar")
 _ACTIONS = (*_OF_FILES, "metaData", "protocol")
 
@@ -71,17 +76,19 @@ class Examination:
         """Raises Refused. whole: data files count, too, whose entries may be links. They are many."""
         if not _is_folder(self._table, self._folder):
             return
-        roots = [self._folder] if whole else [self._folder / LOG]
-        found = set()
-        for root in roots:
-            if _is_folder(self._table, root):
-                for path in _files(self._table, root):
-                    if _is_of_log(path.relative_to(self._folder)) and (examined := self._examined_file(path)):
-                        found.add(examined)
-        self._examined = found
+        root = self._folder if whole else self._folder / LOG
+        if not _is_folder(self._table, root):
+            return
+        paths = [path for path in _files(self._table, root) if _is_of_log(path.relative_to(self._folder))]
+        checkpoint = max((path.name[:20] for path in paths if ".checkpoint." in path.name), default="")
+        examined = (self._examined_file(path, is_old=path.name[:20] <= checkpoint) for path in paths)
+        self._examined = {one for one in examined if one is not None}
 
-    def _examined_file(self, path: Path) -> _File | None:
-        """Examines a file, unless it is one that was. None if there is none any more. Raises Refused."""
+    def _examined_file(self, path: Path, *, is_old: bool) -> _File | None:
+        """Examines a file, unless it is one that was. None if there is none any more. Raises Refused.
+
+        is_old: a checkpoint has its actions. A log has thousands of such files, and most need no parser.
+        """
         try:
             file = _opened(path)
         except FileNotFoundError:
@@ -98,6 +105,8 @@ class Examination:
                 return which
             if found.st_size > _FILE_BYTES_MAX:
                 raise Refused(self._table, f"{_shown(path)} has more than {_FILE_BYTES_MAX >> 20} MiB; {REMEDY}")
+            if is_old and _COMMIT.fullmatch(path.name) and _is_plain(file):
+                return which
             try:
                 for action in _actions(path, file):
                     self._check_action(path, action)
@@ -124,6 +133,17 @@ class Examination:
                 why = why_outside(found)
             if why is not None:
                 raise Refused(self._table, f"{why} ({_shown(path)}); {REMEDY}")
+
+
+def _is_plain(file: IO[bytes]) -> bool:
+    """Whether a commit has nothing but actions about files of the table, by its bytes alone. Leaves the file at its
+    beginning.
+    """
+    data = file.read(_PLAIN_BYTES_MAX + 1)
+    file.seek(0)
+    if len(data) > _PLAIN_BYTES_MAX or _NEEDS_A_LOOK.search(data):
+        return False
+    return len(_PLAIN_PATH.findall(data)) == data.lower().count(b"path")
 
 
 def why_outside(action: Mapping[str, Any]) -> str | None:
