@@ -25,7 +25,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
-from txnscan.tables.creation import check_commits, create, shown, unreadable, why_failed
+from txnscan.tables.creation import check_files, create, shown, unreadable, why_failed
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.facts import KINDS, known, learned
@@ -300,6 +300,8 @@ class Tables:
     def _read(self, table: Table, read: Callable[[], Answer]) -> Answer:
         try:
             return read()
+        except ConfigError:
+            raise
         except Exception as error:
             raise unreadable(self.delta, table, error) from None
 
@@ -328,7 +330,7 @@ class Tables:
         """The rows of the last finished sweep of everything, and of a part, for each cluster or for this cluster.
         Raises ConfigError when there are no tables at the location, or they are damaged.
         """
-        check_commits(self.delta)
+        check_files(self.delta)
         of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
         by = ("cluster_id", "scope = 'all'")
         return self._read(SWEEPS, lambda: self.delta.newest(SWEEPS, by, "started_at", *of))
