@@ -341,6 +341,31 @@ def test_with_this_rule_no_marker_does_harm(case: Case) -> None:
     assert (done.plan is not None and done.plan.actions + done.plan.refused) or case.rule.startswith("the log")
 
 
+def _lost(world: str, *further: Event) -> tuple[Scenario, tuple[Event, ...]]:
+    return WIDE[world], (*OPENINGS[world], *further)
+
+
+# Under v1 an earlier commit of the same epoch, on the same partition, vetoes as well.
+LOST_COMMITS = {
+    "unflushed": _lost("lost-log-ends-unflushed-v2", ("InitProducerId", (1, A))),
+    "unclean": _lost("lost-log-ends-unclean-v2", ("InitProducerId", (3, A))),
+}
+
+
+@pytest.mark.parametrize("name", LOST_COMMITS)
+@pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without it"])
+def test_a_commit_that_an_election_lost_is_deleted_only_with_the_option(
+    name: str, rule: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application restarts after the loss, as the remedies of guards say."""
+    if not rule:
+        monkeypatch.setattr(outcome, "election_of", lambda logged, o: None)
+    done, end = Apply("no options", options=()).resolve(opened(*LOST_COMMITS[name]), at_rest)
+    (result,) = done.results
+    assert result.status is (Status.REFUSED if rule else Status.RESOLVED)
+    assert [broken is not None for broken in (harm(written, end) for written in done.written)] == [True] * (not rule)
+
+
 def test_a_commit_proven_before_compaction_is_completed_afterwards() -> None:
     case = next(case for case in CASES if case.rule == "what was proven is not forgotten")
     done, broken = played(replace(case, way=Apply()))

@@ -15,7 +15,7 @@ from tests.sim.answers import answer
 from tests.sim.records import NOBODY, Data, Marker, still_open, with_beginning
 from tests.sim.truth import hanging, open_in, settled
 from tests.sim.turns import Turns
-from tests.sim.world import World
+from tests.sim.world import LOST_LOG_END, World
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, Item, Result
 from txnscan.coordinators.metadata_quorum import MetadataQuorum
@@ -364,7 +364,8 @@ def overlooked(end: World) -> list[Wrong]:
 
     A coordinator whose marker is permanently refused stays in Prepare* forever. A sweep cannot know that: if such a
     coordinator no longer lists a partition, the verdict on its open transaction is `indeterminate` (decided), with
-    advice.
+    advice. If `__transaction_state` lost records, any transaction may be `indeterminate` or `stuck`, but
+    none is left out.
     """
     # If an id is hidden, visibility does not hold, so the sweep promises no complete report. The same is true if a
     # coordinator has loaded a part of its log: it may write at an epoch that is over.
@@ -380,6 +381,9 @@ def overlooked(end: World) -> list[Wrong]:
         return []
     found = sweep(Simulation(calm))
     stuck = [judged for judged in found.transactions if _is_left_to_a_decision(judged, calm)]
+    unended = (Verdict.INDETERMINATE, Verdict.PENDING_MARKER)
+    doubtful = [judged for judged in found.transactions if judged.judgement.verdict in unended]
+    stuck += doubtful if LOST_LOG_END in end.scenario.faults else []
     named = {_identity(judged) for judged in (*accused(found), *stuck)}
     return [Wrong(*identity, "", "", "it hangs, and a sweep at rest did not say so") for identity in left - named]
 

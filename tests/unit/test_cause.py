@@ -32,6 +32,9 @@ def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], 
         client_version=0,
         start_time_ms=START_MS,
         updated_ms=START_MS + offset * 1_000,
+        leader_epoch=0,
+        acknowledged=True,
+        log_epoch=0,
     )
     return replace(base, **changes)
 

@@ -8,9 +8,9 @@ There are four causes, each reported only if evidence shows it:
 - **late_write**: the records are dated after the end of their epoch, or after its last transaction, which had its
   marker. The dates come from the producer's clock, so this may be wrong if clocks differ by more than
   `CLOCK_SLACK_MS`.
-- **never_added**: `__transaction_state` has no gaps for this epoch (`transitions.py`), and no transaction in it has
-  this partition. The broker took the records without asking the coordinator: it is older than Kafka 3.6, verification
-  is off, or verification failed open (KIP-890).
+- **never_added**: `__transaction_state` has no gaps for this epoch (`transitions.py`), has lost none of its records at
+  an election (`elections.py`), and no transaction in it has this partition. The broker took the records without asking
+  the coordinator: it is older than Kafka 3.6, verification is off, or verification failed open (KIP-890).
 - **fenced**: another producer initialised the id again, at a later epoch (InitProducerId).
 
 In all other cases the cause is unknown.
@@ -23,6 +23,7 @@ from enum import StrEnum
 
 from txnscan.kafka.answers import COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
+from txnscan.txnlog.elections import Election, election_of
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import chain_of, completes, first_doubt
 from txnscan.verdict.evidence import Judged, Outcome, Reason
@@ -79,15 +80,17 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
     (name,) = names
     chain = chain_of(logged, o)
     if chain and first_doubt(chain, o) is None:
-        return _of_whole_log(name, chain, o)
+        return _of_whole_log(name, chain, election_of(logged, o), o)
     again = next((r for r in logged if _initialised_later(r, o)), None)
     if judged.judgement.reason is Reason.STALE_EPOCH and again is not None:
         return Cause.FENCED, f"another producer initialised '{name}' again, at epoch {again.producer_epoch}"
     return Cause.UNKNOWN, f"the remaining records of '{name}' in the transaction log do not show it"
 
 
-def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation) -> tuple[Cause, str]:
-    """The cause, if the log has no gaps for the epoch."""
+def _of_whole_log(
+    name: str, chain: Sequence[LoggedTransaction], election: Election | None, o: Observation
+) -> tuple[Cause, str]:
+    """The cause, if the log has no gaps for the epoch. election: at which it may have lost records, if any."""
     ended_ms = _ended_ms(chain, o)
     had_it = _names_partition(chain, o)
     late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second.read_at_ms
@@ -97,6 +100,12 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
             Cause.LATE_WRITE,
             f"a late write: by the producer's clock, the last record has a later date than the end of epoch "
             f"{o.producer_epoch} of '{name}'",
+        )
+    if not had_it and election is not None:
+        return (
+            Cause.UNKNOWN,
+            f"'{name}' has not added this partition to a transaction of epoch {o.producer_epoch}, unless the "
+            f"transaction log lost acknowledged records at {election}",
         )
     if not had_it:
         return (

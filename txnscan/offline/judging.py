@@ -31,7 +31,7 @@ from txnscan.offline.files import METADATA_FILE
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.reads.observation import FencedRead, Observation
-from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Context, Judged, KnownOutcome, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
@@ -363,11 +363,7 @@ def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransa
         records = []
         for raw in log.raw:
             try:
-                records.append(
-                    tombstone(raw.offset, raw.contiguous_from, raw.transactional_id)
-                    if raw.value is None
-                    else decode(raw.offset, raw.contiguous_from, raw.transactional_id, raw.value)
-                )
+                records.append(decoded(raw))
             except UnknownRecord:
                 continue
         names = {record.transactional_id for record in records if record.producer_id == producer_id}
