@@ -329,6 +329,22 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
     ]
 
 
+def closed_too_early(found: Scan, incidents: Iterable[TransactionKey], end: World) -> list[Wrong]:
+    """Incidents that a sweep reports as over, although no marker ended them and their producer id is still open: the
+    true leader's log has no marker of it behind the first record, deleted records included.
+    """
+    wrong = []
+    for which in found.over(incidents):
+        leader = end.leadership(end.image, which.key).leader
+        log = with_beginning(end.logs[which.key, leader]) if leader != NOBODY else ()
+        ours = [record for _, record in log[which.start_offset :] if record and record[0] == which.producer_id]
+        is_open = ours and isinstance(ours[0], Data) and which.producer_id in open_in(end, which.key)
+        if is_open and not any(isinstance(record, Marker) for record in ours):
+            why = "its incident is over, and no marker ended it"
+            wrong.append(Wrong(which.key, which.producer_id, which.start_offset, "", "", why, mistaken=True))
+    return wrong
+
+
 def _is_one(world: World, o: Observation) -> bool:
     """Whether no marker is between the first record of the incident and the first record of the open transaction.
 

@@ -91,6 +91,28 @@ def test_a_cause_is_reported_only_with_evidence(
     assert cause_of(one, log)[0] is cause, why
 
 
+def by_two_leaders(log: tuple[LoggedTransaction, ...]) -> tuple[LoggedTransaction, ...]:
+    """The same records, the last of them by the next leader of the log."""
+    return (*log[:-1], replace(log[-1], leader_epoch=1))
+
+
+@pytest.mark.parametrize(
+    ("one", "log", "cause"),
+    [
+        (STALE, by_two_leaders(NEVER), Cause.UNKNOWN),
+        (LIVE, by_two_leaders((BEFORE, AGAIN, ONGOING_Q)), Cause.UNKNOWN),
+        (LIVE, tuple(replace(r, log_epoch=1) for r in (BEFORE, AGAIN, ONGOING_Q)), Cause.UNKNOWN),
+        (STALE, tuple(replace(r, log_epoch=1) for r in NEVER), Cause.NEVER_ADDED),
+        (DATED_LATE, by_two_leaders(NEVER), Cause.LATE_WRITE),
+    ],
+    ids=["an election", "an election before its end", "one after the last record", "one after its end", "its dates"],
+)
+def test_never_added_needs_a_log_that_lost_nothing(
+    one: Judged, log: tuple[LoggedTransaction, ...], cause: Cause
+) -> None:
+    assert cause_of(one, log)[0] is cause
+
+
 @pytest.mark.parametrize("ahead_ms", [1, 50 * MINUTE_MS])
 def test_a_record_dated_in_the_future_is_no_late_write(ahead_ms: int) -> None:
     one = judged(view("Empty", 4), last_timestamp_ms=NOW_MS + ahead_ms)
