@@ -127,10 +127,10 @@ class LiveBrokers:
         """See `terminate.Coordinators`."""
         try:
             with self._cluster() as cluster:
-                found, failed = describe(cluster.send, [transactional_id], cluster.view, self._now_ms, time.sleep)
+                found, failed = describe(cluster.send, [transactional_id], cluster.newest, self._now_ms, time.sleep)
                 if failed:
                     raise RequestFailed(cluster.format_failure(failed[0].failure), sent=False)
-                (one,) = with_offsets(cluster.send, found, cluster.view)
+                (one,) = with_offsets(cluster.send, found, cluster.newest)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return one
         except ClusterUnreachable as error:
