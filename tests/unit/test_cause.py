@@ -56,6 +56,8 @@ LIVE = judged(view("Ongoing", 3, ("q-0",)), last_timestamp_ms=OPEN_MS)
 ORPHAN = judged(last_timestamp_ms=OPEN_MS)
 COMMITTED = with_outcome(judged(view("CompleteCommit", 4)), known("committed", "'X' committed"))
 DATED_LATE = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000)
+OF_5 = judged(view("Empty", 5), last_timestamp_ms=OPEN_MS, coordinator_epoch=-1)
+LATE_OF_5 = judged(view("Empty", 5), last_timestamp_ms=START_MS + 20_000, coordinator_epoch=-1)
 NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, coordinator_epoch=-1)
 
 
@@ -65,6 +67,8 @@ NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, co
         (COMMITTED, (), Cause.MARKER_MISSING, "a proven commit needs no log to be read again"),
         (judged(view("Empty", 5)), (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.MARKER_MISSING, "the abort raised it"),
         (judged(view("Empty", 5)), (BEFORE, AGAIN, ONGOING_P, FENCE_P[0]), Cause.UNKNOWN, "it is not complete"),
+        (OF_5, (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.MARKER_MISSING, "dated before the abort"),
+        (LATE_OF_5, (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.LATE_WRITE, "the partition forgot its marker"),
         (STALE, NEVER, Cause.NEVER_ADDED, "the epoch is over and had no transaction with it"),
         (LIVE, (BEFORE, AGAIN, ONGOING_Q), Cause.NEVER_ADDED, "so far none of the epoch has it"),
         (ORPHAN, NEVER, Cause.NEVER_ADDED, "its id expired, and its log is still there"),
