@@ -154,7 +154,7 @@ def _list(source: Source, arguments: Arguments, rows_max: int) -> Answer:
     )
     rows = FirstRows(rows_max)
     with opened_cluster(source.config) as cluster:
-        brokers = chosen_brokers(cluster.view([]), arguments.get("broker_id", ()))
+        brokers = chosen_brokers(cluster.newest([]), arguments.get("broker_id", ()))
         errors = write_listed(rows, cluster, brokers, wanted, wall_clock_ms)
     return Answer({"transactions": rows.kept, "errors": errors}, {"transactions": rows.left_out})
 

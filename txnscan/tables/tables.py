@@ -97,7 +97,11 @@ class Tables:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
                 TransactionKey.of(row): Incident(
-                    epoch_ms(row["first_seen_at"]), _carried_impact(row), row["producer_epoch"], row["last_sequence"]
+                    epoch_ms(row["first_seen_at"]),
+                    _carried_impact(row),
+                    row["producer_epoch"],
+                    row["last_sequence"],
+                    row["high_watermark"],
                 )
                 for row in rows
             }
@@ -111,7 +115,8 @@ class Tables:
         return self._begun_read(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "producer_epoch", "last_sequence", *_IMPACT)
+        known = ("first_seen_at", "producer_epoch", "last_sequence", "high_watermark")
+        columns = ("incident_id", *TransactionKey._fields, *known, *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("is_open", True), columns=columns)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
