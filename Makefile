@@ -114,17 +114,13 @@ site: setup
 	@echo "build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 prove: setup
-	@status=0; \
-	for part in histories conformance faults watching; do \
-		$(BIN)/python -m tests.prove.$$part >$(VENV)/prove-$$part.txt || status=1; \
-	done; \
-	cd $(VENV) && cat prove-histories.txt prove-conformance.txt prove-faults.txt prove-watching.txt; exit $$status
+	@$(BIN)/python -m tests.prove $(ARGS)
 
 simulate: setup
 	@$(BIN)/python -m tests.sim $(ARGS)
 
 mutants: setup
-	@$(BIN)/python -m tests.prove.mutants
+	@$(BIN)/python -m tests.prove.mutants $(ARGS)
 
 bench: setup
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -294,7 +294,9 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
     found = next((one for one in TABLES if one.name == name), None)
     if found is None:
         raise ConfigError("table", f"there is none of the name '{printable(name)}'; see docs/tables.md")
-    return spark.table(SparkDelta(spark, tables).name(found))
+    delta = SparkDelta(spark, tables)
+    delta.check(found)
+    return spark.table(delta.name(found))
 
 
 def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
@@ -304,10 +306,14 @@ def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
     session, with names that begin with `txnscan_`. tables: the location of the tables. Raises ConfigError for an
     invalid location.
     """
+    from txnscan.tables.spark import SparkDelta
     from txnscan.tables.views import VIEWS, view_name, view_statements
 
     location = parse_location(tables)
     in_catalog = is_catalog_schema(location)
+    delta = SparkDelta(spark, location)
+    for one in TABLES:
+        delta.check(one)
     for statement in view_statements(location, in_catalog):
         spark.sql(statement)
     return {view.name: view_name(view, location, in_catalog) for view in VIEWS}

@@ -52,7 +52,7 @@ CALLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "describe": ("describe_transaction", {"transactional_id": [LIVE_ID, "mcp-absent"]}),
     "history": ("history", {}),
     "history of one": ("history", {"limit": 1}),
-    "plan": ("plan", {"topic": ["mcp-.*"]}),
+    "plan": ("plan", {"topic": ["mcp-*"]}),
     "no tool": ("apply", {}),
     "no argument": ("find_hanging", {"bootstrap_server": "127.0.0.1:1"}),
     "a file": ("check", {"command_config": "/etc/passwd"}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,7 +23,9 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.api_versions import image_offset
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.metadata import read_metadata
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.sweeps.result import Scan
 
 LINKED, OTHER = 1, 2
@@ -34,10 +37,13 @@ RECORDS = [b"late"] * 5
 
 @dataclass(frozen=True)
 class World:
-    """Brokers of which the last is cut off, with two orphans unknown to it."""
+    """Brokers of which the last is cut off, with two orphans unknown to it. moved_id: began after its coordinator moved
+    away from that broker.
+    """
 
     cluster: KafkaCluster
     wire: Wire
+    moved_id: str
 
     def servers(self, *broker_ids: int) -> str:
         """These bootstrap servers."""
@@ -66,7 +72,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             late = Producer(wire, v2=False)
             late.init_producer_id()
             late.produce(topic, 0, RECORDS, version=PRODUCE_V1)
-        yield World(cluster, wire)
+        wait_until(lambda: _moved_id(wire) is not None, "another coordinator took over")
+        name = _moved_id(wire) or ""
+        Producer(wire, name).init_producer_id()
+        yield World(cluster, wire, name)
+
+
+def _moved_id(wire: Wire) -> str | None:
+    """An id whose coordinator, in the view of the broker that is cut off, is that broker; and by now another one is."""
+    old, new = (_leaders(wire, asked) for asked in (CUT_OFF, LINKED))
+    for name in (f"service-{number}" for number in range(1_000)):
+        k = coordinator_partition(name, len(new))
+        if old.get(k) == CUT_OFF and new[k] in (LINKED, OTHER):
+            return name
+    return None
+
+
+def _leaders(wire: Wire, asked: int) -> dict[int, int]:
+    shown = read_metadata(wire.send, asked, [TRANSACTION_STATE_TOPIC]).partitions
+    return {partition.partition: partition.leader for partition in shown}
 
 
 def leads(wire: Wire, asked: int) -> int:
@@ -101,6 +125,43 @@ def test_check_names_the_cut_off_broker(world: World) -> None:
     assert found["check"]["level"] == "incomplete"
     (metadata,) = [one for one in found["findings"] if one["area"] == "metadata"]
     assert metadata["level"] == "incomplete" and f"broker {CUT_OFF}" in metadata["said"]
+
+
+def ran(world: World, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    """The exit status, the object and the other output of a command that starts at the broker that is cut off."""
+    servers = ("--bootstrap-server", world.servers(CUT_OFF, LINKED), "--format", "json")
+    found = CliRunner().invoke(app, [*arguments, *servers])
+    return found.exit_code, json.loads(found.stdout or "{}"), found.stderr
+
+
+def test_an_id_that_the_first_broker_does_not_know_is_described(world: World) -> None:
+    status, shown, _ = ran(world, "describe", "--transactional-id", world.moved_id)
+    assert (status, [one["state"] for one in shown["transactions"]]) == (0, ["Empty"])
+
+
+def test_an_unknown_id_may_be_known_to_a_broker_that_lags(world: World) -> None:
+    status, shown, _ = ran(world, "describe", "--transactional-id", "never-used")
+    assert status == 1
+    assert {(one["stage"], one["code"]) for one in shown["errors"]} >= {("describe", "BROKER_BEHIND")}
+    assert CUT_OFF in {one["broker"] for one in shown["errors"] if one["stage"] == "plan"}
+
+
+def test_a_listing_has_the_ids_of_all_coordinators_and_names_the_broker_that_lags(world: World) -> None:
+    status, shown, _ = ran(world, "list")
+    assert status == 4
+    assert world.moved_id in {one["transactional_id"] for one in shown["transactions"]}
+    assert CUT_OFF in {one["broker"] for one in shown["errors"]}
+
+
+def test_the_coordinator_is_that_of_the_newest_metadata(world: World) -> None:
+    status, shown, _ = ran(world, "coordinator", "--transactional-id", world.moved_id)
+    assert (status, [one["broker"] in (LINKED, OTHER) for one in shown["coordinators"]]) == (0, [True])
+
+
+@pytest.mark.parametrize("asked", [("--topic", FRESH), ("--transactional-id", "never-used")], ids=str)
+def test_explain_gives_no_negative_answer_while_a_broker_lags(world: World, asked: tuple[str, str]) -> None:
+    status, shown, _ = ran(world, "explain", *asked)
+    assert (status, shown["cause"]) == (4, "not_observed")
 
 
 def said(found: Scan) -> dict[str, str]:

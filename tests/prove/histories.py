@@ -26,6 +26,7 @@ from tests.sim.wander import Resolved, wander, wander_again, wander_and_apply
 # Shares of an exhaustive search, each of which computes all worlds again; and random histories in one share.
 _SHARES = 2
 _SEEDS = 2_000
+PARTS = ("obligations", "small", "random", "again", "applies")
 
 
 def searched(number: int, bound: tuple[int, int], share: int) -> Figures:
@@ -202,26 +203,36 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=2, help="how many to use (default: 2)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="run this part alone; may be repeated")
     parser.add_argument("--brief", action="store_true", help="small worlds up to smaller bounds")
     options = parser.parse_args(arguments)
     began_s = time.monotonic()
+    said, good = [], []
     with ProcessPoolExecutor(options.processes) as pool:
-        obligations = prove_obligations(pool)
-        small = prove_small(pool, options.brief)
-        wide = prove_at_random(pool, options.random, options.seed)
-        again = prove_again(pool, options.again, options.seed)
-        markers = prove_applying(pool, options.applies, options.seed)
-    report(
-        (
-            f"small worlds, exhaustively: {in_words(small)}, in {small.worlds:,} worlds",
-            f"larger worlds, at random, from seed {options.seed}: {in_words(wide)}",
-            f"{options.again:,} histories of several sweeps that know of each other, at random: {in_words(again)}",
-            f"{options.applies:,} histories with an apply, at random: {markers_in_words(markers)}",
-            f"obligations shown to be needed: {sum(obligations.values())} of {len(obligations)}",
-            f"histories in {time.monotonic() - began_s:.0f} s",
-        )
-    )
-    return 0 if all(map(right, (small, wide, again))) and all(obligations.values()) and not markers.harm else 1
+        for part in options.only or PARTS:
+            if part == "obligations":
+                obligations = prove_obligations(pool)
+                said.append(f"obligations shown to be needed: {sum(obligations.values())} of {len(obligations)}")
+                good.append(all(obligations.values()))
+            elif part == "small":
+                small = prove_small(pool, options.brief)
+                said.append(f"small worlds, exhaustively: {in_words(small)}, in {small.worlds:,} worlds")
+                good.append(right(small))
+            elif part == "random":
+                wide = prove_at_random(pool, options.random, options.seed)
+                said.append(f"larger worlds, at random, from seed {options.seed}: {in_words(wide)}")
+                good.append(right(wide))
+            elif part == "again":
+                again = prove_again(pool, options.again, options.seed)
+                known = f"{options.again:,} histories of several sweeps that know of each other, at random"
+                said.append(f"{known}: {in_words(again)}")
+                good.append(right(again))
+            else:
+                markers = prove_applying(pool, options.applies, options.seed)
+                said.append(f"{options.applies:,} histories with an apply, at random: {markers_in_words(markers)}")
+                good.append(not markers.harm)
+    report((*said, f"histories in {time.monotonic() - began_s:.0f} s"))
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 One change at a time is made to a module (`mutations.py` defines the changes). The changed source replaces the module in
 a separate process, and the module's tests run there until one fails: the mutant is killed. If no test fails, the mutant
 has survived: the tests have a gap, or the code is unnecessary, unless `EXPLAINED` gives the reason why the change has
-no effect. Arguments are names of files, to run only these. Exit status 1 on a survivor without an explanation, and on
-an explanation without a survivor. No file is written into the tree.
+no effect. Exit status 1 on a survivor without an explanation, and on an explanation without a survivor. No file is
+written into the tree.
+
+Arguments are names of files, to run only these. `--changed REF` runs those that differ from a commit or branch, or
+whose tests do. A module runs once at a commit (`parts.py`), and the output names the commit.
 
 This is own code, because mutmut 3 changes only functions, while half of the judge is tables (`RULES`,
 `_SERVES_PARTITION`), and writes a copy of the project next to it; cosmic-ray changes the sources in place.
@@ -25,7 +28,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,7 @@ import pytest
 import syrupy  # noqa: F401  the same
 
 from tests.prove.mutations import Mutant, mutants_of
+from tests.prove.parts import Parts, changed_since, commit
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 2
@@ -77,7 +81,9 @@ TARGETS = (
     Target("coordinators/claims.py", ("unit/test_claims.py",)),
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py", "unit/test_verification.py")),
+    Target("txnlog/elections.py", ("unit/test_outcome.py", "unit/test_cause.py")),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
+    Target("sweeps/identity.py", ("unit/test_identity.py",)),
     Target("impact/event.py", ("unit/test_event.py",)),
     Target("sweeps/news.py", ("unit/test_notifications.py",)),
     Target("tables/incidents.py", ("unit/test_incidents.py",)),
@@ -344,8 +350,8 @@ def prepare(storage: str) -> None:
     hypothesis.settings.load_profile("mutants")
 
 
-def run(target: Target, took: Path) -> dict[Key, Mutant]:
-    """Runs the mutants of this target, prints the figures, and returns the survivors."""
+def run(target: Target, took: Path) -> tuple[dict[Key, Mutant], str]:
+    """Runs the mutants of this target. Returns the survivors, and a line with the figures."""
     preload(module_of(target.file))
     # The children's garbage collector ignores the parent's objects, and so copies no memory pages of theirs.
     gc.freeze()
@@ -357,25 +363,47 @@ def run(target: Target, took: Path) -> dict[Key, Mutant]:
     lived = {(target.file, m.function, m.change): m for m, survived in results if survived}
     explained = len(lived.keys() & EXPLAINED.keys())
     figures = (len(results), len(results) - len(lived), len(lived), explained, f"{time.monotonic() - began_s:.0f} s")
-    say(ROW.format(target.file, *figures))
-    return lived
+    return lived, ROW.format(target.file, *figures)
 
 
 ROW = "{:<24}{:>9}{:>9}{:>10}{:>11}{:>8}"
 
 
+def chosen_by(arguments: Sequence[str], changed: Callable[[str], Collection[str]] = changed_since) -> list[Target]:
+    """The targets for these arguments: file names, or `--changed` and a commit or branch. changed: see
+    `parts.changed_since`.
+    """
+    if arguments[:1] == ["--changed"]:
+        files = changed(arguments[1])
+        return [
+            target
+            for target in TARGETS
+            if not {f"txnscan/{target.file}", *(f"tests/{test}" for test in target.tests)}.isdisjoint(files)
+        ]
+    return [target for target in TARGETS if not arguments or target.file in arguments]
+
+
 def main(arguments: Sequence[str]) -> int:
-    chosen = [target for target in TARGETS if not arguments or target.file in arguments]
+    chosen, at = chosen_by(arguments), commit()
+    kept = Parts("mutants", at)
+    say(f"commit {at}")
     say(ROW.format("", "mutants", "killed", "survived", "explained", ""))
-    lived: dict[Key, Mutant] = {}
+    lines: dict[Key, int] = {}
     with tempfile.TemporaryDirectory() as storage:
         prepare(storage)
         for number, target in enumerate(chosen):
-            lived |= run(target, Path(storage) / f"took-{number}.json")
-    unexplained = {key: mutant for key, mutant in lived.items() if key not in EXPLAINED}
-    for (file, function, change), mutant in unexplained.items():
-        say(f"{file}:{mutant.line} {function}: {change}")
-    stale = {key for key in EXPLAINED if key[0] in {target.file for target in chosen}} - lived.keys()
+            part = f"{target.file} {target.function or ''}".strip()
+            known = kept.result(part)
+            if known is None:
+                lived, row = run(target, Path(storage) / f"took-{number}.json")
+                known = {"row": row, "lived": [[*key, mutant.line] for key, mutant in lived.items()]}
+                kept.keep(part, known)
+            say(known["row"])
+            lines |= {(file, function, change): line for file, function, change, line in known["lived"]}
+    unexplained = {key: line for key, line in lines.items() if key not in EXPLAINED}
+    for (file, function, change), line in unexplained.items():
+        say(f"{file}:{line} {function}: {change}")
+    stale = {key for key in EXPLAINED if key[0] in {target.file for target in chosen}} - lines.keys()
     for key in sorted(stale):
         say(f"explained, but no such mutant survived: {key}")
     return 1 if unexplained or stale else 0

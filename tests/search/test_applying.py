@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.builders import plan, stored
 from tests.known_histories import KNOWN as FOOLED_ONCE
 from tests.sim.applying import Applied, Apply, Harm, SimulatedBrokers, harm
+from tests.sim.history import SimulatedCluster, Simulation
 from tests.sim.memory import Memory
 from tests.sim.scenarios import (
     BACK,
@@ -48,6 +50,7 @@ from txnscan.reads.observation import Observation
 from txnscan.resolve.apply import Status
 from txnscan.resolve.plan import Action
 from txnscan.sweeps import log_reads
+from txnscan.sweeps.history import FactsAlone
 from txnscan.sweeps.result import Scan
 from txnscan.tables.incidents import Row
 from txnscan.txnlog import transitions
@@ -341,6 +344,31 @@ def test_with_this_rule_no_marker_does_harm(case: Case) -> None:
     assert (done.plan is not None and done.plan.actions + done.plan.refused) or case.rule.startswith("the log")
 
 
+def _lost(world: str, *further: Event) -> tuple[Scenario, tuple[Event, ...]]:
+    return WIDE[world], (*OPENINGS[world], *further)
+
+
+# Under v1 an earlier commit of the same epoch, on the same partition, vetoes as well.
+LOST_COMMITS = {
+    "unflushed": _lost("lost-log-ends-unflushed-v2", ("InitProducerId", (1, A))),
+    "unclean": _lost("lost-log-ends-unclean-v2", ("InitProducerId", (3, A))),
+}
+
+
+@pytest.mark.parametrize("name", LOST_COMMITS)
+@pytest.mark.parametrize("rule", [True, False], ids=["with the rule", "without it"])
+def test_a_commit_that_an_election_lost_is_deleted_only_with_the_option(
+    name: str, rule: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application restarts after the loss, as the remedies of guards say."""
+    if not rule:
+        monkeypatch.setattr(outcome, "election_of", lambda logged, o: None)
+    done, end = Apply("no options", options=()).resolve(opened(*LOST_COMMITS[name]), at_rest)
+    (result,) = done.results
+    assert result.status is (Status.REFUSED if rule else Status.RESOLVED)
+    assert [broken is not None for broken in (harm(written, end) for written in done.written)] == [True] * (not rule)
+
+
 def test_a_commit_proven_before_compaction_is_completed_afterwards() -> None:
     case = next(case for case in CASES if case.rule == "what was proven is not forgotten")
     done, broken = played(replace(case, way=Apply()))
@@ -380,6 +408,26 @@ def test_an_unadded_record_with_the_same_date_becomes_visible_with_the_commit() 
     (written,) = done.written
     assert written.marker.committed
     assert harm(written, end) == Harm(UNADDED, undated=True)
+
+
+@pytest.mark.parametrize(
+    ("start_offset", "events", "is_open", "is_known"),
+    [
+        (0, NEW_REPLICA, True, False),
+        (2, NEW_REPLICA, True, True),
+        (0, (), True, True),
+    ],
+    ids=["a rebuilt replica shows a later start", "the start that it shows", "the old leader"],
+)
+def test_after_a_marker_another_start_offset_is_no_end(
+    start_offset: int, events: tuple[Event, ...], is_open: bool, is_known: bool
+) -> None:
+    """The log has no marker, and a replica with a rebuilt state shows a later start offset."""
+    world = opened(DELETED, (*torn_commit(2, 3), ("delete records", (P, 2, 2)), *events))
+    brokers = SimulatedBrokers(Simulation(world), SimulatedCluster, FactsAlone(None))
+    (action,) = plan(stored(producer_id=7, producer_epoch=0, start_offset=start_offset)).actions
+    state = brokers.read_partition(action)
+    assert (state.is_open, state.error is None) == (is_open, is_known)
 
 
 def at_rest(world: World, step: str) -> None:

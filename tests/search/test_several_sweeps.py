@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.sim.world import Scenario
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.sweeps import identity
 from txnscan.sweeps import pipeline as scan
-from txnscan.sweeps.history import Incidents
+from txnscan.sweeps.identity import Between, Identity, Seen
 from txnscan.tables import incidents
 
 # In each world. A wrong verdict names its seed.
@@ -61,31 +60,33 @@ class Case:
     between: tuple[Event, ...]
 
 
-def of_any_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_may_be", lambda o, which, incident: which.start_offset < o.start_offset)
+def always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "identity", lambda earlier, later, log: Identity.SAME)
 
 
-def of_any_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(send: Any, quorum: Any, incidents: Incidents, *which: Any) -> bool | None:
-        endless = {one: replace(incident, last_sequence=1 << 30) for one, incident in incidents.items()}
-        return identity.first_records_are_gone(send, quorum, endless, *which)
+def by_sequence_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_any_sequence(earlier: Seen, later: Seen, log: Between) -> Identity:
+        endless = replace(earlier, last_sequence=1 << 30, producer_epoch=later.producer_epoch, end_offset=None)
+        return _identity(endless, later, log)
 
-    monkeypatch.setattr(scan, "first_records_are_gone", gone)
+    monkeypatch.setattr(identity, "identity", of_any_sequence)
 
 
+_identity = identity.identity
 CASES = (
     Case(
-        "the producer epoch is the same",
-        of_any_epoch,
+        "sequence numbers are compared at one epoch",
+        by_sequence_alone,
         _late(*_INIT, at=3),
         (*_INIT, *_late(), ("delete records", (P, 2, 5))),
     ),
     Case(
         "the first record that is left was there when a sweep saw it last",
-        of_any_sequence,
+        by_sequence_alone,
         _late(*_INIT),
         (*_late(), ("delete records", (P, 2, 3))),
     ),
+    Case("a marker ends it", always_the_same, _late(*_INIT), _late()),
 )
 
 
@@ -151,7 +152,8 @@ def test_an_incident_outlives_its_first_records(
     assert wrong == []
     assert [(j.observation.start_offset, j.observation.incident_offset) for j in found.transactions] == [(2, 0)]
     assert shown(swept(scenario, opening, events), 0, 1) == [(0, 2, None)]
-    monkeypatch.setattr(scan, "first_records_are_gone", lambda *asked: False)
+    monkeypatch.setattr(scan, "identified", lambda *asked: Identity.ANOTHER)
+    assert [one.mistaken for one in run(_two_sweeps(scenario, opening, events))[1]] == [True]
     ended = [(0, 1, "ended"), (2, 1, None)]
     assert shown(swept(scenario, opening, events), 0, 1) == ended, "the rule is what keeps it"
 
@@ -195,7 +197,7 @@ def test_a_history_of_several_sweeps_is_shortened() -> None:
 
 def test_an_end_counts_in_any_order_of_storing_and_with_any_clocks() -> None:
     a_day_back = -86_400_000
-    sweeps = swept(_ALONE, _late(*_INIT), (*_late(), ("delete records", (P, 2, 3))), clock_ms=a_day_back)
+    sweeps = swept(_ALONE, _late(*_INIT), _late(), clock_ms=a_day_back)
     assert misfolded(sweeps, (0, 1)) == misfolded(sweeps, (1, 0)) == []
     assert shown(sweeps, 0, 1) == [(1, 1, "ended"), (3, 1, None)]
 

@@ -145,7 +145,7 @@ class Applied:
 class Apply:
     """The behaviour of sweeps and of an apply. To show that a part is needed, another class omits it.
 
-    lacks: the omitted part.
+    lacks: the omitted part. options: of apply.
     """
 
     name: str = "everything"
@@ -153,6 +153,7 @@ class Apply:
     cluster_class: type[SimulatedCluster] = SimulatedCluster
     brokers_class: type[SimulatedBrokers] = SimulatedBrokers
     memory_class: type[Memory] = Memory
+    options: tuple[str, ...] = _OPTIONS
 
     def resolve(
         self,
@@ -160,7 +161,7 @@ class Apply:
         between: Callable[[World, str], None],
         simulated: Callable[[World], Simulation] = Simulation,
     ) -> tuple[Applied, World]:
-        """Runs two sweeps, a plan and an apply with every option. Returns the results, and the final world.
+        """Runs two sweeps, a plan and an apply. Returns the results, and the final world.
 
         between: called with the world and the name of each step before that step, to add events. simulated: makes the
         simulation of a world, in which more events may happen between answers.
@@ -188,7 +189,7 @@ class Apply:
         )
         brokers = self.brokers_class(simulated(world), self.cluster_class, FactsAlone(memory))
         done.results = apply_plan(
-            done.plan, brokers, MemoryJournal(memory), execute=True, options=_OPTIONS, sleep=lambda seconds: None
+            done.plan, brokers, MemoryJournal(memory), execute=True, options=self.options, sleep=lambda seconds: None
         )
         done.written = brokers.written
         return done, world

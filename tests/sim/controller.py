@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tests.sim.coordinator import forget
 from tests.sim.records import NOBODY, Coordinator, Leadership, LetIn, common_prefix
 from tests.sim.table import Subject, Transition
-from tests.sim.world import World
+from tests.sim.world import LOST_LOG_END, World
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # --- the controller ---------------------------------------------------------------------------------------------------
@@ -105,6 +105,24 @@ def _elect_uncleanly(world: World, key: Key, broker_id: int) -> None:
     _led(world, key, old._replace(leader=broker_id, epoch=old.epoch + 1, isr=frozenset({broker_id})))
 
 
+def _uncleanly_coordinated(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.partitions:
+        if key[0] == TRANSACTION_STATE_TOPIC and world.leadership(world.image, key).leader == NOBODY:
+            yield from ((key, b) for b in replicas if b in world.image.brokers)
+
+
+def _crashed(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.partitions:
+        if key[0] == TRANSACTION_STATE_TOPIC:
+            down = (b for b in replicas if world.brokers[b].run == "down")
+            yield from ((key, b, end) for b in down for end in range(1, len(world.logs[key, b])))
+
+
+def _lose_end(world: World, key: Key, broker_id: int, end: int) -> None:
+    world.logs[key, broker_id] = world.logs[key, broker_id][:end]
+    world.high_watermarks[key, broker_id] = min(end, world.high_watermarks[key, broker_id])
+
+
 def _replaceable(world: World) -> Iterable[Subject]:
     for key, replicas in world.scenario.topics:
         now = world.leadership(world.image, key)
@@ -176,6 +194,23 @@ CONTROLLER = (
         "A replica that was not in sync leads, and what it lacks is lost (unclean.leader.election.enable).",
         of="{0} to broker {1}",
         fault="unclean election",
+    ),
+    Transition(
+        "unclean election of a coordinator",
+        _uncleanly_coordinated,
+        _elect_uncleanly,
+        "The same for a partition of __transaction_state: its coordinator continues from an older state.",
+        of="{0} to broker {1}",
+        fault=LOST_LOG_END,
+    ),
+    Transition(
+        "lose log end",
+        _crashed,
+        _lose_end,
+        "The machine of a broker crashes: its replica of __transaction_state loses what it had not flushed "
+        "(log.flush.interval.messages, LogLoader.recoverLog).",
+        of="{0} on broker {1}, from offset {2} on",
+        fault=LOST_LOG_END,
     ),
 )
 

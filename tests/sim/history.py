@@ -15,7 +15,7 @@ from tests.sim.answers import answer
 from tests.sim.records import NOBODY, Data, Marker, still_open, with_beginning
 from tests.sim.truth import hanging, open_in, settled
 from tests.sim.turns import Turns
-from tests.sim.world import World
+from tests.sim.world import LOST_LOG_END, World
 from txnscan.config import ScanConfig
 from txnscan.coordinators.cluster import Cluster, Item, Result
 from txnscan.coordinators.metadata_quorum import MetadataQuorum
@@ -329,6 +329,22 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
     ]
 
 
+def closed_too_early(found: Scan, incidents: Iterable[TransactionKey], end: World) -> list[Wrong]:
+    """Incidents that a sweep reports as over, although no marker ended them and their producer id is still open: the
+    true leader's log has no marker of it behind the first record, deleted records included.
+    """
+    wrong = []
+    for which in found.over(incidents):
+        leader = end.leadership(end.image, which.key).leader
+        log = with_beginning(end.logs[which.key, leader]) if leader != NOBODY else ()
+        ours = [record for _, record in log[which.start_offset :] if record and record[0] == which.producer_id]
+        is_open = ours and isinstance(ours[0], Data) and which.producer_id in open_in(end, which.key)
+        if is_open and not any(isinstance(record, Marker) for record in ours):
+            why = "its incident is over, and no marker ended it"
+            wrong.append(Wrong(which.key, which.producer_id, which.start_offset, "", "", why, mistaken=True))
+    return wrong
+
+
 def _is_one(world: World, o: Observation) -> bool:
     """Whether no marker is between the first record of the incident and the first record of the open transaction.
 
@@ -364,7 +380,8 @@ def overlooked(end: World) -> list[Wrong]:
 
     A coordinator whose marker is permanently refused stays in Prepare* forever. A sweep cannot know that: if such a
     coordinator no longer lists a partition, the verdict on its open transaction is `indeterminate` (decided), with
-    advice.
+    advice. If `__transaction_state` lost records, any transaction may be `indeterminate` or `stuck`, but
+    none is left out.
     """
     # If an id is hidden, visibility does not hold, so the sweep promises no complete report. The same is true if a
     # coordinator has loaded a part of its log: it may write at an epoch that is over.
@@ -380,6 +397,9 @@ def overlooked(end: World) -> list[Wrong]:
         return []
     found = sweep(Simulation(calm))
     stuck = [judged for judged in found.transactions if _is_left_to_a_decision(judged, calm)]
+    unended = (Verdict.INDETERMINATE, Verdict.PENDING_MARKER)
+    doubtful = [judged for judged in found.transactions if judged.judgement.verdict in unended]
+    stuck += doubtful if LOST_LOG_END in end.scenario.faults else []
     named = {_identity(judged) for judged in (*accused(found), *stuck)}
     return [Wrong(*identity, "", "", "it hangs, and a sweep at rest did not say so") for identity in left - named]
 

@@ -50,7 +50,8 @@ class Memory:
         """See History."""
         found = {
             TransactionKey.of(row): Incident(
-                epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]
+                *(epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]),
+                row["high_watermark"],
             )
             for row in self.open_incidents
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.sim.table import Event
 from tests.sim.transitions import happen, settle
-from tests.sim.world import CHANGES_VERSION, NEVER_ADDED, Scenario, World
+from tests.sim.world import CHANGES_VERSION, LOST_LOG_END, NEVER_ADDED, Scenario, World
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 P = ("p", 0)
@@ -107,6 +107,34 @@ def lost_commit(version: int, *followers: int) -> tuple[Event, ...]:
     return (
         *(("InitProducerId", (1, A)), ("AddPartitionsToTxn", (1, A, P)), *written * 3, *gone, *heard(1)),
         *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A))),
+    )
+
+
+def _second_commit(version: int, between: tuple[Event, ...] = ()) -> tuple[Event, ...]:
+    """A transaction has a marker on its partition. The next one commits while the partition has no leader."""
+    return (
+        *(*begun_and_written(version), ("EndTxn", (1, A, True, version)), ("write marker", (1, A, P))),
+        *(("marker acknowledged", (1, A, P)), ("write completion", (1, A)), *between),
+        *(("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, version)), ("append data", (0,)), *DOWN),
+        *(("EndTxn", (1, A, True, version)), ("skip marker", (1, A, P)), ("write completion", (1, A)), *UP),
+        *(("kill broker", (1,)), ("fence broker", (1,)), *heard(2)),
+    )
+
+
+def _unflushed(version: int) -> tuple[Event, ...]:
+    """The same, and the only replica of the transaction log loses the commit."""
+    return (
+        *(*_second_commit(version), ("lose log end", (LOG, 1, 4)), ("start broker", (1,)), ("unfence broker", (1,))),
+        *(*heard(1, 2), ("load", (1, 0))),
+    )
+
+
+def _unclean(version: int) -> tuple[Event, ...]:
+    """The same, and a replica that was not in sync, and lacks the commit, leads."""
+    return (
+        *_second_commit(version, (("kill broker", (3,)), ("fence broker", (3,)), *heard(1, 2))),
+        *(("start broker", (3,)), ("unfence broker", (3,)), ("unclean election of a coordinator", (LOG, 3))),
+        *(*heard(2, 3), ("load", (3, 0)), ("start broker", (1,)), ("unfence broker", (1,)), *heard(1, 2, 3)),
     )
 
 
@@ -477,6 +505,17 @@ _WIDE = (
         )
         for version in (1, 2)
     ),
+    *(
+        Scenario(
+            f"lost-log-ends-{name}-v{version}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=(replicas,),
+            versions=(version,),
+            faults=frozenset({"kill", "leader move", "lost request", "compaction", LOST_LOG_END, *more}),
+        )
+        for name, replicas, more in (("unflushed", (1,), ()), ("unclean", (1, 3), ("cut", "append timeout")))
+        for version in (1, 2)
+    ),
     Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
@@ -492,6 +531,8 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"lost-markers-v{version}": down_again(version) for version in (1, 2)},
     **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
     **{f"lost-commits-partly-loaded-v{version}": (*away(version), *BACK) for version in (1, 2)},
+    **{f"lost-log-ends-unflushed-v{version}": _unflushed(version) for version in (1, 2)},
+    **{f"lost-log-ends-unclean-v{version}": _unclean(version) for version in (1, 2)},
     "never-added-v1": (*lost_commit(1), *UP),
     "never-added-verified": MORE_WRITTEN,
     "never-added-deleted": begun_and_written(1),

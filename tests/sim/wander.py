@@ -48,6 +48,8 @@ _FAULT_WEIGHTS = {
     "link broker again": 4.0,
     "partial load": 30.0,
     "append timeout": 4.0,
+    "lose log end": 8.0,
+    "unclean election of a coordinator": 8.0,
     # Only together do these make an open transaction begin later.
     "delete records": 2.0,
     "replace replica": 2.0,

@@ -3,8 +3,8 @@
 Values are immutable tuples (`records.py`) in a few dictionaries. So copying these dictionaries copies a world, and two
 worlds are equal if their `key` is. The tables of `coordinator.py`, `partition.py`, `controller.py` and `producer.py`
 change a world. `decided` is ground truth that a real cluster does not have for a whole transaction. A transaction is
-decided once its Prepare* or Complete* record is acknowledged, and so cannot be lost. A Prepare* that was appended, but
-not acknowledged, is no decision yet.
+decided once its Prepare* or Complete* record is acknowledged. It stays decided if an election loses that record. A
+Prepare* that was appended, but not acknowledged, is no decision yet.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 NEVER_ADDED = "data never added"
 # A kind of fault: `transaction.version` is raised or lowered while clients continue.
 CHANGES_VERSION = "transactions version changes"
+# A kind of fault: `__transaction_state` loses acknowledged records at an election.
+LOST_LOG_END = "lost log end"
 _coordinator_partition = lru_cache(coordinator_partition)
 
 

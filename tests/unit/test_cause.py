@@ -32,6 +32,9 @@ def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], 
         client_version=0,
         start_time_ms=START_MS,
         updated_ms=START_MS + offset * 1_000,
+        leader_epoch=0,
+        acknowledged=True,
+        log_epoch=0,
     )
     return replace(base, **changes)
 
@@ -53,6 +56,8 @@ LIVE = judged(view("Ongoing", 3, ("q-0",)), last_timestamp_ms=OPEN_MS)
 ORPHAN = judged(last_timestamp_ms=OPEN_MS)
 COMMITTED = with_outcome(judged(view("CompleteCommit", 4)), known("committed", "'X' committed"))
 DATED_LATE = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000)
+OF_5 = judged(view("Empty", 5), last_timestamp_ms=OPEN_MS, coordinator_epoch=-1)
+LATE_OF_5 = judged(view("Empty", 5), last_timestamp_ms=START_MS + 20_000, coordinator_epoch=-1)
 NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, coordinator_epoch=-1)
 
 
@@ -62,6 +67,8 @@ NO_MARKER_YET = judged(view("Empty", 4), last_timestamp_ms=START_MS + 20_000, co
         (COMMITTED, (), Cause.MARKER_MISSING, "a proven commit needs no log to be read again"),
         (judged(view("Empty", 5)), (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.MARKER_MISSING, "the abort raised it"),
         (judged(view("Empty", 5)), (BEFORE, AGAIN, ONGOING_P, FENCE_P[0]), Cause.UNKNOWN, "it is not complete"),
+        (OF_5, (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.MARKER_MISSING, "dated before the abort"),
+        (LATE_OF_5, (BEFORE, AGAIN, ONGOING_P, *FENCE_P), Cause.LATE_WRITE, "the partition forgot its marker"),
         (STALE, NEVER, Cause.NEVER_ADDED, "the epoch is over and had no transaction with it"),
         (LIVE, (BEFORE, AGAIN, ONGOING_Q), Cause.NEVER_ADDED, "so far none of the epoch has it"),
         (ORPHAN, NEVER, Cause.NEVER_ADDED, "its id expired, and its log is still there"),
@@ -86,6 +93,28 @@ def test_a_cause_is_reported_only_with_evidence(
     one: Judged, log: tuple[LoggedTransaction, ...], cause: Cause, why: str
 ) -> None:
     assert cause_of(one, log)[0] is cause, why
+
+
+def by_two_leaders(log: tuple[LoggedTransaction, ...]) -> tuple[LoggedTransaction, ...]:
+    """The same records, the last of them by the next leader of the log."""
+    return (*log[:-1], replace(log[-1], leader_epoch=1))
+
+
+@pytest.mark.parametrize(
+    ("one", "log", "cause"),
+    [
+        (STALE, by_two_leaders(NEVER), Cause.UNKNOWN),
+        (LIVE, by_two_leaders((BEFORE, AGAIN, ONGOING_Q)), Cause.UNKNOWN),
+        (LIVE, tuple(replace(r, log_epoch=1) for r in (BEFORE, AGAIN, ONGOING_Q)), Cause.UNKNOWN),
+        (STALE, tuple(replace(r, log_epoch=1) for r in NEVER), Cause.NEVER_ADDED),
+        (DATED_LATE, by_two_leaders(NEVER), Cause.LATE_WRITE),
+    ],
+    ids=["an election", "an election before its end", "one after the last record", "one after its end", "its dates"],
+)
+def test_never_added_needs_a_log_that_lost_nothing(
+    one: Judged, log: tuple[LoggedTransaction, ...], cause: Cause
+) -> None:
+    assert cause_of(one, log)[0] is cause
 
 
 @pytest.mark.parametrize("ahead_ms", [1, 50 * MINUTE_MS])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from txnscan.tables.damage import cause, damaged_commit
+from txnscan.tables.damage import cause
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -31,31 +28,3 @@ def test_a_known_cause_is_explained_with_a_remedy(wording: SnapshotAssertion) ->
     causes = {error: cause(f"An error occurred while calling o1.save.\n: {error}\n\tat x") for error in CAUSES}
     assert [error for error, worded in causes.items() if worded is None] == ["something else"]
     assert causes == wording
-
-
-def log(directory: Path, files: dict[str, str]) -> Path:
-    (directory / "_delta_log").mkdir()
-    for name, text in files.items():
-        (directory / "_delta_log" / name).write_text(text)
-    return directory
-
-
-@pytest.mark.parametrize(
-    ("files", "damaged"),
-    [
-        ({}, None),
-        ({f"{0:020}.json": '{"commitInfo":{}}\n{"add":{}}\n', f"{1:020}.crc": "x"}, None),
-        ({f"{0:020}.json": "{}", f"{1:020}.json": '{"add":{"pa'}, f"{1:020}.json"),
-        ({f"{0:020}.json": "{}", f"{1:020}.json": ""}, f"{1:020}.json"),
-        ({f"{0:020}.json": "{}\n7\n", f"{1:020}.json": "{}"}, f"{0:020}.json"),
-        # Checkpointed commits are not read.
-        ({f"{3:020}.json": "x", f"{4:020}.checkpoint.parquet": "", f"{5:020}.json": "{}"}, None),
-    ],
-)
-def test_an_unreadable_commit_is_found_and_named(tmp_path: Path, files: dict[str, str], damaged: str | None) -> None:
-    found = damaged_commit(log(tmp_path, files))
-    assert (found.name if found is not None else None) == damaged
-
-
-def test_a_missing_table_is_not_damaged(tmp_path: Path) -> None:
-    assert damaged_commit(tmp_path / "nowhere") is None

@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +30,8 @@ from kafka.protocol.parser import KafkaProtocol
 from tests.cases import Cases
 from tests.fakes import ADDRESS, broker
 from tests.sim.encode import batch
+from tests.sim.encode import marker as marker_batch
+from tests.sim.records import Marker
 from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from txnscan.kafka.client.client import THROTTLE_MS_MAX, Client
@@ -40,7 +44,7 @@ from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_
 from txnscan.kafka.protocol.fetch import Reading
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.protocol.primitives import unsigned
-from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.protocol.records import decoded, marker
 from txnscan.kafka.security import oauth
 from txnscan.kafka.security.oauth import TokenFailed, Tokens
 from txnscan.report.notifications import SHAPES
@@ -133,21 +137,85 @@ def test_a_growing_log_is_read_up_to_its_first_known_end() -> None:
     assert reading.is_done(90, 100, 2**62, 1_000)
 
 
-def test_a_log_returned_one_offset_at_a_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
-    reading, offset = Reading("t-0"), 0
-    with pytest.raises(RequestFailed):
-        while not reading.is_done(offset, offset + 1, 2**62, 70):
-            offset += 1
-    assert offset == 100
+# Name, the bytes of an answer, the offsets of an answer, and the number of answers after which the read fails.
+ENDLESS_LOGS = (
+    ("small answers, one offset each", 70, 1, 101),
+    ("answers of 1 KiB, one offset each", 1_025, 1, 101),
+    ("answers that are not small, one offset each", 16 * 1024, 1, 1_000),
+    ("answers that are not small, many offsets each", 16 * 1024, 2**40, 1_000),
+    ("large answers", 2 * MIB, 1, 512),
+)
+
+
+def test_a_log_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a high watermark of 2^62 a log was read for ever."""
+    monkeypatch.setattr(fetch, "_SMALL_ANSWERS_MAX", 100)
+    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 1_000)
+    monkeypatch.setattr(fetch, "_BYTES_MAX", 1 << 30)
+    with Cases() as cases:
+        for name, size_bytes, offsets, answers in ENDLESS_LOGS:
+            with cases.case(name):
+                reading, count = Reading("t-0"), 0
+                with pytest.raises(RequestFailed):
+                    while not reading.is_done(count * offsets, (count + 1) * offsets, 2**62, size_bytes):
+                        count += 1
+                assert count + 1 == answers
 
 
 def test_a_long_log_in_small_answers_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_REQUESTS_MAX", 100)
+    monkeypatch.setattr(fetch, "_SMALL_ANSWERS_MAX", 100)
     reading, offset = Reading("t-0"), 0
-    while not reading.is_done(offset, offset + 1, 1_000, 2_000):
+    while not reading.is_done(offset, offset + 1, 1_000, 20_000):
         offset += 1
     assert offset == 999
+
+
+class Dripping:
+    """A port whose peer sends some bytes at once, and then others, slowly, for ever. Entering gives its number."""
+
+    def __init__(self, first: bytes, then: bytes) -> None:
+        self._first, self._then = first, then
+        self._listener = socket.create_server((ADDRESS, 0))
+        self._over = threading.Event()
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return int(self._listener.getsockname()[1])
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._drip, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _drip(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.sendall(self._first)
+            while not self._over.wait(0.05):
+                connection.sendall(self._then)
+
+
+# Name, the bytes sent at once, and those sent then, one at a time. The look at a port ends all the same.
+DRIPPING_PORTS: tuple[tuple[str, bytes, bytes], ...] = (
+    ("nothing", b"", b""),
+    ("the length of an answer", b"", b"\0"),
+    ("an answer", struct.pack(">i", 60_000), b"\0"),
+    ("a TLS handshake", b"\x16\x03\x03\x3f\xff\x02", b"\0"),
+    ("TLS alerts", b"", b"\x15\x03\x03\0\2\1\0"),
+)
+
+
+def test_the_look_at_a_port_ends_however_slowly_its_peer_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnscan.kafka.client.listener.LOOK_S_MAX", 1.0)
+    with Cases() as cases:
+        for name, first, then in DRIPPING_PORTS:
+            with cases.case(name), Dripping(first, then) as port:
+                began = time.monotonic()
+                look(ADDRESS, port)
+                assert time.monotonic() - began < 3
 
 
 def test_a_setting_that_is_no_number_fails_its_request() -> None:
@@ -218,7 +286,7 @@ def assert_refused_within_memory(packed: bytes) -> None:
     try:
         with pytest.raises(RequestFailed):
             decoded(packed, True)
-        assert tracemalloc.get_traced_memory()[1] < 20 * MIB
+        assert tracemalloc.get_traced_memory()[1] < 100 * MIB
     finally:
         tracemalloc.stop()
     assert decoded(packed, False)[0].producer_id == 7
@@ -233,16 +301,89 @@ def test_a_codec_without_its_library_is_a_failure_naming_it(monkeypatch: pytest.
             decoded(compressed(plain, codec, payload), True)
 
 
+def gzips(*members: bytes) -> bytes:
+    return b"".join(gzip.compress(member, mtime=0) for member in members)
+
+
+def zstds(*frames: bytes) -> bytes:
+    return b"".join(zstandard.ZstdCompressor().compress(frame) for frame in frames)
+
+
+ZEROS = bytes(100 * MIB)
+# Name, codec, and payload of a batch. The last has a marker's records.
+BOMBS: tuple[tuple[str, int, Callable[[], bytes]], ...] = (
+    ("gzip", 1, lambda: gzips(ZEROS)),
+    ("gzip, in a second member", 1, lambda: gzips(b"x", ZEROS)),
+    ("gzip, after an empty member", 1, lambda: gzips(b"", ZEROS)),
+    ("gzip, in many members", 1, lambda: gzip.compress(bytes(MIB), mtime=0) * 99),
+    ("gzip, in endless members", 1, lambda: gzip.compress(b"", mtime=0) * 50_000),
+    ("gzip, cut off", 1, lambda: gzips(b"x" * 1_000)[:-9]),
+    ("zlib", 1, lambda: zlib.compress(ZEROS)),
+    ("zstd", 4, lambda: zstds(ZEROS)),
+    ("zstd, in a second frame", 4, lambda: zstds(b"x", ZEROS)),
+    ("zstd, in many frames", 4, lambda: zstds(bytes(MIB)) * 99),
+    ("zstd, after a frame that is skipped", 4, lambda: bytes.fromhex("502a4d1804000000") + b"skip" + zstds(ZEROS)),
+)
+
+
 def test_a_decompression_bomb_is_refused_within_memory() -> None:
-    """19 kB of zstd became 1.2 GB."""
-    data = bytes(300 * MIB)
-    packed = {1: gzip.compress(data, mtime=0), 4: zstandard.ZstdCompressor().compress(data)}
-    del data
+    """19 kB of zstd became 1.2 GB, and so did 1.2 MB of gzip in its second member."""
     plain = batch(0, [(b"k", b"v")], producer_id=7, producer_epoch=3)
     with Cases() as cases:
-        for codec, payload in packed.items():
-            with cases.case(f"codec {codec}"):
-                assert_refused_within_memory(compressed(plain, codec, payload))
+        for name, codec, payload in BOMBS:
+            with cases.case(name):
+                packed, began = compressed(plain, codec, payload()), time.monotonic()
+                assert_refused_within_memory(packed)
+                assert time.monotonic() - began < SECONDS_MAX
+
+
+def test_the_batches_of_an_answer_have_one_ceiling() -> None:
+    """Each of them expands to less than it."""
+    plain = batch(0, [(b"k", b"v")], producer_id=7, producer_epoch=3)
+    with Cases() as cases:
+        for name, codec, payload in (("gzip", 1, gzips(bytes(30 * MIB))), ("zstd", 4, zstds(bytes(30 * MIB)))):
+            with cases.case(name):
+                assert_refused_within_memory(compressed(plain, codec, payload) * 3)
+
+
+def test_a_batch_of_endless_tiny_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txnscan.kafka.protocol.records.RECORDS_MAX", 1_000)
+    for count, fits in ((1_000, True), (1_001, False)):
+        plain = batch(0, [(None, None)] * count, producer_id=7, producer_epoch=3)
+        for one in (plain, compressed(plain, 4, zstds(plain[HEADER_BYTES:]))):
+            if fits:
+                assert decoded(one, True)[0].records_count == count
+            else:
+                with pytest.raises(RequestFailed):
+                    decoded(one, True)
+
+
+def test_compressed_records_are_those_that_were_written() -> None:
+    plain = batch(0, [(b"k", b"v" * 1_000), (None, b"w")], producer_id=7, producer_epoch=3)
+    records = plain[HEADER_BYTES:]
+    whole = {
+        "gzip": (1, gzips(records)),
+        "gzip of two members": (1, gzips(records[:5], records[5:])),
+        "zstd": (4, zstds(records)),
+        "zstd of two frames": (4, zstds(records[:5], records[5:])),
+    }
+    with Cases() as cases:
+        for name, (codec, payload) in whole.items():
+            with cases.case(name):
+                assert decoded(compressed(plain, codec, payload), True) == decoded(plain, True)
+
+
+def test_a_compressed_control_batch_is_damaged() -> None:
+    """38 kB of zstd became 2.4 GB, because a marker's record is always read."""
+    control = marker_batch(5, Marker(7, 3, 0, True))
+    packed = {"gzip": (1, gzips(ZEROS)), "snappy": (2, b"\x01x"), "zstd": (4, zstds(ZEROS)), "none": (5, b"x"),
+              "its own record": (1, gzips(control[HEADER_BYTES:]))}  # fmt: skip
+    with Cases() as cases:
+        for name, (codec, payload) in packed.items():
+            one = compressed(control, codec, payload)
+            for read in (partial(decoded, one, True), partial(decoded, one, False), partial(marker, one)):
+                with cases.case(f"{name}: {read.func.__name__}"), pytest.raises(RequestFailed):
+                    read()
 
 
 # --- DescribeProducers

@@ -101,6 +101,10 @@ def test_a_page_needs_no_scripts_or_other_files(tmp_path: Path) -> None:
     assert not [value for name, value in page.attributes if name in ("src", "href") or name.startswith("on")]
     assert not [url for url in re.findall(r"https?://[^\s\"']+", text) if "www.w3.org" not in url]
     assert "prefers-color-scheme: dark" in text and "@media print" in text and "width=device-width" in text
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert "script-src" not in rules and text.index("Content-Security-Policy") < text.index("<style>")
 
 
 def test_a_page_has_a_heading_outline_and_readable_colours_on_paper_and_phone(tmp_path: Path) -> None:

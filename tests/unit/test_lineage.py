@@ -234,6 +234,22 @@ def test_two_contradicting_records_have_one_order() -> None:
     assert [record.leader_epoch for record in joined(None, [late, early]).others] == [0, 1]
 
 
+def test_a_record_is_acknowledged_if_a_read_at_its_own_leader_epoch_shows_it() -> None:
+    old, new = read(rec(1), rec(3)), read(rec(3), rec(9, 1), epoch=1)
+    with Cases() as cases:
+        for why, newest, earlier, expected in (
+            ("one read", old, (), {1, 3}),
+            ("a later leader shows the records of an earlier one", new, (), {9}),
+            ("the earlier leader has shown them too", new, (old,), {1, 3, 9}),
+            ("another record at that offset", read(rec(3, 1), epoch=1), (old,), {3}),
+            ("a record that is lost", read(rec(1), epoch=1), (old,), {1}),
+            ("another topic", new, (replace(old, topic_id=OLD_LOG),), {9}),
+            ("no read of today", None, (old,), set()),
+        ):
+            with cases.case(why):
+                assert joined(newest, earlier).acknowledged == expected
+
+
 def test_a_record_missing_in_the_newest_read_names_the_sweep_that_stored_it() -> None:
     one = replace(read(rec(1), rec(3), rec(5)), sweep_id="s1", swept_at_ms=0)
     two = replace(one, sweep_id="s2", swept_at_ms=60_000)

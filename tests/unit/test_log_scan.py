@@ -107,9 +107,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     real = decoding._batch
 
-    def counted(one: Any, records: bool) -> Batch:
+    def counted(one: Any, records: bool, room: Any) -> Batch:
         seen.append(one.base_offset)
-        return real(one, records)
+        return real(one, records, room)
 
     monkeypatch.setattr(decoding, "_batch", counted)
     return seen

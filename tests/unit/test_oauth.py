@@ -7,16 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
-from kafka.errors import SaslAuthenticationFailedError
 
 from tests.cases import Cases
 from txnscan.kafka.client.connection import OAuthSettings
 from txnscan.kafka.security import oauth
 from txnscan.kafka.security.oauth import TokenFailed, Tokens
-from txnscan.kafka.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram
 
 SECRET = "s3cret"
 
@@ -70,25 +68,3 @@ def test_a_failing_token_endpoint_fails_in_time_without_a_second_request(
                 assert Endpoint.asked == [path]
         with cases.case("/token"):
             assert Tokens(OAuthSettings(f"{url}/token", "me", SECRET)).token() == "abc"
-
-
-@pytest.mark.parametrize(
-    ("iterations", "fits"),
-    [
-        (1, False),
-        (ITERATIONS_MIN - 1, False),
-        (ITERATIONS_MIN, True),
-        (ITERATIONS_MAX, True),
-        (ITERATIONS_MAX + 1, False),
-    ],
-)
-def test_scram_iterations_have_the_limits_of_kafka(iterations: int, fits: bool) -> None:
-    options: dict[str, Any] = {"sasl_plain_username": "u", "sasl_plain_password": SECRET}
-    mechanism = Scram(**options, sasl_mechanism="SCRAM-SHA-256", security_protocol="SASL_SSL")
-    nonce = mechanism.auth_bytes().rpartition(b"r=")[2]
-    first = b"r=" + nonce + b"server,s=c2FsdA==,i=%d" % iterations
-    if fits:
-        mechanism.receive(first)
-    else:
-        with pytest.raises(SaslAuthenticationFailedError):
-            mechanism.receive(first)

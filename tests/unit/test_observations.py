@@ -64,7 +64,8 @@ def test_a_transaction_closed_at_the_second_read_is_gone() -> None:
 def test_a_later_transaction_of_the_same_producer_has_another_start_offset() -> None:
     (o,) = seen(narrow(FIRST_MS, producer(7, 100)), narrow(SECOND_MS, producer(7, 103)))
     assert (o.start_offset, o.second.start_offset) == (100, 103)
-    assert verdict(o) == (Verdict.GONE, Reason.ENDED)
+    assert verdict(o) == (Verdict.INDETERMINATE, Reason.PARTITION)
+    assert verdict(replace(o, is_replaced=True)) == (Verdict.GONE, Reason.ENDED)
 
 
 def test_a_transaction_begun_after_the_first_read_is_not_observed() -> None:

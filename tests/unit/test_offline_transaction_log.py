@@ -163,7 +163,7 @@ def test_kafkas_command_is_shown_for_an_uncommitted_hanging_transaction(
     tmp_path: Path, wording: SnapshotAssertion
 ) -> None:
     """Data of an epoch without a transaction, which has ended."""
-    root = str(directory(tmp_path, logged=[record("X", "Empty", epoch) for epoch in (2, 3, 4)]))
+    root = str(directory(tmp_path, logged=[record("X", "Empty", epoch) for epoch in (2, 3, 4, 5)]))
     (one,) = ran("segments", root, *stopped())["transactions"]
     assert (one["verdict"], one["reason"], one["outcome"]) == ("hanging", "stale_epoch", "not_committed")
     proven, kafkas = one["commands"]

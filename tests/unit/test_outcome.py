@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from txnscan.reads.observation import Observation
 from txnscan.txnlog.decode import tombstone
 from txnscan.txnlog.facts import LoggedTransaction, ProducerFacts, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import first_doubt, follows, whole
-from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
+from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions, Unproven
 from txnscan.verdict.outcome import decisions, outcome, with_outcome
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ MIXED_DATA = Outcome.MIXED
 
 def record(state: State, epoch: int, *partitions: Key, client: int = V1, **changes: Any) -> LoggedTransaction:
     base = LoggedTransaction(0, 0, "X", 7, epoch, state, frozenset(partitions), client, NOW_MS, NOW_MS)
-    return replace(base, **changes)
+    return replace(base, **{"leader_epoch": 0, "acknowledged": True, **changes})
 
 
 def empty(epoch: int, **changes: Any) -> LoggedTransaction:
@@ -83,6 +84,13 @@ def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransact
     return tuple(found)
 
 
+def led(
+    leader_epoch: int, logged: Iterable[LoggedTransaction | None], **changes: Any
+) -> list[LoggedTransaction | None]:
+    """These records, written by the coordinator of this leader epoch."""
+    return [None if one is None else replace(one, leader_epoch=leader_epoch, **changes) for one in logged]
+
+
 def seen_at(*epochs: int) -> dict[str, Any]:
     """A sweep saw the id in CompleteCommit at each of these epochs."""
     return {"seen": ProducerFacts(commits=tuple(SeenCommit("X", 7, epoch) for epoch in epochs))}
@@ -112,7 +120,7 @@ class Case:
 COMMIT, ABORT = True, False
 GAP = None
 LATER = ("a field of tag 3",)
-NO_MORE = tombstone(0, 0, "X")
+NO_MORE = replace(tombstone(0, 0, "X"), leader_epoch=0, acknowledged=True)
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
 FROM_3: dict[str, Any] = {"first_epoch": 3}
@@ -1028,6 +1036,136 @@ CASES = (
 )
 
 
+UNREAD: dict[str, Any] = {"acknowledged": False}
+MARKED_BY_2 = {"coordinator_epoch": 2}
+ABORT_NOTHING = [prepare(ABORT, 4, client=V2), complete(ABORT, 4, V2)]
+# An absent commit: was it lost at an election? By default the partition has no marker.
+ABSENT: tuple[Case, ...] = (
+    Case("the coordinator restarts, and the application too", [*led(0, BEFORE), *led(1, [empty(4)])], UNKNOWN),
+    Case(
+        "v2: the transaction before is the last that the next coordinator knows",
+        [*led(0, v2(COMMIT, Q, epoch=2)), *led(1, [empty(4)])],
+        UNKNOWN,
+    ),
+    Case("v2: the abort of nothing by the next coordinator", [*led(0, BEFORE), *led(1, ABORT_NOTHING)], UNKNOWN),
+    Case("v1: the abort is written by the next coordinator", [*led(0, BEFORE), *led(1, FENCED_V1[2:])], UNKNOWN),
+    Case(
+        "v1: its completion is",
+        [*led(0, [*BEFORE, *v1(ABORT, P)[:2]]), *led(1, [*v1(ABORT, P)[2:], empty(4)])],
+        UNKNOWN,
+    ),
+    Case(
+        "the same election, and a sweep saw CompleteCommit",
+        [*led(0, BEFORE), *led(1, [empty(4)])],
+        MAYBE,
+        {},
+        seen_at(4),
+    ),
+    Case("a commit that is in the log is no absent commit", [*led(0, BEFORE), *led(1, v2(COMMIT, P))], COMMITTED),
+    Case(
+        "an absent commit of the epoch after a commit",
+        [*led(0, [*BEFORE, *v2(COMMIT, P)]), *led(1, [*v2(ABORT, P, epoch=4)])],
+        MAYBE,
+        TO_4,
+        FROM_3,
+    ),
+    Case("no batch shows its leader epoch", led(-1, ABORTED_V2), UNKNOWN),
+    Case("one batch does not", [*led(-1, BEFORE), *led(0, v2(ABORT, P))], UNKNOWN),
+    # before the chain
+    Case(
+        "the chain is of one later leader, and an earlier one may have reached its epochs", led(2, ABORTED_V2), UNKNOWN
+    ),
+    Case(
+        "the next coordinator ends an older transaction, and so reaches the epoch of the data again",
+        [*led(1, [ongoing(2, Q, client=V2)]), *led(2, [*v2(ABORT, Q, epoch=2)[1:], empty(4)])],
+        UNKNOWN,
+    ),
+    Case("a marker of that leader precedes the data", led(2, ABORTED_V2), NOT, MARKED_BY_2),
+    Case("a marker of a later leader does", led(2, ABORTED_V2), NOT, {"coordinator_epoch": 3}),
+    Case("a marker of an earlier leader does not show it", led(2, ABORTED_V2), UNKNOWN, {"coordinator_epoch": 1}),
+    Case(
+        "the same after an election at which nothing of the chain was written",
+        [*led(1, [empty(1)]), *led(2, ABORTED_V2)],
+        NOT,
+        MARKED_BY_2,
+    ),
+    Case(
+        "the producer id was first used under that leader",
+        led(2, [empty(0), *v2(ABORT, P, epoch=0), empty(2), *v1(ABORT, P, epoch=2), empty(3)]),
+        NOT,
+        {"producer_epoch": 2},
+    ),
+    Case(
+        "its first record is at a later epoch", led(2, [empty(1), *v2(ABORT, P, epoch=1), empty(3), empty(4)]), UNKNOWN
+    ),
+    Case(
+        "its first epochs are of an earlier leader",
+        [*led(1, [empty(0)]), *led(2, [empty(1), *v2(ABORT, P, epoch=1)])],
+        UNKNOWN,
+        {"producer_epoch": 1},
+    ),
+    Case(
+        "its first record is a completion by that leader of its own decision",
+        led(2, [prepare(COMMIT, 32767, P, client=V2, producer_id=6), complete(COMMIT, 0, V2), *v2(ABORT, P, epoch=0)]),
+        NOT,
+        {"producer_epoch": 0},
+    ),
+    Case(
+        "its first record is a completion of a decision of an earlier leader, which chose the producer id",
+        [
+            *led(1, [prepare(COMMIT, 32767, P, client=V2, producer_id=6)]),
+            *led(2, [complete(COMMIT, 0, V2), *v2(ABORT, P, epoch=0)]),
+        ],
+        UNKNOWN,
+        {"producer_epoch": 0},
+    ),
+    Case(
+        "its first record is a completion, and its decision is missing",
+        led(2, [complete(COMMIT, 0, V2), *v2(ABORT, P, epoch=0)]),
+        UNKNOWN,
+        {"producer_epoch": 0},
+    ),
+    # after the chain
+    Case("the record after the epoch was not acknowledged", led(0, [*BEFORE, empty(4)], **UNREAD), UNKNOWN),
+    Case(
+        "its coordinator went on from it",
+        led(0, [*BEFORE, empty(4), ongoing(4, Q)], **UNREAD),
+        NOT,
+    ),
+    Case(
+        "the next coordinator went on from it",
+        [*led(0, [*BEFORE, empty(4)], **UNREAD), *led(1, [ongoing(4, Q)])],
+        UNKNOWN,
+    ),
+    Case("it was written twice", led(0, [*BEFORE, empty(4), empty(4)], **UNREAD), UNKNOWN),
+    Case(
+        "it was acknowledged, and the next coordinator went on",
+        [*led(0, [*BEFORE, empty(4)]), *led(1, [ongoing(4, Q)])],
+        NOT,
+    ),
+    Case("it is a completed end that raised the epoch", [*led(0, ABORTED_V2, **UNREAD), *led(1, [empty(9)])], NOT),
+)
+
+
+def test_an_absent_commit_is_proven_only_if_no_election_can_have_lost_it(wording: SnapshotAssertion) -> None:
+    reasons = {}
+    with Cases() as cases:
+        for case in ABSENT:
+            with cases.case(case.why) as name:
+                found = told(case.logged, case.o, **case.changes)
+                assert found.outcome == case.expected
+                assert found.unproven is (Unproven.ELECTION if case.expected is UNKNOWN else None)
+                reasons[name] = found.why
+    assert reasons == wording
+
+
+def test_the_reason_names_the_election_by_its_time() -> None:
+    first, second = NOW_MS - 60_000, NOW_MS
+    log = [*led(4, [empty(2), empty(3)], updated_ms=first), *led(7, [empty(4)], updated_ms=second)]
+    times = [f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" for ms in (first, second)]
+    assert all(part in told(log).why for part in (*times, "leader epoch 7"))
+
+
 def test_each_case_gets_the_specified_outcome(wording: SnapshotAssertion) -> None:
     reasons = {}
     with Cases() as cases:
@@ -1626,6 +1764,89 @@ def assert_none_contradicts(made: History, txn: Txn, coordinator_epoch: int, hol
         found = outcome(evidence_of(made, left, open_data(txn, coordinator_epoch), expired))
         for one in (txn, *later):
             assert not contradicts(found, one.committed), (one, left, found)
+
+
+@dataclass
+class Elections(History):
+    """The same, with elections that lose the end of the log. Lost transactions are among `transactions` too.
+
+    leaders: the leader epoch of each transaction's marker.
+    """
+
+    leader_epoch: int = 0
+    leaders: list[int] = field(default_factory=list)
+
+    def write(self, state: State, *partitions: Key, client: int = V1, raised: int = 0) -> None:
+        super().write(state, *partitions, client=client, raised=raised)
+        self.records[-1] = replace(self.records[-1], leader_epoch=self.leader_epoch, updated_ms=self.time_ms)
+        self.leaders += [self.leader_epoch] * (len(self.transactions) - len(self.leaders))
+
+    def elect(self, lost: int) -> None:
+        """The next coordinator lacks the last `lost` records. It ends what it finds open."""
+        self.records = self.records[: max(1, len(self.records) - lost)]
+        last = self.records[-1]
+        self.leader_epoch += 1
+        self.producer_id, self.epoch, self.time_ms = last.producer_id, last.producer_epoch, self.time_ms + 1
+        if last.state is State.ONGOING:
+            self.fence(last.partitions, twice=False)
+        elif last.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+            committed = last.state is State.PREPARE_COMMIT
+            start_ms, self.time_ms = self.time_ms, last.start_time_ms
+            self.write(State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT, client=last.client_version)
+            self.time_ms = start_ms
+
+
+ELECTED = st.lists(
+    st.tuples(st.tuples(ENDS | FENCES | OTHERS, st.sampled_from([V1, V2])), st.none() | st.integers(0, 9)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def elected(client: int | None, steps: Iterable[tuple[tuple[Step, int], int | None]]) -> Elections:
+    made = Elections(-1)
+    made.init()
+    for ((kind, partitions, flag, times, _), of_step), lost in steps:
+        version = client if client is not None else of_step
+        if kind == "end":
+            made.end(flag, partitions, version, int(version == V2), times)
+        elif kind == "fence":
+            made.fence(partitions, flag)
+        elif kind in ("init", "lose init") or version == V1:
+            made.init()
+        else:
+            made.abort_nothing()
+        if lost is not None:
+            made.elect(lost)
+    return made
+
+
+@pytest.mark.parametrize("client", [V1, V2, None], ids=["v1", "v2", "changing"])
+@settings(max_examples=100)
+@given(ELECTED, HOLES, st.booleans(), st.booleans())
+def test_no_log_that_lost_its_end_proves_the_absence_of_a_commit(
+    client: int | None, steps: Any, holes: list[bool], expired: bool, reads: bool
+) -> None:
+    """For every commit, also a lost one, whose marker the partition missed, and every marker that it had before."""
+    made = elected(client, steps)
+    for at, txn in enumerate(made.transactions):
+        if not (txn.committed and txn.names):
+            continue
+        before = zip(made.transactions[:at], made.leaders[:at], strict=True)
+        markers = {leader for one, leader in before if one.names and one.producer_id == txn.producer_id}
+        for coordinator_epoch in (-1, *markers):
+            for left in remains(made, holes):
+                o = open_data(txn, coordinator_epoch)
+                found = evidence_of(made, left, o, expired)
+                logged = tuple(as_read(one, made, reads) for one in found.logged)
+                assert outcome(replace(found, logged=logged)).outcome is not NOT, (txn, made.records, left)
+
+
+def as_read(one: LoggedTransaction, made: Elections, reads: bool) -> LoggedTransaction:
+    """The record as the last leader shows it. reads: whether reads at the leader epochs of the records show them."""
+    leader_epoch = made.leader_epoch if one.state is State.DEAD else one.leader_epoch
+    shown = reads or leader_epoch == made.leader_epoch
+    return replace(one, leader_epoch=leader_epoch, acknowledged=shown, log_epoch=made.leader_epoch)
 
 
 SMALL_STEPS: tuple[Step, ...] = (

@@ -48,10 +48,17 @@ CASES = (
     ),
     Case(
         "61",
-        evidence(view("Ongoing", 4, (P,)), o={"second_start_offset": 160}),
+        evidence(view("Ongoing", 4, (P,)), o={"second_start_offset": 160, "is_replaced": True}),
         Verdict.GONE,
         Reason.ENDED,
-        "another start offset is another transaction",
+        "another transaction at another start offset",
+    ),
+    Case(
+        "61b",
+        evidence(o={"second_start_offset": 160}),
+        INDETERMINATE,
+        Reason.PARTITION,
+        "another start offset alone is no end: retention and a rebuilt replica show it too",
     ),
     Case(
         "7b",

@@ -105,9 +105,9 @@ def list_transactions(
         warn(config)
         rows = rows_in(format, "transactions", LISTED, TableRows(LIST_TABLE))
         with opened_cluster(config) as cluster:
-            brokers = chosen_brokers(cluster.view([]), config.broker_ids)
+            brokers = chosen_brokers(cluster.newest([]), config.broker_ids)
             errors = write_listed(rows, cluster, brokers, wanted, wall_clock_ms)
-            answered = len(brokers) - len(errors)
+            answered = len(brokers) - sum(one["stage"] == "list" for one in errors)
         say_errors(errors, format)
     end_by(errors, answered)
 
@@ -225,7 +225,7 @@ def _show_producers(
     from txnscan.report.plain import error_object
     from txnscan.sweeps.scope import check_scope, chosen_brokers, in_scope
 
-    view = cluster.view(config.topic_names or None)
+    view = cluster.newest(config.topic_names or None)
     topics = in_scope(config, view)
     check_scope(config, view, topics)
     chosen_brokers(view, () if broker_id is None else (broker_id,))
@@ -287,6 +287,7 @@ def coordinator(
         from txnscan.coordinators.cluster import opened_cluster
         from txnscan.coordinators.locate import coordinator_among, coordinator_of, topic_of
         from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
+        from txnscan.report.plain import error_object
 
         if (bootstrap_server is None) == (partitions is None):
             raise ConfigError("--bootstrap-server", "give brokers to ask, or --partitions: one of the two")
@@ -295,14 +296,15 @@ def coordinator(
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
         if bootstrap_server is None:
+            behind: list[dict[str, Any]] = []
             shown = [coordinator_row(coordinator_among(kind, name, partitions or 1), None) for kind, name in names]
         else:
             config = ScanConfig(bootstrap_server, command_config=command_config)
             warn(config)
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}
-                cluster.view(topics)
-                quorum = cluster.metadata_quorum(topics)
+                quorum = cluster.newest_quorum(topics)
+                behind = [error_object(one, cluster.principal) for one in cluster.behind()]
             found = [coordinator_of(kind, name, quorum) for kind, name in names]
             shown = [
                 coordinator_row(one, cluster.format_failure(one.failure) if one.failure else None) for one in found
@@ -310,6 +312,7 @@ def coordinator(
         rows = rows_in(format, "coordinators", COORDINATORS, LineRows(coordinator_lines))
         rows.write(shown)
         rows.end(())
+        say_errors(behind, format)
     known = sum(row["error"] is None for row in shown)
     if known < len(shown):
         raise typer.Exit(ExitStatus.INCOMPLETE if known else ExitStatus.FAILED)

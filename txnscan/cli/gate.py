@@ -150,7 +150,7 @@ def _of_cluster(
 
     with opened_cluster(config) as cluster:
         reader = Reader(cluster, ThreadsEngine(), config)
-        found_id = cluster.view([]).cluster_id
+        found_id = cluster.newest([]).cluster_id
         if cluster_id not in (None, found_id):
             raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(found_id)}")
         gate = wait_at_gate(

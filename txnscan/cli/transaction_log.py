@@ -160,8 +160,8 @@ def _live_log(
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
     with opened_cluster(config) as cluster:
-        wanted, failed = to_read(cluster.view([TRANSACTION_STATE_TOPIC]), names, producer_ids)
-        errors = [error_object(one, cluster.principal) for one in failed]
+        wanted, failed = to_read(cluster.newest([TRANSACTION_STATE_TOPIC]), names, producer_ids)
+        errors = [error_object(one, cluster.principal) for one in (*failed, *cluster.behind())]
         found = 0
         for one in streamed(
             lambda each: timeline(cluster.send, each.partition, names=each.names, producer_ids=producer_ids),
@@ -174,6 +174,6 @@ def _live_log(
                 rows.write([step_row(one)])
     rows.end(errors)
     read = len(wanted) - sum(error["stage"] == "log" for error in errors)
-    if read and not found:
+    if read and not found and not errors:
         note("the log holds nothing of it: it never was, or it expired and was compacted away")
     return errors, read

@@ -178,6 +178,28 @@ class Cluster:
             raise ClusterUnreachable(failed.error) from None
         return found
 
+    def newest(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """The Metadata of these topics, or of all, by the broker with the newest image. Raises ClusterUnreachable.
+
+        The first broker that answers (`view`) may be cut off from the controller: then it lacks newer topics, and names
+        earlier leaders, so its answer shows no absence.
+        """
+        return self.latest(topics).view
+
+    def newest_quorum(self, topics: Collection[str]) -> MetadataQuorum:
+        """The metadata of these topics by the newest image alone, to find a leader or coordinator to ask. Outside KRaft
+        mode by all brokers. Raises ClusterUnreachable.
+        """
+        latest = self.latest(topics)
+        return self.metadata_quorum(topics) if latest.offset is None else MetadataQuorum((latest.view,), ())
+
+    def behind(self) -> tuple[Unobserved, ...]:
+        """The brokers that do not answer, and those that lag behind the newest image for some seconds. Each may know or
+        serve something that no other broker shows. Raises ClusterUnreachable.
+        """
+        latest = self.latest([])
+        return self.lagging(latest, latest.offset)
+
     def _other_bootstrap_servers(self) -> Iterator[int]:
         """The bootstrap servers that are no known broker and have not yet failed to answer."""
         known = {broker.address for broker in self._brokers.values()}

@@ -102,7 +102,8 @@ class MetadataQuorum:
     def gone(self, topic: str, topic_id: str) -> str | None:
         """How the topic of this name and id ended: TOPIC_DELETED, or TOPIC_RECREATED if a broker shows the name with
         another id. None if one of the brokers did not answer, may hide the topic, or shows it. A broker that never knew
-        of the topic may answer like that, too, so do not ask about a topic that no broker has shown yet.
+        of the topic may answer like that, too, so do not ask about a topic that no broker has shown yet. An empty topic
+        id is unknown: it may be that of any topic of this name.
         """
         if self.errors or not self.views or len({view.cluster_id for view in self.views}) > 1:
             return None
@@ -110,7 +111,7 @@ class MetadataQuorum:
         for ids, view in zip(found, self.views, strict=True):
             if not ids and dict(view.topic_errors).get(topic) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
                 return None
-            if topic_id in ids or "" in ids:
+            if topic_id in ids or "" in ids or (ids and not topic_id):
                 return None
         return TOPIC_RECREATED if any(found) else TOPIC_DELETED
 

@@ -92,7 +92,7 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
 
 def _exposed_to(cluster: Cluster) -> tuple[ExposedTo, ...]:
     """The known causes to which the cluster is exposed. Empty if no broker answers."""
-    brokers = sorted(broker.broker_id for broker in cluster.view([]).brokers)
+    brokers = sorted(broker.broker_id for broker in cluster.newest([]).brokers)
     exposure = read_exposure(cluster, read_versions(cluster, brokers)[0])
     return tuple(ExposedTo(cause.id, sentence(cause, exposure), cause.explains) for cause in exposed(exposure))
 
@@ -100,7 +100,7 @@ def _exposed_to(cluster: Cluster) -> tuple[ExposedTo, ...]:
 def _begun(asking: Asking, symptom: Symptom) -> Facts:
     """The facts of every answer: the connection, the principal and the longest timeout."""
     cluster, config = asking.cluster, asking.config
-    cluster.view([])
+    behind = tuple(one.failure for one in cluster.behind())
     max_timeout_ms, errors = cluster.max_timeout_ms()
     about_it = symptom.error is not None and symptom.error.kind is ErrorKind.SETTING
     return Facts(
@@ -110,7 +110,7 @@ def _begun(asking: Asking, symptom: Symptom) -> Facts:
         connection=config.connection_options(),
         principal=cluster.principal,
         max_timeout_ms=None if errors else max_timeout_ms,
-        failures=tuple(one.failure for one in errors) if about_it else (),
+        failures=tuple(one.failure for one in errors) if about_it else behind,
     )
 
 
@@ -187,8 +187,7 @@ def _swept(asking: Asking, config: ScanConfig) -> _Swept:
 def _ask_group(asking: Asking, facts: Facts) -> Facts:
     group, cluster = facts.symptom.group or "", asking.cluster
     asking.progress("ask the group", 0, 1)
-    cluster.view([CONSUMER_OFFSETS_TOPIC])
-    coordinator = coordinator_of("group", group, cluster.metadata_quorum([CONSUMER_OFFSETS_TOPIC]))
+    coordinator = coordinator_of("group", group, cluster.newest_quorum([CONSUMER_OFFSETS_TOPIC]))
     if coordinator.failure is not None or coordinator.broker is None or coordinator.partition is None:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
@@ -361,7 +360,7 @@ def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> Parti
 
 def _offsets(asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRow], ClusterView]:
     """High watermark and last stable offset of these partitions, as far as their leaders answer."""
-    view = asking.cluster.view(sorted({topic for topic, _ in keys}))
+    view = asking.cluster.newest(sorted({topic for topic, _ in keys}))
     return offsets_of(asking.cluster.send, keys, view) if keys else {}, view
 
 
@@ -397,7 +396,7 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
     topic, wanted = facts.symptom.topic or "", facts.symptom.partition
     partitions = () if wanted is None else (wanted,)
     config = replace(asking.config, topic_names=(topic,), partitions=partitions)
-    view = asking.cluster.view([topic])
+    view = asking.cluster.newest([topic])
     indexes = [index for one in view.topics if one.name == topic for index in one.indexes]
     if not indexes:
         raise ConfigError("--topic", f"'{printable(topic)}' does not exist, or this principal may not describe it")
@@ -477,7 +476,7 @@ def _cleaner_settings(asking: Asking, topic: str) -> Mapping[str, str]:
 def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]:
     """Whether the topic is compacted. None with a failure if that is not known."""
     failure = None
-    for broker in asking.cluster.view([]).brokers:
+    for broker in asking.cluster.newest([]).brokers:
         try:
             found = topic_cleaning(asking.cluster.send, broker.broker_id, [topic]).get(topic)
         except RequestFailed as failed:
@@ -497,7 +496,7 @@ def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]
 def _ask_id(asking: Asking, facts: Facts) -> Facts:
     name = facts.symptom.transactional_id or ""
     asking.progress("ask the coordinator", 0, 1)
-    found, failed = describe(asking.cluster.send, [name], asking.cluster.view, asking.now_ms, asking.sleep)
+    found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
     if not found:
         failures = [one.failure for one in failed]
         absent = any(one.code in _ABSENT for one in failures)
@@ -545,7 +544,7 @@ def _with_sweep(facts: Facts, swept: _Swept) -> Facts:
 def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
     """The records of the id in the transaction log. Empty if it cannot be read."""
     asking.progress("read the transaction log", 0, 1)
-    wanted, _ = to_read(asking.cluster.view([TRANSACTION_STATE_TOPIC]), [name], [])
+    wanted, _ = to_read(asking.cluster.newest([TRANSACTION_STATE_TOPIC]), [name], [])
     steps = (one for each in wanted for one in timeline(asking.cluster.send, each.partition, names=each.names))
     return tuple(one.record for one in steps if not isinstance(one, Unobserved))
 
@@ -554,13 +553,13 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
     producer_id = facts.symptom.producer_id
     wanted = frozenset(() if producer_id is None else (producer_id,))
     cluster = asking.cluster
-    cluster.view([TRANSACTION_STATE_TOPIC])
+    cluster.newest([TRANSACTION_STATE_TOPIC])
     quorum = cluster.metadata_quorum([TRANSACTION_STATE_TOPIC])
     snapshot, _ = cluster.snapshot(wanted, frozenset(), quorum, lambda done, total: None)
     swept = _swept(asking, asking.config)
     names = sorted({view.transactional_id for view in snapshot.views})
     if names:
-        found, failed = describe(cluster.send, names[:1], cluster.view, asking.now_ms, asking.sleep)
+        found, failed = describe(cluster.send, names[:1], cluster.newest, asking.now_ms, asking.sleep)
         failures = tuple(one.failure for one in failed)
         if found and found[0].producer_id == producer_id:
             return _of_transaction(asking, replace(facts, failures=failures), found[0], swept)
@@ -614,7 +613,7 @@ def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
 
 def _ask_all_offsets(asking: Asking, facts: Facts) -> Facts:
     """The open transactions on `__consumer_offsets`, with the groups whose offsets they have."""
-    view = asking.cluster.view([CONSUMER_OFFSETS_TOPIC])
+    view = asking.cluster.newest([CONSUMER_OFFSETS_TOPIC])
     if not any(topic.name == CONSUMER_OFFSETS_TOPIC and topic.indexes for topic in view.topics):
         return facts
     swept = _swept(asking, replace(asking.config, topic_names=(CONSUMER_OFFSETS_TOPIC,)))

@@ -8,10 +8,14 @@ There are four causes, each reported only if evidence shows it:
 - **late_write**: the records are dated after the end of their epoch, or after its last transaction, which had its
   marker. The dates come from the producer's clock, so this may be wrong if clocks differ by more than
   `CLOCK_SLACK_MS`.
-- **never_added**: `__transaction_state` has no gaps for this epoch (`transitions.py`), and no transaction in it has
-  this partition. The broker took the records without asking the coordinator: it is older than Kafka 3.6, verification
-  is off, or verification failed open (KIP-890).
-- **fenced**: another producer initialised the id again, at a later epoch (InitProducerId).
+- **never_added**: `__transaction_state` has no gaps for this epoch (`transitions.py`), has lost none of its records at
+  an election (`elections.py`), and no transaction in it has this partition. The broker took the records without asking
+  the coordinator: it is older than Kafka 3.6, verification is off, or verification failed open (KIP-890).
+- **fenced**: InitProducerId raised the epoch. Another producer may have done so, or the same one after an error
+  (KIP-360): the log does not show which.
+
+A date may contradict a cause: if the data is dated after its abort, it is a late write, and its marker was not missing.
+A partition forgets an idle producer and its markers (`producer.id.expiration.ms`), so a missing marker shows nothing.
 
 In all other cases the cause is unknown.
 """
@@ -23,6 +27,7 @@ from enum import StrEnum
 
 from txnscan.kafka.answers import COMPLETE, PREPARED, State
 from txnscan.reads.observation import Observation
+from txnscan.txnlog.elections import Election, election_of
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.transitions import chain_of, completes, first_doubt
 from txnscan.verdict.evidence import Judged, Outcome, Reason
@@ -70,8 +75,14 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
     if judged.judgement.outcome == Outcome.COMMITTED:
         return Cause.MARKER_MISSING, f"the commit {_HOW_MISSED}"
     aborted = _completed_abort(logged, o)
+    if aborted is not None and _is_dated_after(aborted.updated_ms, o):
+        name = aborted.transactional_id
+        return (
+            Cause.LATE_WRITE,
+            f"a late write: by the producer's clock, the last record is later than the abort of '{name}'",
+        )
     if aborted is not None:
-        return Cause.MARKER_MISSING, f"the abort of '{aborted}' {_HOW_MISSED}"
+        return Cause.MARKER_MISSING, f"the abort of '{aborted.transactional_id}' {_HOW_MISSED}"
     if not names:
         return Cause.UNKNOWN, f"the transaction log has no records of producer id {o.producer_id}"
     if len(names) > 1:
@@ -79,24 +90,32 @@ def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, 
     (name,) = names
     chain = chain_of(logged, o)
     if chain and first_doubt(chain, o) is None:
-        return _of_whole_log(name, chain, o)
+        return _of_whole_log(name, chain, election_of(logged, o), o)
     again = next((r for r in logged if _initialised_later(r, o)), None)
     if judged.judgement.reason is Reason.STALE_EPOCH and again is not None:
-        return Cause.FENCED, f"another producer initialised '{name}' again, at epoch {again.producer_epoch}"
+        return Cause.FENCED, f"the epoch of '{name}' was raised to {again.producer_epoch} before its transaction ended"
     return Cause.UNKNOWN, f"the remaining records of '{name}' in the transaction log do not show it"
 
 
-def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation) -> tuple[Cause, str]:
-    """The cause, if the log has no gaps for the epoch."""
+def _of_whole_log(
+    name: str, chain: Sequence[LoggedTransaction], election: Election | None, o: Observation
+) -> tuple[Cause, str]:
+    """The cause, if the log has no gaps for the epoch. election: at which it may have lost records, if any."""
     ended_ms = _ended_ms(chain, o)
     had_it = _names_partition(chain, o)
-    late = ended_ms is not None and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second.read_at_ms
+    late = ended_ms is not None and _is_dated_after(ended_ms, o)
     # If a transaction had the partition, later records have no owner only after that transaction had its marker.
     if late and (not had_it or o.coordinator_epoch >= 0):
         return (
             Cause.LATE_WRITE,
             f"a late write: by the producer's clock, the last record has a later date than the end of epoch "
             f"{o.producer_epoch} of '{name}'",
+        )
+    if not had_it and election is not None:
+        return (
+            Cause.UNKNOWN,
+            f"'{name}' has not added this partition to a transaction of epoch {o.producer_epoch}, unless the "
+            f"transaction log lost acknowledged records at {election}",
         )
     if not had_it:
         return (
@@ -107,15 +126,20 @@ def _of_whole_log(name: str, chain: Sequence[LoggedTransaction], o: Observation)
     return Cause.UNKNOWN, f"'{name}' had this partition in a transaction, and the log does not show the cause"
 
 
-def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> str | None:
-    """The id whose completed abort is of exactly this data. If an abort raised the epoch, it is of no other data."""
+def _is_dated_after(ended_ms: int, o: Observation) -> bool:
+    """Whether the last record is later than this time by the producer's clock, and not in the future."""
+    return ended_ms > 0 and ended_ms + CLOCK_SLACK_MS < o.last_timestamp_ms <= o.second.read_at_ms
+
+
+def _completed_abort(logged: Sequence[LoggedTransaction], o: Observation) -> LoggedTransaction | None:
+    """The completed abort of exactly this data. If an abort raised the epoch, it is of no other data."""
     for decision in decisions(logged):
         record = decision.record
         ours = record.producer_id == o.producer_id and decision.epoch == o.producer_epoch
         if not (ours and decision.raised and decision.names(o)) or decision.committed:
             continue
         if any(_is_completed_by(record, later) for later in logged):
-            return record.transactional_id
+            return record
     return None
 
 

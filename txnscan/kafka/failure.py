@@ -32,6 +32,7 @@ class FailureCode(StrEnum):
     TOPIC_RECREATED = "TOPIC_RECREATED", "The topic was deleted and created again"
     BROKERS_DISAGREE = "BROKERS_DISAGREE", "Brokers differ about a leader, a coordinator or a topic"
     ENDED_MEANWHILE = "ENDED_MEANWHILE", "The transaction ended while the partition was read"
+    START_MOVED = "START_MOVED", "The start offset of the transaction changed, and no marker shows that it ended"
     WRITTEN_MEANWHILE = "WRITTEN_MEANWHILE", "The transaction was written to between the two reads"
     ABOVE_HIGH_WATERMARK = "ABOVE_HIGH_WATERMARK", "The transaction starts at or above the high watermark"
     RECORD_GONE = "RECORD_GONE", "The first record of the transaction is no longer in the log"

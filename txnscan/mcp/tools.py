@@ -6,6 +6,7 @@ broker, a file or a credential.
 
 from __future__ import annotations
 
+import fnmatch
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -153,7 +154,7 @@ def _list(source: Source, arguments: Arguments, rows_max: int) -> Answer:
     )
     rows = FirstRows(rows_max)
     with opened_cluster(source.config) as cluster:
-        brokers = chosen_brokers(cluster.view([]), arguments.get("broker_id", ()))
+        brokers = chosen_brokers(cluster.newest([]), arguments.get("broker_id", ()))
         errors = write_listed(rows, cluster, brokers, wanted, wall_clock_ms)
     return Answer({"transactions": rows.kept, "errors": errors}, {"transactions": rows.left_out})
 
@@ -183,17 +184,22 @@ def _history(source: Source, arguments: Arguments, rows_max: int) -> Answer:
     return Answer(found, {name: max(total[name] - len(rows), 0) for name, rows in found.items()})
 
 
+def glob(text: str) -> str:
+    """The regular expression for a name in which `*` stands for any text and `?` for a character. Its time grows with
+    the product of both lengths: an expression of an assistant's own could keep this process busy for years, as Python's
+    `re` cannot be interrupted.
+    """
+    return fnmatch.translate(text.replace("[", "[[]"))
+
+
 def _plan(source: Source, arguments: Arguments, _: int) -> Answer:
-    from txnscan.config import parse_pattern
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.resolve.guard import Limits
     from txnscan.resolve.plan import plan_object
     from txnscan.resolve.stored import plan_of
     from txnscan.tables.selection import Stale, find_sweep, stale
 
-    patterns = tuple(arguments.get("topic", ()))
-    for pattern in patterns:
-        parse_pattern(pattern)
+    patterns = tuple(map(glob, arguments.get("topic", ())))
     max_age = arguments.get("max_age")
     max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
     tables = source.opened()
@@ -219,6 +225,8 @@ _LIMIT = {
     "description": "The most items of each list in the answer.",
 }
 _ID = {"type": "integer", "minimum": 0, "maximum": _LONG_MAX}
+# As many characters as the name of a topic can have.
+_NAME_MAX, _TOPICS_MAX = 249, 100
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": _INT_MAX}
 _TEXT = {"type": "string", "minLength": 1}
 _BROKER_ID = {"type": "array", "items": _NUMBER, "description": "Only these brokers."}
@@ -333,8 +341,9 @@ TOOLS: tuple[ReadOnlyTool, ...] = (
         {
             "topic": {
                 "type": "array",
-                "items": _TEXT,
-                "description": "Only topics whose whole name matches one of these regular expressions.",
+                "items": {**_TEXT, "maxLength": _NAME_MAX},
+                "maxItems": _TOPICS_MAX,
+                "description": "Only these topics. * stands for any text, ? for a character.",
             },
             "include_consumer_offsets": {
                 "type": "boolean",

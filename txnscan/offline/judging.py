@@ -35,7 +35,7 @@ from txnscan.offline.moment import restless_error, running_error
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.offline.wholeness import ASSUMPTION, end_error, log_error, unwitnessed
 from txnscan.reads.observation import FencedRead, Observation
-from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Context, Judged, KnownOutcome, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome, with_outcome
@@ -279,11 +279,7 @@ def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransa
         records = []
         for raw in log.raw:
             try:
-                records.append(
-                    tombstone(raw.offset, raw.contiguous_from, raw.transactional_id)
-                    if raw.value is None
-                    else decode(raw.offset, raw.contiguous_from, raw.transactional_id, raw.value)
-                )
+                records.append(decoded(raw))
             except UnknownRecord:
                 continue
         names = {record.transactional_id for record in records if record.producer_id == producer_id}

@@ -84,7 +84,9 @@ class FencedRead:
 class Observation(TransactionRef):
     """An open transaction on a partition, as the two proven reads of its leader show it.
 
-    incident_offset: the start offset of its incident, if its first records have been deleted since (`identity.py`).
+    incident_offset, incident_topic_id: the start offset and topic id of its incident, if the partition showed another
+    start offset or no topic id then (`identity.py`). is_replaced: whether the other start offset of the second read is
+    proven to be that of another transaction.
     """
 
     last_timestamp_ms: int
@@ -95,9 +97,12 @@ class Observation(TransactionRef):
     second: FencedRead
     first_seen_ms: int
     incident_offset: int | None = None
+    incident_topic_id: str | None = None
+    is_replaced: bool = False
 
     @property
     def transaction_key(self) -> TransactionKey:
         """The transaction's identity in all sweeps."""
         start_offset = self.start_offset if self.incident_offset is None else self.incident_offset
-        return TransactionKey(self.topic, self.topic_id, self.partition, self.producer_id, start_offset)
+        topic_id = self.topic_id if self.incident_topic_id is None else self.incident_topic_id
+        return TransactionKey(self.topic, topic_id, self.partition, self.producer_id, start_offset)

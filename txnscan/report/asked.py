@@ -6,6 +6,7 @@ The names of the fields of rows are a contract, like the names in the JSON objec
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import printable
@@ -19,7 +20,8 @@ from txnscan.coordinators.transactions import (
     with_offsets,
 )
 from txnscan.kafka.answers import OpenProducer
-from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.units import duration, plural
 from txnscan.report.plain import error_object, iso_utc
 from txnscan.report.rows import Column, Row, Rows, headers, table_line
@@ -58,8 +60,8 @@ COORDINATORS = (
 def write_listed(
     rows: Rows, cluster: Cluster, brokers: Collection[int], wanted: ListingFilter, now_ms: Callable[[], int]
 ) -> list[dict[str, Any]]:
-    """Writes the transactional ids that these brokers list, as they answer. Returns the failures, one for each broker
-    without an answer.
+    """Writes the transactional ids that these brokers list, as they answer. Returns the failures: one for each broker
+    without an answer, and one for each broker whose metadata lags, so that another broker may list its ids.
     """
     errors = []
     for some in streamed(lambda broker_id: list_on(cluster.send, broker_id, wanted, now_ms), brokers):
@@ -67,6 +69,8 @@ def write_listed(
             errors.append(error_object(some, cluster.principal))
         else:
             rows.write([listed_row(one) for one in some])
+    silent = {error["broker"] for error in errors}
+    errors += [error_object(one, cluster.principal) for one in cluster.behind() if one.broker not in silent]
     rows.end(errors)
     return errors
 
@@ -74,9 +78,21 @@ def write_listed(
 def read_described(
     cluster: Cluster, ids: Iterable[str], now_ms: Callable[[], int], sleep: Callable[[float], None]
 ) -> tuple[list[Transaction], list[dict[str, Any]]]:
-    """Each id as its coordinator describes it, with the offsets of its partitions, and the failures."""
-    found, failed = describe(cluster.send, ids, cluster.view, now_ms, sleep)
-    return with_offsets(cluster.send, found, cluster.view), [error_object(one, cluster.principal) for one in failed]
+    """Each id as its coordinator describes it, with the offsets of its partitions, and the failures. If an id was not
+    described, the failures name the brokers whose metadata lags: they may know the id.
+    """
+    found, failed = describe(cluster.send, ids, cluster.newest, now_ms, sleep)
+    behind = cluster.behind() if failed else ()
+    failed = [replace(one, failure=_unless_behind(one.failure, behind)) for one in failed]
+    errors = [error_object(one, cluster.principal) for one in (*failed, *behind)]
+    return with_offsets(cluster.send, found, cluster.newest), errors
+
+
+def _unless_behind(failure: Failure, behind: Collection[Unobserved]) -> Failure:
+    """An id that its coordinator does not know may be known to a broker that lags or does not answer."""
+    if not behind or failure.code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name:
+        return failure
+    return Failure(f"{failure.error}; another broker may know it", FailureCode.BROKER_BEHIND)
 
 
 def listed_row(one: Transaction) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _CAUSES: Mapping[str, str] = {
     Cause.MARKER_MISSING: "the partitions lack a marker",
     Cause.LATE_WRITE: "late writes",
     Cause.NEVER_ADDED: "the partitions were never added to a transaction",
-    Cause.FENCED: "another producer initialised the id again",
+    Cause.FENCED: "its epoch was raised",
 }
 
 

@@ -17,6 +17,7 @@ from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.clock import wall_clock_ms
@@ -31,6 +32,7 @@ from txnscan.resolve.apply import PartitionState
 from txnscan.resolve.peer_partitions import commit_seen
 from txnscan.resolve.plan import Action
 from txnscan.sweeps.history import History, NoHistory
+from txnscan.sweeps.identity import Identity, Seen, identified
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.result import Scan
@@ -125,10 +127,10 @@ class LiveBrokers:
         """See `terminate.Coordinators`."""
         try:
             with self._cluster() as cluster:
-                found, failed = describe(cluster.send, [transactional_id], cluster.view, self._now_ms, time.sleep)
+                found, failed = describe(cluster.send, [transactional_id], cluster.newest, self._now_ms, time.sleep)
                 if failed:
                     raise RequestFailed(cluster.format_failure(failed[0].failure), sent=False)
-                (one,) = with_offsets(cluster.send, found, cluster.view)
+                (one,) = with_offsets(cluster.send, found, cluster.newest)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return one
         except ClusterUnreachable as error:
@@ -186,19 +188,34 @@ class LiveBrokers:
                 cluster.view([action.topic])
                 key = action.key
                 reader = Reader(cluster, self._engine(), self._config)
-                rows, _ = reader.fenced([key], cluster.metadata_quorum([action.topic]), lambda done, total: None)
+                rows, quorum = reader.fenced([key], cluster.metadata_quorum([action.topic]), lambda done, total: None)
                 row = rows[key]
+                if row.failure is not None:
+                    return PartitionState(error=explained(row.failure, self.principal))
+                earlier = Seen(action.producer_id, action.producer_epoch, action.start_offset)
+                found = [
+                    Identity.SAME
+                    if one.start_offset == action.start_offset
+                    else identified(cluster.send, quorum, key, earlier, Seen(*_open(one)))
+                    for one in row.open_producers
+                    if one.producer_id == action.producer_id
+                ]
         except ClusterUnreachable as error:
             return PartitionState(error=str(error))
-        if row.failure is not None:
-            return PartitionState(error=explained(row.failure, self.principal))
+        if Identity.UNKNOWN in found:
+            return PartitionState(error=_MOVED)
         return PartitionState(
-            is_open=any(
-                (p.producer_id, p.start_offset) == (action.producer_id, action.start_offset) for p in row.open_producers
-            ),
+            is_open=Identity.SAME in found,
             last_stable_offset=row.last_stable_offset,
             high_watermark=row.high_watermark,
         )
+
+
+_MOVED = "its producer has a transaction open from another start offset on, and no marker shows that this one ended"
+
+
+def _open(one: OpenProducer) -> tuple[int, int, int]:
+    return one.producer_id, one.producer_epoch, one.start_offset
 
 
 def _of(action: Action, found: Scan) -> Judged | None:

@@ -228,7 +228,8 @@ GUARDS: tuple[Guard, ...] = (
         _owner_may_write,
         lambda s, _: (
             f"{_owner(s)} is still at epoch {s.producer_epoch} and can write here: fence it first (let its application "
-            "call initTransactions, or use txnscan force-terminate), then sweep again"
+            "call initTransactions, or use txnscan force-terminate), then sweep again. If __transaction_state has lost "
+            "records, that also hides which commits it lost"
         ),
     ),
     Guard("unknown_reason", _unknown_reason, lambda s, _: f"this version sends no marker for the reason '{s.reason}'"),

@@ -22,15 +22,17 @@ directory. The kernel releases it whenever the process ends. The file stays; VAC
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import re
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -40,6 +42,7 @@ from txnscan.kafka.clock import wall_clock_ms
 from txnscan.reads.rows import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.tables.conditions import Is
+from txnscan.tables.creation import check_files
 from txnscan.tables.delta import Matched, NotMatched, arrow_rows, tried_again
 from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import APPLY_LOCKS, RESOLUTIONS, Table, epoch_ms
@@ -144,6 +147,7 @@ class Lock:
         with contextlib.ExitStack() as until_taken:
             location = location_of(self._tables, APPLY_LOCKS)
             if is_local(scheme_of(location)):
+                check_files(self._tables.delta)
                 until_taken.enter_context(
                     _file_lock(local_path(location) / f"_{quote(self._cluster_id, safe='')}.lock")
                 )
@@ -269,7 +273,7 @@ def _file_lock(path: Path) -> Iterator[None]:
         return
     with contextlib.ExitStack() as opened:
         try:
-            file = opened.enter_context(path.open("a+", encoding="utf-8"))
+            file = opened.enter_context(_own_file(path))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
@@ -281,6 +285,19 @@ def _file_lock(path: Path) -> Iterator[None]:
         file.write(str(this_process()))
         file.flush()
         yield
+
+
+def _own_file(path: Path) -> IO[str]:
+    """The file, made if it is missing. Raises OSError if the name stands for another file: a link, a pipe, a device, or
+    a file that has a second name, as a writer of the tables could plant it. The lock overwrites its file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.fdopen(os.open(path, flags, 0o666), "r+", encoding="utf-8", errors="replace")
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        file.close()
+        raise OSError(errno.EPERM, "it is no file of its own; remove it")
+    return file
 
 
 def _under_way(row: dict[str, Any] | None) -> str:

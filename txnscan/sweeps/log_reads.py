@@ -30,7 +30,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.planner import plan_logs
 from txnscan.reads.rows import OnProgress
-from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
+from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import (
     NO_FACTS,
     Facts,
@@ -291,7 +291,15 @@ def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead
         found = joined(now.get(name), reads)
         lost = lost or found.lost
         try:
-            current = [replace(decoded(one), stored_by=found.stored_by.get(one.offset)) for one in found.current]
+            current = [
+                replace(
+                    decoded(one),
+                    stored_by=found.stored_by.get(one.offset),
+                    acknowledged=one.offset in found.acknowledged,
+                    log_epoch=now[name].leader_epoch,
+                )
+                for one in found.current
+            ]
             vetoes += map(decoded, found.others)
         except UnknownRecord as unknown:
             error = f"a stored record of '{name}' cannot be decoded: {unknown}"
@@ -474,10 +482,3 @@ class Log:
                 moved = f"{TRANSACTION_STATE_TOPIC}-{self.partition.partition} moved while it was read"
                 self.failure = Failure(moved, FailureCode.LEADER_MOVED)
                 self.unserved = True
-
-
-def decoded(raw: RawRecord) -> LoggedTransaction:
-    """The decoded record of an id. Raises UnknownRecord."""
-    if raw.value is None:
-        return tombstone(raw.offset, raw.contiguous_from, raw.transactional_id)
-    return decode(raw.offset, raw.contiguous_from, raw.transactional_id, raw.value)

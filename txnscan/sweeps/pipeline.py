@@ -19,12 +19,12 @@ from txnscan.impact.blocking import SHARE_OF_LATE, looked_at
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.reads.observation import Observation
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.enrichment import complete_up_to, enrich
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
-from txnscan.sweeps.identity import continued, first_records_are_gone
+from txnscan.sweeps.identity import Identity, Seen, continued, identified, replaced, seen_of
 from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.result import Progress, Scan
@@ -160,14 +160,15 @@ def judge_all(
     seen = _earliest(incidents, second.last_seen() if second.last_seen is not None else {})
     unsure: set[Key] = set()
 
-    def same(o: Observation, which: TransactionKey) -> bool:
-        gone = first_records_are_gone(run.cluster.send, second.quorum, incidents, o, which)
-        if gone is None:
-            unsure.add(o.key)
-        return gone is True
+    def relation(o: Observation, earlier: Seen, later: Seen) -> Identity:
+        return identified(run.cluster.send, second.quorum, o.key, earlier, later)
+
+    def to_incident(o: Observation, earlier: Seen) -> Identity:
+        return relation(o, earlier, seen_of(o))
 
     observed = observe(claims.topic_ids, separated.unclaimed, first.rows, second.rows)
-    observations = with_history(continued(observed, incidents, same), seen)
+    observed = [replaced(o, relation) for o in observed]
+    observations = with_history(continued(observed, incidents, to_incident, unsure.add), seen)
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
     of_claims = zip(with_history(claims.claimed, seen), separated.claimed, strict=True)
     claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]

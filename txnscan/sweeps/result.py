@@ -107,7 +107,8 @@ class Scan:
             if (how := self.topics_gone.get((which.topic, which.topic_id))) is not None:
                 found[which] = how
             elif topic_id is not None and which not in seen:
-                found[which] = ENDED if topic_id == which.topic_id else TOPIC_RECREATED
+                # A topic id that was not known is no other topic id.
+                found[which] = ENDED if which.topic_id in ("", topic_id) else TOPIC_RECREATED
         return found
 
     @property

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from txnscan.config import ConfigError, local_path, printable
-from txnscan.tables.damage import cause, damaged_commit
+from txnscan.config import ConfigError, is_catalog_schema, local_path, printable, scheme_of
+from txnscan.tables.damage import cause
 from txnscan.tables.delta import VERSION_PROPERTY, Delta
+from txnscan.tables.delta_log import Examination
+from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import SCHEMA_VERSION, SWEEPS, TABLES, Table
 
 # Makes all calls, each in a thread of its own.
@@ -22,7 +24,7 @@ def create(delta: Delta, at_once: AtOnce, say: Callable[[str], None]) -> None:
     table is damaged or not of this schema, and if a table is gone while the others are in use: a new table would
     silently lack the earlier rows.
     """
-    check_commits(delta)
+    check_files(delta)
     try:
         absent = [table for table in at_once(partial(_absent, delta, table) for table in TABLES) if table]
         if all(table.made_anew for table in absent):
@@ -59,6 +61,8 @@ def _columns(delta: Delta, table: Table) -> frozenset[str] | None:
     """Its columns. None if it does not exist. Raises ConfigError if it is damaged."""
     try:
         return delta.columns(table)
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             "--tables", f"the table {table.name} of {shown(delta)} cannot be read: {why_failed(delta, error)}"
@@ -93,16 +97,14 @@ def _gone(delta: Delta, absent: Sequence[Table]) -> ConfigError:
     )
 
 
-def check_commits(delta: Delta) -> None:
-    """Checks that the logs of tables on this machine are whole. Raises a ConfigError that names the file."""
-    for table in TABLES:
-        broken = damaged_commit(local_path(delta.location) / table.name)
-        if broken is not None:
-            raise ConfigError(
-                "--tables",
-                f"the table {table.name} cannot be read: the file {printable(str(broken))} is damaged; restore it "
-                "from a backup, or name another location",
-            )
+def check_files(delta: Delta, tables: Sequence[Table] = TABLES) -> None:
+    """Checks that tables on this machine are whole, and that none of their files would run, read or change something
+    else. Raises a ConfigError that names the file.
+    """
+    if is_catalog_schema(delta.location) or not is_local(scheme_of(delta.location)):
+        return
+    for table in tables:
+        Examination(table, local_path(delta.location) / table.name).check()
 
 
 def unreadable(delta: Delta, table: Table, error: Exception) -> ConfigError:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 # Messages of the file systems that Spark writes to, in any language of the error.
 _CAUSES = (
@@ -30,7 +27,6 @@ _DAMAGED = re.compile(
     r"JsonEOFException|DELTA_TRUNCATED_TRANSACTION_LOG|DELTA_VERSIONS_NOT_CONTIGUOUS)"
 )
 _FILE = re.compile(r"[^\s'\"`(),\[\]]+\.(?:json|parquet|crc)\b")
-_COMMIT = re.compile(r"\d{20}\.json")
 
 
 def cause(said: str) -> str | None:
@@ -47,31 +43,3 @@ def cause(said: str) -> str | None:
 
 def _plain(file: str) -> str:
     return re.sub(r"^file:/+", "/", file)
-
-
-def damaged_commit(table: Path) -> Path | None:
-    """The first unreadable commit since the last checkpoint of a table on this machine. None if all are whole. A sweep
-    appends to such a table without an error, but the table cannot be read again.
-    """
-    return next((path for path in _commits(table / "_delta_log") if not _is_whole(path)), None)
-
-
-def _commits(log: Path) -> Iterator[Path]:
-    try:
-        names = sorted(path.name for path in log.iterdir())
-    except OSError:
-        return
-    checkpoints = [name[:20] for name in names if ".checkpoint." in name]
-    since = max(checkpoints, default="")
-    yield from (log / name for name in names if _COMMIT.fullmatch(name) and name[:20] > since)
-
-
-def _is_whole(commit: Path) -> bool:
-    try:
-        lines = commit.read_text("utf-8").splitlines()
-        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines if line.strip())
-    except FileNotFoundError:
-        # Removed by Delta's clean-up in the meantime.
-        return True
-    except (OSError, ValueError):
-        return False

@@ -32,6 +32,7 @@ from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_loc
 from txnscan.tables.conditions import DATAFUSION, Condition
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.exclusive import is_local
+from txnscan.tables.metadata import check
 from txnscan.tables.schema import TABLES, Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
@@ -114,7 +115,7 @@ class DeltaRs:
     ) -> list[Row]:
         """See Delta."""
         found = self._table(table)
-        has = [field.name for field in found.schema().fields]
+        has = _own(table, found)
         chosen = has if columns is None else [name for name in columns if name in has]
         sql = f"SELECT {', '.join(map(DATAFUSION.named, chosen))} FROM t WHERE {DATAFUSION.all_of(where)}"
         if order:
@@ -126,7 +127,7 @@ class DeltaRs:
     def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
         """See Delta."""
         found = self._table(table)
-        names = ", ".join(DATAFUSION.named(field.name) for field in found.schema().fields)
+        names = ", ".join(map(DATAFUSION.named, _own(table, found)))
         last = f"max({at}) OVER (PARTITION BY {', '.join(by)}) AS _last"
         sql = f"SELECT {names} FROM (SELECT *, {last} FROM t WHERE {DATAFUSION.all_of(where)}) AS q WHERE {at} = _last"
         return from_arrow(_queried(found, sql))
@@ -287,20 +288,33 @@ class DeltaRs:
         return found
 
     def _find(self, table: Table) -> DeltaTable | None:
-        """The table as it is now."""
+        """The table as it is now. Raises Refused if its metadata would make Spark or delta-rs evaluate something."""
         try:
-            return DeltaTable(self._uri(table), storage_options=self._options)
+            found = DeltaTable(self._uri(table), storage_options=self._options)
         except TableNotFoundError:
             return None
         except DeltaError as error:
             if "does not exist" in str(error) or "No files in log segment" in str(error):
                 return None
             raise
+        protocol = found.protocol()
+        check(
+            table,
+            {"schemaString": found.schema().to_json(), "configuration": found.metadata().configuration},
+            {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features},
+        )
+        return found
 
 
 def _field(column: Column) -> Field:
     (field,) = Schema.from_arrow(pa.schema([pa.field(column.name, arrow_of(column))])).fields
     return Field(column.name, field.type, nullable=not column.required, metadata={"comment": column.meaning})
+
+
+def _own(table: Table, found: DeltaTable) -> list[str]:
+    """The columns of txnscan in the table. Columns that a user added are not read."""
+    has = {field.name for field in found.schema().fields}
+    return [column.name for column in table.columns if column.name in has]
 
 
 def _queried(table: DeltaTable, sql: str) -> pa.Table:

@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from functools import partial
 
 from txnscan.tables.conditions import Before, Condition, Is, NoneOf
+from txnscan.tables.creation import check_files
 from txnscan.tables.delta import By, tried_again
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -105,8 +106,11 @@ def _maintained(
     tables: Tables, table: Table, old: Sequence[tuple[Condition, ...]], vacuum_after_hours: int
 ) -> Maintained:
     delta = tables.delta
+    # The changes follow links, and paths of the log.
+    check_files(delta, [table])
     deletes = [partial(delta.delete, table, *which) for which in old] if table in _OF_SWEEPS else []
     deleted = sum(tried_again(delta, delete) for delete in deletes)
     compacted = tried_again(delta, lambda: delta.compact(table))
+    check_files(delta, [table])
     vacuumed = delta.vacuum(table, vacuum_after_hours)
     return Maintained(table.name, deleted, compacted.removed, compacted.added, vacuumed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC
 from pathlib import Path
@@ -29,6 +30,7 @@ def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[F
     if is_local(scheme) and not is_catalog_schema(location):
         path = local_path(location)
         yield _local_tables(path)
+        yield from _others_write(path)
         yield from _space(path)
         return
     try:
@@ -66,6 +68,22 @@ def _local_tables(path: Path) -> Finding:
         why = f"{named(absent)} is not there, though others are: restore it, or name another directory"
         return Finding("tables", Level.FAILED, f"{shown} is not whole: {why}")
     return Finding("tables", Level.OK, f"all {len(present)} are in {shown}; an apply there keeps others out by a lock")
+
+
+def _others_write(path: Path) -> Iterator[Finding]:
+    """Whoever may write the tables chooses the facts of a plan."""
+    folders = [path, *(path / table.name for table in TABLES)]
+    for folder in folders:
+        try:
+            mode = folder.stat().st_mode
+        except OSError:
+            continue
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            who = "every user" if mode & stat.S_IWOTH else "its group"
+            shown = printable(str(folder.absolute()))
+            why = "they could change the facts that decide between COMMIT and ABORT"
+            yield Finding("tables", Level.NOTE, f"{shown} can be written by {who}: {why}; use chmod go-w")
+            return
 
 
 def _space(path: Path) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import LogRead, LogScan, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,13 +640,19 @@ INCIDENTS = Table(
             lambda s, j: j.observation.transaction_key.start_offset,
             True,
         ),
+        Column(
+            "topic_id",
+            "STRING",
+            "Topic id when it was first seen; empty if it was not known then",
+            lambda s, j: j.observation.transaction_key.topic_id,
+            True,
+        ),
         *(
             column
             for column in TRANSACTION_COLUMNS
             if column.name
             in (
                 "topic",
-                "topic_id",
                 "partition",
                 "producer_id",
                 "producer_epoch",

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.config import is_catalog_schema, parse_location
+from txnscan.config import is_catalog_schema, local_path, parse_location, scheme_of
 from txnscan.engine.rows import spark_type
 from txnscan.engine.spark.errors import in_one_line
 from txnscan.engine.spark.guest import frame_of
@@ -22,8 +25,10 @@ from txnscan.engine.spark.jobs import inheriting
 from txnscan.sweeps.result import Scan
 from txnscan.tables.conditions import SPARK, Condition, spark_text
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties
-from txnscan.tables.exclusive import Setting, why_not_exclusive
-from txnscan.tables.schema import Column, Table
+from txnscan.tables.delta_log import Examination
+from txnscan.tables.exclusive import Setting, is_local, why_not_exclusive
+from txnscan.tables.metadata import check, parsed
+from txnscan.tables.schema import TABLES, Column, Table
 
 # Delta's errors for a conflicting commit of rows, or of a change of the table itself.
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
@@ -43,6 +48,13 @@ class SparkDelta:
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = parse_location(location)
         self._spark = spark
+        at_path = not is_catalog_schema(self.location) and is_local(scheme_of(self.location))
+        # Files of this machine, if the session's Hadoop finds the path here.
+        self._examinations = (
+            {table.name: Examination(table, local_path(self.location) / table.name) for table in TABLES}
+            if at_path
+            else {}
+        )
 
     def name(self, table: Table) -> str:
         """The table's name in SQL."""
@@ -51,8 +63,25 @@ class SparkDelta:
         path = f"{self.location.rstrip('/')}/{table.name}".replace("`", "``")
         return f"delta.`{path}`"
 
+    def check(self, table: Table) -> None:
+        """Checks that Spark may use the table: that its metadata makes Spark evaluate nothing. Spark evaluates nothing
+        for that. The files of this machine come first: Delta then reads only files that passed. Raises Refused.
+        """
+        if self._examinations:
+            self._examinations[table.name].check(whole=False)
+        in_catalog = is_catalog_schema(self.location)
+        at = self._detailed_location(table) if in_catalog else f"{self.location.rstrip('/')}/{table.name}"
+        if at is None:
+            return
+        actions = last_actions(self._spark, at)
+        if actions is None:
+            self._ask_catalog(table)
+        elif actions[0]:
+            check(table, *actions)
+
     def columns(self, table: Table) -> frozenset[str] | None:
         """See Delta."""
+        self.check(table)
         try:
             # Spark Connect looks the table up only when its columns are asked for.
             return frozenset(self._spark.table(self.name(table)).columns)
@@ -63,6 +92,10 @@ class SparkDelta:
 
     def properties(self, table: Table) -> dict[str, str]:
         """See Delta."""
+        self.check(table)
+        return self._properties(table)
+
+    def _properties(self, table: Table) -> dict[str, str]:
         rows = self._spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
         return {row["key"]: row["value"] for row in rows}
 
@@ -80,7 +113,7 @@ class SparkDelta:
     ) -> list[Row]:
         """See Delta."""
         rows = self._where(table, where)
-        chosen = rows.columns if columns is None else [name for name in columns if name in rows.columns]
+        chosen = _own(table, rows) if columns is None else [name for name in columns if name in rows.columns]
         rows = rows.orderBy(*map(_ordered, order)).select(*chosen) if order else rows.select(*chosen)
         return from_arrow((rows if limit is None else rows.limit(limit)).toArrow(), columns)
 
@@ -90,7 +123,7 @@ class SparkDelta:
         rows = self._where(table, where)
         keyed = rows.select("*", *(F.expr(key).alias(name) for name, key in zip(keys, by, strict=True)))
         last = keyed.groupBy(*keys).agg(F.max(at).alias(at))
-        return from_arrow(keyed.join(F.broadcast(last), [*keys, at], "left_semi").select(*rows.columns).toArrow())
+        return from_arrow(keyed.join(F.broadcast(last), [*keys, at], "left_semi").select(*_own(table, rows)).toArrow())
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta."""
@@ -107,6 +140,7 @@ class SparkDelta:
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
+        self.check(table)
         view = f"txnscan_{uuid.uuid4().hex}"
         frame_of(self._spark, rows).createOrReplaceTempView(view)
         try:
@@ -117,21 +151,29 @@ class SparkDelta:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
+        self.check(table)
         (row,) = self._spark.sql(f"DELETE FROM {self.name(table)} WHERE {SPARK.all_of(where)}").collect()
         return int(row["num_affected_rows"])
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
+        self.check(table)
         (row,) = self._spark.sql(f"OPTIMIZE {self.name(table)}").collect()
         return Compacted(row["metrics"]["numFilesRemoved"], row["metrics"]["numFilesAdded"])
 
     def vacuum(self, table: Table, older_than_hours: int) -> int | None:
         """See Delta. Spark does not say how many, and cleans the log when it makes a checkpoint."""
+        self.check(table)
         self._spark.sql(f"VACUUM {self.name(table)} RETAIN {older_than_hours} HOURS")
         return None
 
     def files(self, table: Table) -> str | None:
         """See Delta."""
+        if not is_catalog_schema(self.location):
+            self.check(table)
+        return self._detailed_location(table)
+
+    def _detailed_location(self, table: Table) -> str | None:
         try:
             (row,) = self._spark.sql(f"DESCRIBE DETAIL {self.name(table)}").select("location").collect()
         except PySparkException:
@@ -155,16 +197,36 @@ class SparkDelta:
         """See Delta."""
         return in_one_line(error)
 
+    def _ask_catalog(self, table: Table) -> None:
+        """Examines what a catalog tells. It tells no generation expression: the catalog's owner is trusted with those.
+        Raises Refused.
+        """
+        try:
+            schema = self._spark.table(self.name(table)).schema.jsonValue()
+            configuration = self._properties(table)
+        except PySparkException as error:
+            if any(name in str(error) for name in _ABSENT):
+                return
+            raise
+        check(table, {"schemaString": json.dumps(schema), "configuration": configuration}, {})
+
     def _where(self, table: Table, where: Sequence[Condition]) -> DataFrame:
+        self.check(table)
         rows = self._spark.table(self.name(table))
         return rows.where(SPARK.all_of(where))
 
     def _save(self, table: Table, writer: DataFrameWriter, mode: str) -> None:
+        self.check(table)
         writer = writer.format("delta").mode(mode)
         if is_catalog_schema(self.location):
             writer.saveAsTable(self.name(table))
         else:
             writer.save(f"{self.location.rstrip('/')}/{table.name}")
+
+
+def _own(table: Table, rows: DataFrame) -> list[str]:
+    """The columns of txnscan among these. Columns that a user added are not read."""
+    return [column.name for column in table.columns if column.name in rows.columns]
 
 
 def frame_in_tasks(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -178,6 +240,24 @@ def frame_in_tasks(spark: SparkSession, rows: pa.Table) -> DataFrame:
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[object]) -> DataFrame:
     """The rows of a sweep as a DataFrame with the table's columns. Made from Arrow, which needs no Spark job."""
     return spark.createDataFrame(arrow_rows(table.columns, table.rows(scan, items)))
+
+
+def last_actions(spark: SparkSession, location: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """The metadata and the protocol of a table at a location, as Spark itself would use them now: Delta reads them from
+    its log, and evaluates nothing for that. Both are empty if there is no table.
+
+    None if this process has no access to Delta's classes, as with Spark Connect and on Databricks.
+    """
+    try:
+        logs: Any = spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+        now = logs.forTableWithSnapshot(spark._jsparkSession, location)._2()
+    except Py4JJavaError:
+        raise
+    except (PySparkException, Py4JError, TypeError, AttributeError):
+        return None
+    if now.version() < 0:
+        return {}, {}
+    return parsed(now.metadata().json())["metaData"], parsed(now.protocol().json())["protocol"]
 
 
 def application_setting(spark: SparkSession) -> Setting:

@@ -25,7 +25,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.result import ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
-from txnscan.tables.creation import check_commits, create, shown, unreadable, why_failed
+from txnscan.tables.creation import check_files, create, shown, unreadable, why_failed
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.facts import KINDS, known, learned
@@ -97,7 +97,11 @@ class Tables:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
             return {
                 TransactionKey.of(row): Incident(
-                    epoch_ms(row["first_seen_at"]), _carried_impact(row), row["producer_epoch"], row["last_sequence"]
+                    epoch_ms(row["first_seen_at"]),
+                    _carried_impact(row),
+                    row["producer_epoch"],
+                    row["last_sequence"],
+                    row["high_watermark"],
                 )
                 for row in rows
             }
@@ -111,7 +115,8 @@ class Tables:
         return self._begun_read(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        columns = ("incident_id", *TransactionKey._fields, "first_seen_at", "producer_epoch", "last_sequence", *_IMPACT)
+        known = ("first_seen_at", "producer_epoch", "last_sequence", "high_watermark")
+        columns = ("incident_id", *TransactionKey._fields, *known, *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("is_open", True), columns=columns)
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
@@ -300,6 +305,8 @@ class Tables:
     def _read(self, table: Table, read: Callable[[], Answer]) -> Answer:
         try:
             return read()
+        except ConfigError:
+            raise
         except Exception as error:
             raise unreadable(self.delta, table, error) from None
 
@@ -328,7 +335,7 @@ class Tables:
         """The rows of the last finished sweep of everything, and of a part, for each cluster or for this cluster.
         Raises ConfigError when there are no tables at the location, or they are damaged.
         """
-        check_commits(self.delta)
+        check_files(self.delta)
         of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
         by = ("cluster_id", "scope = 'all'")
         return self._read(SWEEPS, lambda: self.delta.newest(SWEEPS, by, "started_at", *of))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
+from dataclasses import replace
 
 from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.topology import Key
-from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 
 _KEY_VERSION = 0
 VALUE_VERSION_MAX = 1
@@ -103,6 +104,13 @@ def producer_id(value: bytes) -> int:
 def tombstone(offset: int, contiguous_from: int, name: str) -> LoggedTransaction:
     """The record of an expired id, which has no value."""
     return LoggedTransaction(offset, contiguous_from, name, -1, -1, State.DEAD, frozenset(), 0, -1, -1)
+
+
+def decoded(raw: RawRecord) -> LoggedTransaction:
+    """The decoded record of an id, with the leader epoch of its batch. Raises UnknownRecord."""
+    where = (raw.offset, raw.contiguous_from, raw.transactional_id)
+    found = tombstone(*where) if raw.value is None else decode(*where, raw.value)
+    return replace(found, leader_epoch=raw.leader_epoch)
 
 
 def decode(offset: int, contiguous_from: int, name: str, value: bytes) -> LoggedTransaction:

@@ -168,8 +168,10 @@ class LoggedTransaction:
     contiguous_from: the read missed no offset from there up to this record. client_version: the transactions version of
     the client that wrote to the transaction or ended it; 2 if an end raised the epoch; 0 if the record has no version.
     timeout_ms: of the id's transactions. unknown_fields: fields of a later Kafka that this version does not know.
-    stored_by: the sweep that stored the record, if the log does not have it any more. The tombstone of an expired id
-    has the state Dead and no other data.
+    stored_by: the sweep that stored the record, if the log does not have it any more. leader_epoch: of the record's
+    batch, -1 if it is not known. acknowledged: whether a read from the leader of that epoch shows the record, and so
+    below its high watermark. log_epoch: the leader epoch of the newest read of the log, -1 if it is not known. The
+    tombstone of an expired id has the state Dead and no other data.
     """
 
     offset: int
@@ -185,6 +187,9 @@ class LoggedTransaction:
     timeout_ms: int = -1
     unknown_fields: tuple[str, ...] = ()
     stored_by: str | None = None
+    leader_epoch: int = -1
+    acknowledged: bool = False
+    log_epoch: int = -1
 
     def __str__(self) -> str:
         partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"

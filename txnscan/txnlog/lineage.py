@@ -43,12 +43,15 @@ class Joined:
     """The records of one id from all reads. current: records of the current lineage, in order, with their contiguity.
     others: records that are not known to belong to it. lost: how the log has lost records of earlier reads. stored_by:
     for records of the current lineage that the newest read does not show, the sweep that stored them, by offset.
+    acknowledged: the offsets of the current records that a read from the leader of their own epoch shows. A read ends
+    at the high watermark.
     """
 
     current: tuple[RawRecord, ...]
     others: tuple[RawRecord, ...]
     lost: Failure | None = None
     stored_by: Mapping[int, str] = field(default_factory=dict)
+    acknowledged: frozenset[int] = frozenset()
 
 
 def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
@@ -122,7 +125,13 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
         stored_by |= dict.fromkeys(known, str(read))
     for record in newest.records:
         del stored_by[record.offset]
-    return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by)
+    acknowledged = frozenset(
+        record.offset
+        for read in same
+        for record in read.records
+        if record.leader_epoch == read.leader_epoch and record.is_same(kept.get(record.offset))
+    )
+    return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by, acknowledged)
 
 
 def _is_of_same_log(one: LogRead, other: LogRead) -> bool:

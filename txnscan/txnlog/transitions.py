@@ -53,26 +53,27 @@ def chain_of(logged: Sequence[LoggedTransaction], o: Observation) -> Sequence[Lo
     if first is None:
         return ()
     for at in range(first + 1, len(logged)):
-        if _is_past(logged[at], o) and logged[at].state not in PREPARED:
+        if is_past(logged[at], o) and logged[at].state not in PREPARED:
             return logged[first : _counted_at(logged, at) + 1]
     return logged[first:]
 
 
 def _counted_at(logged: Sequence[LoggedTransaction], at: int) -> int:
     """The position at which this record is known to count: its own, or that of the next record that differs from it."""
-    if _ends_and_raises(logged[at]):
+    if ends_and_raises(logged[at]):
         return at
     later = range(at + 1, len(logged))
-    return next((n for n in later if not _same_state(logged[n], logged[at])), len(logged) - 1)
+    return next((n for n in later if not same_state(logged[n], logged[at])), len(logged) - 1)
 
 
-def _same_state(a: LoggedTransaction, b: LoggedTransaction) -> bool:
+def same_state(a: LoggedTransaction, b: LoggedTransaction) -> bool:
+    """Whether one may be the other, written again."""
     return (a.state, a.producer_id, a.producer_epoch) == (b.state, b.producer_id, b.producer_epoch)
 
 
 def is_over(logged: Sequence[LoggedTransaction], o: Observation) -> bool:
     """Whether the chain reaches the end of the open data's epoch."""
-    return any(_is_past(record, o) for record in chain_of(logged, o)[1:])
+    return any(is_past(record, o) for record in chain_of(logged, o)[1:])
 
 
 def _first_before(logged: Sequence[LoggedTransaction], o: Observation) -> int | None:
@@ -96,15 +97,15 @@ def _is_before(record: LoggedTransaction, o: Observation, earlier_producer_id: b
         return earlier_producer_id
     if record.producer_epoch != o.producer_epoch:
         return record.producer_epoch < o.producer_epoch
-    return _ends_and_raises(record)
+    return ends_and_raises(record)
 
 
-def _is_past(record: LoggedTransaction, o: Observation) -> bool:
+def is_past(record: LoggedTransaction, o: Observation) -> bool:
     """Whether the epoch of the open data is over at this record of a chain, if the record counts."""
     return record.producer_id != o.producer_id or record.producer_epoch > o.producer_epoch
 
 
-def _ends_and_raises(record: LoggedTransaction) -> bool:
+def ends_and_raises(record: LoggedTransaction) -> bool:
     """Whether the record is a completed end that raised the epoch. Such a record counts, whatever comes after it."""
     return record.state in COMPLETE and is_v2(record)
 

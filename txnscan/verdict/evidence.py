@@ -107,6 +107,14 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Unproven(StrEnum):
+    """Why the absence of a commit is not proven, if the log shows no commit of the data. ELECTION: the log may have
+    lost it at an election (`txnlog/elections.py`).
+    """
+
+    ELECTION = "election"
+
+
 @dataclass(frozen=True, slots=True)
 class PeerPartitions:
     """The other partitions, as "topic-partition", of all transactions that may be the hanging transaction.
@@ -150,8 +158,9 @@ class OutcomeEvidence:
 class KnownOutcome:
     """The known outcome of a hanging transaction. why: the reason, as a clause.
 
-    log_failure: why the log could not be read. peers: other partitions whose markers may show how the transaction
-    ended, if the log lists any. evidence: the log records that support the outcome, as text.
+    unproven: its code, if the outcome is unknown and only the absence of a commit is not proven. log_failure: why the
+    log could not be read. peers: other partitions whose markers may show how the transaction ended, if the log lists
+    any. evidence: the log records that support the outcome, as text.
     """
 
     outcome: Outcome
@@ -159,6 +168,7 @@ class KnownOutcome:
     log_failure: Failure | None = None
     peers: PeerPartitions | None = None
     evidence: tuple[str, ...] = ()
+    unproven: Unproven | None = None
 
 
 @dataclass(frozen=True, slots=True)

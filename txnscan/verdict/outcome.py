@@ -26,10 +26,12 @@ and a partition may have data that was never added to a transaction. So under v1
 Under both versions, a record that is dated after the commit does not belong to it. The date comes from a client's
 clock, so it can veto a commit but never prove it.
 
-**The absence of a commit is proven** (`not_committed`) if the chain shows the whole epoch, and no commit in it lists
-the partition. Exception: a commit of v2 need not list it. A leader adds a partition to a v2 transaction only if no
-transaction of that epoch is open there. If the epoch may also have a v1 transaction, that transaction may still be open
-there, and then the v2 commit may include this data.
+**The absence of a commit is proven** (`not_committed`) if the chain shows the whole epoch, no commit in it lists
+the partition, and the log lost no records there: the whole chain was written at one leader epoch (`elections.py`). If
+the log may have lost a commit at an election, the outcome is `unknown`, and the reason names the election. Exception: a
+commit of v2 need not list it. A leader adds a partition to a v2 transaction only if no transaction of that epoch is
+open there. If the epoch may also have a v1 transaction, that transaction may still be open there, and then the v2
+commit may include this data.
 
 **All other evidence of a commit is a veto.** A commit that may include this data forbids an abort (`maybe_committed`):
 - a PrepareCommit without its completion;
@@ -58,9 +60,10 @@ from itertools import pairwise
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation
+from txnscan.txnlog.elections import election_of
 from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import ENDS, chain_of, first_doubt, follows, is_over, is_v2, whole
-from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions
+from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions, Unproven
 
 _NO_MARKER_YET = -1
 # Clocks that are synchronised by NTP differ by less.
@@ -105,11 +108,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The outcome of the data of one epoch. why: the reason, as a clause."""
+    """The outcome of the data of one epoch. why: the reason, as a clause. unproven: see KnownOutcome."""
 
     epoch: int
     outcome: Outcome
     why: str
+    unproven: Unproven | None = None
 
 
 def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
@@ -127,6 +131,7 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
         log_failure=evidence.log_failure,
         peers=_of_all([peer_partitions(evidence.logged, at) for at in at_each]),
         evidence=tuple(map(str, shown)),
+        unproven=found.unproven,
     )
 
 
@@ -210,7 +215,11 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
         doubt = f"the transaction log of '{names[0]}' does not show that epoch {epoch} is over"
     if doubt is not None:
         return _Found(epoch, _U, doubt)
-    return _Found(epoch, _N, _nothing_committed(names[0], ends, o))
+    nothing, election = _nothing_committed(names[0], ends, o), election_of(logged, o)
+    if election is not None:
+        lost = f"unless the transaction log lost acknowledged records at {election}"
+        return _Found(epoch, _U, f"{nothing}, {lost}", Unproven.ELECTION)
+    return _Found(epoch, _N, nothing)
 
 
 def _doubt(evidence: OutcomeEvidence, names: Sequence[str], o: Observation) -> str | None:
@@ -399,7 +408,7 @@ def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[in
     for commit in evidence.seen.commits:
         at = _may_be_of(commit)
         if any(epoch in epochs for epoch in at) or (not epochs and min(at) <= last):
-            return replace(found, outcome=_M, why=f"{commit}, and {found.why}")
+            return replace(found, outcome=_M, why=f"{commit}, and {found.why}", unproven=None)
     return found
 
 

@@ -15,6 +15,9 @@ TIMEOUT_SLACK_MS = 60_000
 _ABOVE_HIGH_WATERMARK = Failure(
     "the transaction starts at or above the high watermark and may still be truncated", FailureCode.ABOVE_HIGH_WATERMARK
 )
+_START_MOVED = Failure(
+    "its start offset changed between the two reads, and no marker shows that it ended", FailureCode.START_MOVED
+)
 _WRITTEN_MEANWHILE = Failure("the transaction was written to between the two reads", FailureCode.WRITTEN_MEANWHILE)
 # In these states an id owes no marker, and shows no commit.
 _NEITHER_PREPARED_NOR_COMMITTED = ("Empty", "Ongoing", "CompleteAbort")
@@ -79,6 +82,8 @@ def partition_doubt(e: Evidence) -> Failure | None:
         return o.first.failure
     if o.second.failure is not None:
         return o.second.failure
+    if o.second.start_offset != o.start_offset:
+        return _START_MOVED
     high_watermarks = (o.first.high_watermark, o.second.high_watermark)
     if any(mark is None or o.start_offset >= mark for mark in high_watermarks):
         return _ABOVE_HIGH_WATERMARK
@@ -91,8 +96,9 @@ def partition_doubt(e: Evidence) -> Failure | None:
 
 
 def ended(e: Evidence) -> bool:
+    """A proven read shows nothing open of the producer id, or another transaction (`sweeps/identity.py`)."""
     o = e.observation
-    return o.second.failure is None and o.second.start_offset != o.start_offset
+    return o.second.failure is None and (o.second.start_offset is None or o.is_replaced)
 
 
 def marker_owed_and_late(e: Evidence) -> bool:

@@ -15,6 +15,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ REQUESTS_MAX = 32
 # From the connection to the last byte of the answer.
 REQUEST_S_MAX = 10.0
 _ROOM_S_MAX = 1.0
+# Metrics change with sweeps. Within this time all requests get the same text: to write it takes 50 ms of the process.
+FRESH_S = 1.0
+_OPEN_METRICS = "application/openmetrics-text"
 _USER = re.compile(r"[^:\s]+:\S.*")
 
 
@@ -90,7 +94,7 @@ class Endpoint:
         ready: Callable[[], bool],
     ) -> None:
         context = _context(access.tls) if access.tls is not None else None
-        app = _app(make_wsgi_app(registry), access.users, alive, ready)
+        app = _app(_written_once(make_wsgi_app(registry)), access.users, alive, ready)
         everywhere = not access.host
         both = everywhere and socket.has_dualstack_ipv6()
         host = access.host or ("::" if both else "0.0.0.0")  # noqa: S104
@@ -168,6 +172,32 @@ def _app(
         if path != "/metrics":
             return plain(start, "404 Not Found", "/metrics, /healthz and /readyz are here")
         return metrics(environ, start)  # type: ignore[no-any-return]
+
+    return app
+
+
+def _written_once(metrics: Callable[..., Any]) -> Callable[..., Iterable[bytes]]:
+    """Writes the metrics once in FRESH_S for each of the two formats, compressed or not, one at a time. Other parts of
+    a request are ignored: a client must not choose how often they are written.
+    """
+    lock = threading.Lock()
+    kept: dict[tuple[str, str], tuple[float, Any, bytes]] = {}
+
+    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("REQUEST_METHOD") != "GET":
+            return metrics(environ, start)  # type: ignore[no-any-return]
+        accept = f"{_OPEN_METRICS}; version=1.0.0" if _OPEN_METRICS in environ.get("HTTP_ACCEPT", "") else ""
+        encoding = "gzip" if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", "").lower() else ""
+        with lock:
+            found = kept.get((accept, encoding))
+            if found is None or time.monotonic() - found[0] >= FRESH_S:
+                said: list[Any] = []
+                asked = {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics", "QUERY_STRING": ""}
+                asked |= {"HTTP_ACCEPT": accept, "HTTP_ACCEPT_ENCODING": encoding}
+                body = b"".join(metrics(asked, lambda *answer: said.append(answer)))
+                found = kept[accept, encoding] = (time.monotonic(), said[-1], body)
+        start(*found[1])
+        return [found[2]]
 
     return app
 

@@ -43,6 +43,7 @@ class OpenIncident:
     impact: CarriedImpact | None = None
     producer_epoch: int = -1
     last_sequence: int = -1
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class TrackedHistory:
         if cluster_id != self._memory.cluster_id:
             return dict
         found = {
-            which: Incident(one.first_seen_ms, one.impact, one.producer_epoch, one.last_sequence)
+            which: Incident(one.first_seen_ms, one.impact, one.producer_epoch, one.last_sequence, one.end_offset)
             for which, one in self._memory.incidents.items()
         }
         return lambda: found
@@ -117,6 +118,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
             impact=one.impact,
             producer_epoch=one.producer_epoch,
             last_sequence=one.last_sequence,
+            end_offset=one.end_offset,
         )
         for which, one in (stored or {}).items()
     }
@@ -194,6 +196,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         impact=scan.carried_impact(judged) or (earlier.impact if earlier is not None else None),
         producer_epoch=o.producer_epoch,
         last_sequence=o.last_sequence,
+        end_offset=o.second.high_watermark,
     )
 
 

@@ -35,10 +35,14 @@ SMALL_QUERIES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# Functions of Spark SQL that call a method of any class.
+_CALLS_JAVA = frozenset({"java_method", "reflect", "try_reflect"})
+
 
 def own_session(spark: SparkSession, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
     """A copy of a session, with settings for small queries and these settings. The session itself if Spark cannot copy
-    it, as in Spark Connect. Settings that this Spark does not know or allow are left out.
+    it, as in Spark Connect. Settings that this Spark does not know or allow are left out. The copy lacks the functions
+    that call Java.
 
     Raises SparkUnavailable if PySpark is too old.
     """
@@ -48,12 +52,25 @@ def own_session(spark: SparkSession, settings: Mapping[str, str] = MappingProxyT
     except Exception:
         # If the method is missing, Py4J and Spark Connect fail in many ways.
         return spark
+    _forget_java(own)
     for name, value in {**SMALL_QUERIES, **settings}.items():
         try:
             own.conf.set(name, value)
         except PySparkException:
             continue
     return own
+
+
+def _forget_java(own: SparkSession) -> None:
+    """Takes the functions that call any method of Java from a copy of a session. Expressions of a table's metadata are
+    examined before a table is used, and a writer of the table could change them in between.
+    """
+    registry = own._jsparkSession.sessionState().functionRegistry()
+    functions = registry.listFunction()
+    # All names in one call to the JVM.
+    for at, name in enumerate(functions.mkString("\n").split("\n")):
+        if name.rpartition(".")[2] in _CALLS_JAVA:
+            registry.dropFunction(functions.apply(at))
 
 
 # PySpark has one active session for all threads of Python.

@@ -13,6 +13,7 @@ import re
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode
 
 _STEP_S_MAX = 2.0
-# The limit for all steps together.
+# The limit of all steps together.
 LOOK_S_MAX = 12.0
 _SASL_HANDSHAKE, _VERSION, _CORRELATION_ID = 17, 1, 1
 _ANSWER_BYTES_MAX = 64 * 1024
@@ -42,9 +43,12 @@ class Listener:
 
 
 def look(host: str, port: int) -> Listener:
-    """Connects up to three times and sends no credentials. Takes seconds if the port does not answer."""
+    """Connects up to three times and sends no credentials. Takes seconds if the port does not answer, and never more
+    than LOOK_S_MAX after its name was resolved.
+    """
+    ends_s = time.monotonic() + LOOK_S_MAX
     try:
-        with _connected(host, port):
+        with _connected(host, port, ends_s):
             pass
     except socket.gaierror:
         return Listener(f"the name {host} does not resolve; check it, and the DNS of this machine")
@@ -54,15 +58,15 @@ def look(host: str, port: int) -> Listener:
         return Listener(f"no connection within {_STEP_S_MAX:g} s; check host and port, and firewalls on the way")
     except OSError as error:
         return Listener(f"{(error.strerror or type(error).__name__).lower()}; check host and port")
-    tls = _speaks_tls(host, port)
+    tls = _speaks_tls(host, port, ends_s)
     transport = "SSL" if tls else "PLAINTEXT"
     try:
-        with _connected(host, port) as plain:
+        with _connected(host, port, ends_s) as plain:
             if tls:
-                with _encrypted(plain) as encrypted:
-                    error_code, mechanisms = _sasl_handshake(encrypted)
+                with _encrypted(plain, ends_s) as encrypted:
+                    error_code, mechanisms = _sasl_handshake(encrypted, ends_s)
             else:
-                error_code, mechanisms = _sasl_handshake(plain)
+                error_code, mechanisms = _sasl_handshake(plain, ends_s)
     except ssl.SSLError:
         # With TLS 1.3 a listener refuses a client without a certificate after the handshake.
         return Listener(protocol="SSL", wants_certificate=True)
@@ -98,14 +102,22 @@ def mismatch(seen: Listener, settings: ConnectionSettings) -> str | None:
 
 
 @contextlib.contextmanager
-def _connected(host: str, port: int) -> Iterator[socket.socket]:
-    with socket.create_connection((host, port), timeout=_STEP_S_MAX) as connection:
+def _connected(host: str, port: int, ends_s: float) -> Iterator[socket.socket]:
+    with socket.create_connection((host, port), timeout=_step_s(ends_s)) as connection:
         yield connection
 
 
-def _speaks_tls(host: str, port: int) -> bool:
+def _step_s(ends_s: float) -> float:
+    """The time for a step, if all of them end at this time. Raises TimeoutError if it is over."""
+    left_s = ends_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("the time to look at the port is over")
+    return min(_STEP_S_MAX, left_s)
+
+
+def _speaks_tls(host: str, port: int, ends_s: float) -> bool:
     try:
-        with _connected(host, port) as plain, _encrypted(plain):
+        with _connected(host, port, ends_s) as plain, _encrypted(plain, ends_s):
             return True
     except ssl.SSLError as error:
         # An alert is also TLS: under TLS 1.2, a listener that wants a certificate answers with it.
@@ -114,11 +126,13 @@ def _speaks_tls(host: str, port: int) -> bool:
         return False
 
 
-def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
+def _encrypted(plain: socket.socket, ends_s: float) -> ssl.SSLSocket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # No secret is sent over this connection.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    # The limit of the whole handshake (`_ssl__SSLSocket_do_handshake_impl`).
+    plain.settimeout(_step_s(ends_s))
     return context.wrap_socket(plain)
 
 
@@ -126,15 +140,15 @@ def _encrypted(plain: socket.socket) -> ssl.SSLSocket:
 _MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")
 
 
-def _sasl_handshake(connection: socket.socket) -> tuple[int, tuple[str, ...]]:
+def _sasl_handshake(connection: socket.socket, ends_s: float) -> tuple[int, tuple[str, ...]]:
     """The error code and the mechanisms of a SaslHandshake. Raises OSError and struct.error."""
     mechanism = b"PLAIN"
     body = struct.pack(">hhihh", _SASL_HANDSHAKE, _VERSION, _CORRELATION_ID, -1, len(mechanism)) + mechanism
     connection.sendall(struct.pack(">i", len(body)) + body)
-    (length,) = struct.unpack(">i", _received(connection, 4))
+    (length,) = struct.unpack(">i", _received(connection, 4, ends_s))
     if not 10 <= length <= _ANSWER_BYTES_MAX:
         raise struct.error("no answer of Kafka's")
-    answer = _received(connection, length)
+    answer = _received(connection, length, ends_s)
     correlation_id, error_code, count = struct.unpack_from(">ihi", answer)
     if correlation_id != _CORRELATION_ID:
         raise struct.error("no answer of Kafka's")
@@ -149,9 +163,11 @@ def _sasl_handshake(connection: socket.socket) -> tuple[int, tuple[str, ...]]:
     return error_code, tuple(sorted(mechanisms))
 
 
-def _received(connection: socket.socket, count: int) -> bytes:
-    data = b""
+def _received(connection: socket.socket, count: int, ends_s: float) -> bytes:
+    """So many bytes. All together have the time of a step: a peer that sends them one by one is no broker."""
+    data, ends_s = b"", time.monotonic() + _step_s(ends_s)
     while len(data) < count:
+        connection.settimeout(_step_s(ends_s))
         more = connection.recv(count - len(data))
         if not more:
             raise ConnectionResetError("closed")

@@ -60,8 +60,10 @@ class FetchedCommitted(Fetched):
 
 # Small or compacted segments give small answers. But if a broker gives less than this over so many requests, a reader
 # would never finish.
-_REQUESTS_MAX = 10_000
-_BYTES_PER_REQUEST_MIN = 1_024
+_SMALL_ANSWERS_MAX = 10_000
+_BYTES_PER_REQUEST_MIN = 16 * 1024
+# The limits of a read, whatever the end of the log is by the broker's word.
+_REQUESTS_MAX, _BYTES_MAX = 100_000, 64 << 30
 
 
 class Reading:
@@ -78,7 +80,7 @@ class Reading:
 
     def is_done(self, offset: int, reached: int, high_watermark: int, size_bytes: int) -> bool:
         """Counts an answer from this offset on. Returns whether the end is reached. Raises RequestFailed if the read
-        makes no progress.
+        makes no progress, or exceeds a limit.
         """
         self._requests += 1
         self.size_bytes += size_bytes
@@ -87,7 +89,8 @@ class Reading:
             return True
         if reached == offset:
             raise RequestFailed(f"{self._where} gave no records at offset {offset}, before its end at {self.end}")
-        if self._requests > _REQUESTS_MAX and self.size_bytes < self._requests * _BYTES_PER_REQUEST_MIN:
+        is_slow = self._requests > _SMALL_ANSWERS_MAX and self.size_bytes < self._requests * _BYTES_PER_REQUEST_MIN
+        if is_slow or self._requests >= _REQUESTS_MAX or self.size_bytes >= _BYTES_MAX:
             gave = f"{self._requests:,} answers with {self.size_bytes:,} bytes"
             raise RequestFailed(f"{self._where} gave {gave}, up to offset {reached} of {self.end}")
         return False

@@ -37,6 +37,10 @@ _TOPIC_IDS_SINCE = 10
 # Error code, number, leader and leader epoch, followed by arrays of replicas.
 _PARTITION = struct.Struct(">hiii")
 _NO_BROKER = -1
+# The limits of an answer. The largest clusters have two million partitions (KIP-500) and some hundred brokers. Kafka
+# allows names of topics of 249 characters (`Topic.MAX_NAME_LENGTH`). A topic counts as one partition more.
+PARTITIONS_MAX, BROKERS_MAX = 4_000_000, 10_000
+NAME_LENGTH_MAX, HOST_LENGTH_MAX, PORT_MAX = 249, 255, 65_535
 
 # Numbers, leaders and leader epochs.
 Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -118,7 +122,7 @@ class MetadataRound:
             if data.startswith(known, 4):
                 return 4 + len(known)
         answer = Cursor(data, 4)
-        for _ in range(answer.length()):
+        for _ in range(_few("brokers", answer.length(), BROKERS_MAX)):
             _broker(answer)
         answer.string()
         self._before_controller.add(data[4 : answer.at])
@@ -153,12 +157,15 @@ def decode(body: Body) -> ClusterView:
         return _decode_old(body)
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
-    brokers = [_broker(answer) for _ in range(answer.length())]
+    brokers = [_broker(answer) for _ in range(_few("brokers", answer.length(), BROKERS_MAX))]
     cluster_id = answer.string()
+    _few("characters in the id of the cluster", len(cluster_id or ""), NAME_LENGTH_MAX)
     answer.skip(4)  # the controller
     topics, errors = [], []
-    for _ in range(answer.length()):
-        error_code, topic = _topic(answer, body.version)
+    count = _few("topics", answer.length(), PARTITIONS_MAX)
+    for _ in range(count):
+        error_code, topic = _topic(answer, body.version, PARTITIONS_MAX - count)
+        count += len(topic.indexes)
         if error_code == ErrorCode.NONE:
             topics.append(topic)
         else:
@@ -173,18 +180,38 @@ def _broker(answer: Cursor) -> Broker:
     node_id, host, port = answer.int32(), answer.string(), answer.int32()
     answer.string()  # the rack
     answer.tags()
-    return Broker(node_id, host or "", port)
+    return _sound_broker(node_id, host or "", port)
 
 
-def _topic(answer: Cursor, version: int) -> tuple[int, Topic]:
+def _few(what: str, count: int, most: int) -> int:
+    """The count. Raises RequestFailed if it exceeds the limit."""
+    if count > most:
+        raise RequestFailed(f"the answer has more {what} than txnscan reads, {count:,}")
+    return count
+
+
+def _sound_broker(node_id: int, host: str, port: int) -> Broker:
+    """The broker. Raises RequestFailed for an address that cannot be one: a port above 65535 becomes another port."""
+    if len(host) > HOST_LENGTH_MAX or not 0 <= port <= PORT_MAX:
+        raise RequestFailed(f"the address of broker {node_id} is none: its port is {port}")
+    return Broker(node_id, host, port)
+
+
+def _sound_name(name: str) -> str:
+    """The name of a topic. Raises RequestFailed if it is longer than Kafka allows."""
+    _few("characters in the name of a topic", len(name), NAME_LENGTH_MAX)
+    return name
+
+
+def _topic(answer: Cursor, version: int, partitions_max: int) -> tuple[int, Topic]:
     error_code = answer.int16()
-    name = answer.string() or ""
+    name = _sound_name(answer.string() or "")
     topic_id = b""
     if version >= _TOPIC_IDS_SINCE:
         answer.skip(16)
         topic_id = answer.data[answer.at - 16 : answer.at]
     answer.skip(1)  # whether it is internal
-    columns = _partitions(answer, answer.length())
+    columns = _partitions(answer, _few("partitions", answer.length(), partitions_max))
     answer.skip(4)  # authorised operations, which were not asked for
     answer.tags()
     return error_code, Topic(name, _topic_id(topic_id), *columns)
@@ -286,9 +313,11 @@ def _partition(answer: Cursor) -> tuple[int, int, int]:
 def _decode_old(body: Body) -> ClusterView:
     """An answer of a broker before Kafka 2.4, decoded by kafka-python. Fields that it lacks are -1 or ""."""
     answer = MetadataResponse.decode(body.data, version=body.version)
-    topics, errors = [], []
+    topics, errors, count = [], [], 0
     for topic in present(answer.topics):
+        _sound_name(topic.name or "")
         shown = list(present(topic.partitions))
+        count = _few("partitions", count + 1 + len(shown), PARTITIONS_MAX)
         if topic.error_code == ErrorCode.NONE:
             columns = (
                 tuple(p.partition_index for p in shown),
@@ -298,7 +327,10 @@ def _decode_old(body: Body) -> ClusterView:
             topics.append(Topic(topic.name or "", "", *_in_order(columns)))
         else:
             errors.append((topic.name or "", error_name(topic.error_code)))
-    brokers = [Broker(b.node_id, b.host, b.port) for b in present(answer.brokers)]
+    _few("characters in the id of the cluster", len(answer.cluster_id or ""), NAME_LENGTH_MAX)
+    listed = list(present(answer.brokers))
+    _few("brokers", len(listed), BROKERS_MAX)
+    brokers = [_sound_broker(b.node_id, b.host or "", b.port) for b in listed]
     return _view(answer.cluster_id, brokers, topics, errors)
 
 

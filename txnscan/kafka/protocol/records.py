@@ -1,4 +1,9 @@
-"""The contents of record batches, decoded by kafka-python."""
+"""The contents of record batches, decoded by kafka-python.
+
+kafka-python expands whatever it gets. So batches are expanded here, in pieces and with one ceiling, and kafka-python
+gets them as batches without compression. Brokers never compress control batches: such a batch is damaged
+(`DefaultRecordBatch.writeEmptyHeader`, `MemoryRecords.writeEndTransactionalMarker`).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,13 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
+from kafka import codec as codecs
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
 from kafka.record import MemoryRecords
+from kafka.record.default_records import DefaultRecordBatch
 
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.primitives import Reader
@@ -19,25 +25,32 @@ from txnscan.kafka.protocol.record_batch import (
     ABORT,
     ATTRIBUTES_AT,
     COMMIT,
+    COMPRESSED,
     CONTROL,
     CONTROL_KEY,
     HEADER,
+    LENGTH_AT,
+    LENGTH_FROM,
     MAGIC,
     MARKER_VALUE,
     Batch,
     Marker,
 )
 
-# The limit of a batch's expanded size. By default a batch has at most 1 MB (`max.message.bytes`), and Kafka compresses
-# no batch in `__transaction_state`.
+# The limit of the expanded batches of an answer. By default a batch has at most 1 MB (`max.message.bytes`), and Kafka
+# compresses no batch in `__transaction_state`.
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
+# A record of seven bytes takes a hundred in memory.
+RECORDS_MAX = 500_000
 _PIECE_BYTES = 1024 * 1024
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 # Kafka writes snappy in blocks, each with its length before it. This header and two version numbers come first.
 _SNAPPY_BLOCKS, _SNAPPY_HEADER_BYTES = b"\x82SNAPPY\0", 16
-_BLOCK_LENGTH = struct.Struct(">i")
-# For data with a header of gzip or zlib.
-_GZIP_WINDOW_BITS = 47
+_LENGTH = struct.Struct(">i")
+# For data with a header of gzip.
+_GZIP_WINDOW_BITS = 31
+# Writers make one. Java reads several.
+_GZIP_MEMBERS_MAX = 100
 # The exceptions of kafka-python for bytes that are no batch.
 _DAMAGED = (
     *(KafkaError, ValueError, IndexError, TypeError, OSError, EOFError, OverflowError, struct.error, zlib.error),
@@ -47,8 +60,9 @@ _DAMAGED = (
 
 def decoded(data: bytes, records: bool) -> list[Batch]:
     """The whole batches in the data. The last batch may be cut off, as in Fetch answers. Raises RequestFailed."""
+    room = _Room(EXPANDED_BYTES_MAX, RECORDS_MAX)
     try:
-        return [_batch(batch, records) for batch in MemoryRecords(data)]
+        return [_batch(batch, records, room) for batch in MemoryRecords(data)]
     except _DAMAGED as damaged:
         raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
 
@@ -60,7 +74,10 @@ def marker(data: bytes) -> Marker | None:
     """
     # Read as a data batch, because kafka-python rejects control records that later versions have made longer.
     as_data = bytearray(data)
-    as_data[ATTRIBUTES_AT + 1] &= ~CONTROL & 0xFF
+    if len(data) > ATTRIBUTES_AT + 1:
+        if as_data[ATTRIBUTES_AT + 1] & COMPRESSED:
+            raise RequestFailed("a control batch is compressed")
+        as_data[ATTRIBUTES_AT + 1] &= ~CONTROL & 0xFF
     try:
         held = [(r.timestamp, r.key, r.value) for batch in MemoryRecords(bytes(as_data)) for r in batch]
     except _DAMAGED as damaged:
@@ -90,73 +107,109 @@ def _commits(keys: Iterable[bytes | None]) -> bool:
     return any(CONTROL_KEY.unpack_from(key)[1] == COMMIT for key in known)
 
 
-def _check_expanded(data: bytes, codec: int) -> None:
-    """Raises ValueError if the expanded data is too large: 19 kB of zstd can become more than a gigabyte."""
-    size_bytes = 0
-    for piece in _EXPANDERS[codec](data):
-        size_bytes += piece
-        if size_bytes > EXPANDED_BYTES_MAX:
+class _Room:
+    """The bytes that expanded batches may still take, and the records that may still be kept."""
+
+    def __init__(self, free_bytes: int, free_records: int) -> None:
+        self._free_bytes = free_bytes
+        self._free_records = free_records
+
+    def take(self, size_bytes: int) -> None:
+        """Raises ValueError if they are too many: 19 kB of zstd can become more than a gigabyte."""
+        self._free_bytes -= size_bytes
+        if self._free_bytes < 0:
             raise ValueError(f"it expands to more than {EXPANDED_BYTES_MAX >> 20} MiB")
 
-
-def _unzipped(data: bytes) -> Iterator[int]:
-    """The sizes of the expanded pieces of gzip data."""
-    unzip = zlib.decompressobj(_GZIP_WINDOW_BITS)
-    while data and not unzip.eof:
-        yield len(unzip.decompress(data, _PIECE_BYTES))
-        data = unzip.unconsumed_tail
+    def take_record(self) -> None:
+        """Raises ValueError if they are too many."""
+        self._free_records -= 1
+        if self._free_records < 0:
+            raise ValueError(f"it has more than {RECORDS_MAX:,} records")
 
 
-def _unpacked(data: bytes) -> Iterator[int]:
-    """As `_unzipped`, for zstd. Empty if its library is not installed. Then kafka-python refuses the batch."""
-    with suppress(ImportError):
+def _expanded(batch: bytes, codec: int, room: _Room) -> bytes:
+    """The batch without compression. Its checksum is that of the compressed batch. Raises ValueError."""
+    expanded = bytearray(batch[: HEADER.size])
+    for piece in _EXPANDERS[codec](batch[HEADER.size :], room):
+        expanded += piece
+    expanded[ATTRIBUTES_AT + 1] &= ~COMPRESSED & 0xFF
+    _LENGTH.pack_into(expanded, LENGTH_AT, len(expanded) - LENGTH_FROM)
+    return bytes(expanded)
+
+
+def _unzipped(data: bytes, room: _Room) -> Iterator[bytes]:
+    """The expanded pieces of gzip data, of all its members."""
+    for _ in range(_GZIP_MEMBERS_MAX):
+        unzip = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        while not unzip.eof:
+            piece = unzip.decompress(data, _PIECE_BYTES)
+            data = unzip.unconsumed_tail
+            if not (piece or data or unzip.eof):
+                raise EOFError("its gzip is cut off")
+            room.take(len(piece))
+            yield piece
+        data = unzip.unused_data
+        if not data:
+            return
+    raise ValueError(f"its gzip has more than {_GZIP_MEMBERS_MAX} members")
+
+
+def _unpacked(data: bytes, room: _Room) -> Iterator[bytes]:
+    """As `_unzipped`, for zstd."""
+    try:
         import zstandard
-
+    except ImportError:
+        raise UnsupportedCodecError("it is compressed with zstd, and the library zstandard is not installed") from None
+    try:
         with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
             while piece := reader.read(_PIECE_BYTES):
-                yield len(piece)
+                room.take(len(piece))
+                yield piece
+    except zstandard.ZstdError as error:
+        raise ValueError(f"its zstd is damaged ({error})") from None
 
 
-def _records(batch: Any) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+def _of_lz4(data: bytes, room: _Room) -> Iterator[bytes]:
+    """As `_unzipped`, for lz4. Kafka writes one frame."""
     try:
-        yield from ((r.offset, r.key, r.value) for r in batch)
-    except Exception as error:
-        # The error of snappy's libraries is no ValueError.
-        if batch.compression_type != _SNAPPY:
-            raise
-        raise ValueError(f"its snappy is damaged ({type(error).__name__})") from None
-
-
-def _of_lz4(data: bytes) -> Iterator[int]:
-    """As `_unzipped`, for lz4."""
-    try:
-        from lz4.frame import LZ4FrameDecompressor, get_frame_info
+        from lz4.frame import LZ4FrameDecompressor
     except ImportError:
-        # kafka-python also accepts two other libraries for lz4. They have no limit.
         raise UnsupportedCodecError("it is compressed with lz4, and the library lz4 is not installed") from None
-    # kafka-python allocates the size that the frame claims.
-    if get_frame_info(data)["content_size"] > EXPANDED_BYTES_MAX:
-        raise ValueError(f"it claims to expand to more than {EXPANDED_BYTES_MAX >> 20} MiB")
     unpack = LZ4FrameDecompressor()
     piece = unpack.decompress(data, _PIECE_BYTES)
     while piece or not (unpack.eof or unpack.needs_input):
-        yield len(piece)
+        room.take(len(piece))
+        yield piece
         piece = b"" if unpack.eof else unpack.decompress(b"", _PIECE_BYTES)
+    if not unpack.eof or unpack.unused_data:
+        raise ValueError("its lz4 is cut off, or more than a frame")
 
 
-def _of_snappy(data: bytes) -> Iterator[int]:
-    """As `_unzipped`, for snappy, without expanding it. Each block begins with its expanded size."""
+def _of_snappy(data: bytes, room: _Room) -> Iterator[bytes]:
+    """As `_unzipped`, for snappy. Each block begins with its expanded size, which snappy's library allocates."""
     if not data.startswith(_SNAPPY_BLOCKS) or len(data) <= _SNAPPY_HEADER_BYTES:
-        yield _Sizes(data).uvarint()
+        yield _unsnapped(data, room)
         return
     at = _SNAPPY_HEADER_BYTES
     while at < len(data):
-        (length,) = _BLOCK_LENGTH.unpack_from(data, at)
-        at += _BLOCK_LENGTH.size
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
         if not 0 < length <= len(data) - at:
             raise ValueError(f"a block of it claims {length} bytes")
-        yield _Sizes(data, at).uvarint()
+        yield _unsnapped(data[at : at + length], room)
         at += length
+
+
+def _unsnapped(block: bytes, room: _Room) -> bytes:
+    room.take(_Sizes(block).uvarint())
+    snappy = codecs.snappy
+    if snappy is None:
+        raise UnsupportedCodecError("it is compressed with snappy, and the library python-snappy is not installed")
+    try:
+        return bytes(snappy.decompress(block))
+    except Exception as error:
+        # The error of snappy's libraries is no ValueError.
+        raise ValueError(f"its snappy is damaged ({type(error).__name__})") from None
 
 
 class _Sizes(Reader):
@@ -167,20 +220,17 @@ class _Sizes(Reader):
         return ValueError(why)
 
 
-_EXPANDERS: Mapping[int, Callable[[bytes], Iterator[int]]] = MappingProxyType(
+_EXPANDERS: Mapping[int, Callable[[bytes, _Room], Iterator[bytes]]] = MappingProxyType(
     {_GZIP: _unzipped, _SNAPPY: _of_snappy, _LZ4: _of_lz4, _ZSTD: _unpacked}
 )
 
 
-def _batch(batch: Any, records: bool) -> Batch:
+def _batch(batch: Any, records: bool, room: _Room) -> Batch:
     if batch.magic != MAGIC:
         raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
     if not batch.validate_crc():
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
-    if records and batch.compression_type in _EXPANDERS:
-        _check_expanded(bytes(batch._buffer[HEADER.size :]), batch.compression_type)
-    # Control batches are never compressed, and a batch can be iterated only once.
-    held = tuple(_records(batch)) if records or batch.is_control_batch else ()
+    held = tuple(_held(batch, room)) if _is_opened(batch, records) else ()
     return Batch(
         base_offset=batch.base_offset,
         last_offset=batch.last_offset,
@@ -194,3 +244,25 @@ def _batch(batch: Any, records: bool) -> Batch:
         records=held if records else None,
         leader_epoch=batch.leader_epoch,
     )
+
+
+def _held(batch: Any, room: _Room) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    for record in _records(batch, room):
+        room.take_record()
+        yield record.offset, record.key, record.value
+
+
+def _is_opened(batch: Any, records: bool) -> bool:
+    """Whether the records of a batch are read. A marker is recognised by its record."""
+    if batch.is_control_batch and batch.compression_type:
+        raise CorruptRecordError(f"the control batch at offset {batch.base_offset} is compressed")
+    return records or bool(batch.is_control_batch)
+
+
+def _records(batch: Any, room: _Room) -> Iterator[Any]:
+    if not batch.compression_type:
+        yield from batch
+        return
+    if batch.compression_type not in _EXPANDERS:
+        raise UnsupportedCodecError(f"it is compressed with codec {batch.compression_type}, which is unknown")
+    yield from DefaultRecordBatch(_expanded(bytes(batch._buffer), batch.compression_type, room))

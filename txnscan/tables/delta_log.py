@@ -1,0 +1,320 @@
+"""Examines the tables of a local path before Spark or delta-rs opens them: no file of the tables may make this user
+run, read, write or delete something elsewhere.
+
+Delta has many files that may give a table's metadata: commits, compacted commits, checkpoints of two versions, their
+sidecars, and checksums, which Spark prefers to the commits. A reader that chose among them by rules of its own would
+look at another file than Spark does. So *every* file in the log counts, and one that cannot be read refuses the table.
+Nothing is evaluated here: JSON and Parquet are read as data, in pieces, up to limits.
+
+A writer of the tables can still change them between this look and the use. docs/trust.md has what remains of that.
+
+Source: Delta's PROTOCOL.md; `FileNames`, `Checksum` and `Checkpoints` of Delta 4.4.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import unquote
+
+from txnscan.config import ConfigError, printable
+from txnscan.tables.metadata import (
+    REMEDY,
+    Refused,
+    Unreadable,
+    has_class,
+    named,
+    parsed,
+    why_metadata_refused,
+    why_protocol_refused,
+)
+from txnscan.tables.schema import Table
+
+LOG = "_delta_log"
+_HINT = "_last_checkpoint"
+# A commit has a line for each file; its metadata is the longest line, below 100 KB in tables of txnscan.
+_LINE_BYTES_MAX = 2 << 20
+_FILE_BYTES_MAX = 256 << 20
+# A checkpoint has a row for each file of the table.
+_CHECKPOINT_ROWS_MAX = 5_000_000
+_BATCH_ROWS = 1_000
+_ENTRIES_MAX = 2_000_000
+_DEPTH_MAX = 8
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# The name of a deletion vector: a random folder, if any, and an encoded UUID.
+_VECTOR = re.compile(r"[A-Za-z0-9]{0,32}[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{20}")
+_COMMIT = re.compile(r"[0-9]{20}\.json")
+_PLAIN_BYTES_MAX = 1 << 20
+# Words of actions that need a look, and spellings that could hide them: escaped letters, and UTF-16.
+_NEEDS_A_LOOK = (b"metadata", b"protocol", b"sidecar", b"deletionvector", b"\\u", b"\0", b"..")
+_PLAIN_PATH = re.compile(rb'"path":"[A-Za-z0-9_=-][A-Za-z0-9_=./-]*"')
+_OF_FILES = ("add", "remove", "cdc", "sidecar")
+_ACTIONS = (*_OF_FILES, "metaData", "protocol")
+
+
+# Its path, inode, size, and the times of its last changes.
+_File = tuple[str, int, int, int, int]
+
+
+class Examination:
+    """Examines the table in a folder, each file once: files of the log are never changed, and a changed one is read
+    again.
+    """
+
+    def __init__(self, table: Table, folder: Path) -> None:
+        self._table = table
+        self._folder = folder
+        self._examined: set[_File] = set()
+
+    def check(self, *, whole: bool = True) -> None:
+        """Raises Refused. whole: data files count, too, whose entries may be links. They are many."""
+        if not _is_folder(self._table, self._folder):
+            return
+        root = self._folder if whole else self._folder / LOG
+        if not _is_folder(self._table, root):
+            return
+        paths = [path for path in _files(self._table, root) if _is_of_log(path.relative_to(self._folder))]
+        checkpoint = max((path.name[:20] for path in paths if ".checkpoint." in path.name), default="")
+        examined = (self._examined_file(path, is_old=path.name[:20] <= checkpoint) for path in paths)
+        self._examined = {one for one in examined if one is not None}
+
+    def _examined_file(self, path: Path, *, is_old: bool) -> _File | None:
+        """Examines a file, unless it is one that was. None if there is none any more. Raises Refused.
+
+        is_old: a checkpoint has its actions. A log has thousands of such files, and most need no parser.
+        """
+        try:
+            file = _opened(path)
+        except FileNotFoundError:
+            # Removed by Delta's clean-up in the meantime.
+            return None
+        except OSError:
+            raise self._damaged(path) from None
+        with file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise Refused(self._table, f"{_shown(path)} is no regular file; remove it")
+            which = (str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if which in self._examined:
+                return which
+            if found.st_size > _FILE_BYTES_MAX:
+                raise Refused(self._table, f"{_shown(path)} has more than {_FILE_BYTES_MAX >> 20} MiB; {REMEDY}")
+            if is_old and _COMMIT.fullmatch(path.name) and _is_plain(file):
+                return which
+            try:
+                for action in _actions(path, file):
+                    self._check_action(path, action)
+            except Refused:
+                raise
+            except (AttributeError, LookupError, TypeError, ValueError):
+                raise self._damaged(path) from None
+            return which
+
+    def _damaged(self, path: Path) -> ConfigError:
+        why = f"the table {self._table.name} cannot be read: the file {_shown(path)} is damaged; {REMEDY}"
+        return ConfigError("--tables", why)
+
+    def _check_action(self, path: Path, action: Mapping[str, Any]) -> None:
+        for name in _ACTIONS:
+            found = named(action, name)
+            if found is None:
+                continue
+            if name == "metaData":
+                why = why_metadata_refused(self._table, found)
+            elif name == "protocol":
+                why = why_protocol_refused(found)
+            else:
+                why = why_outside(found)
+            if why is not None:
+                raise Refused(self._table, f"{why} ({_shown(path)}); {REMEDY}")
+
+
+def _is_plain(file: IO[bytes]) -> bool:
+    """Whether a commit has nothing but actions about files of the table, by its bytes alone. Leaves the file at its
+    beginning.
+    """
+    data = file.read(_PLAIN_BYTES_MAX + 1)
+    file.seek(0)
+    lower = data.lower()
+    if len(data) > _PLAIN_BYTES_MAX or any(word in lower for word in _NEEDS_A_LOOK):
+        return False
+    return len(_PLAIN_PATH.findall(data)) == lower.count(b"path")
+
+
+def why_outside(action: Mapping[str, Any]) -> str | None:
+    """Why an action about a file may be about a file outside its table, in a clause."""
+    path = named(action, "path")
+    if not isinstance(path, str):
+        raise Unreadable("names no file")
+    if not _is_inside(path) or not _is_inside(unquote(path)):
+        return f"the file {printable(path[:100])} is not in the table's folder"
+    vector = named(action, "deletionVector")
+    if vector is None:
+        return None
+    kind, where = named(vector, "storageType"), named(vector, "pathOrInlineDv")
+    if kind == "i" or (kind == "u" and isinstance(where, str) and _VECTOR.fullmatch(where)):
+        return None
+    return "a deletion vector is not in the table's folder"
+
+
+def _is_inside(path: str) -> bool:
+    parts = re.split(r"[/\\]", path)
+    return bool(path) and parts[0] != "" and ".." not in parts and "\0" not in path and not _SCHEME.match(path)
+
+
+def _is_folder(table: Table, path: Path) -> bool:
+    """Whether there is a folder. Raises Refused for anything else of that name."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise Refused(table, f"{_shown(path)} cannot be read: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise Refused(table, f"{_shown(path)} is a link, or no folder; remove it, or name another location")
+    return True
+
+
+def _files(table: Table, root: Path) -> Iterator[Path]:
+    """The files in a folder and below. Raises Refused for links, pipes and devices, and for too many entries."""
+    waiting, entries = [(root, 0)], 0
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            found = os.scandir(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise Refused(table, f"{_shown(folder)} cannot be read: {error.strerror}") from None
+        with found:
+            for entry in found:
+                entries += 1
+                if entries > _ENTRIES_MAX or depth > _DEPTH_MAX:
+                    raise Refused(table, f"{_shown(folder)} has too many files or folders; {REMEDY}")
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((Path(entry.path), depth + 1))
+                elif entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+                elif os.path.lexists(entry.path):
+                    raise Refused(table, f"{_shown(entry.path)} is a link, or no regular file; remove it")
+
+
+def _is_of_log(path: Path) -> bool:
+    """Whether Delta may read it as a part of the log. Hidden files are temporary, or checksums of Hadoop."""
+    name = path.name
+    if path.parts[0] != LOG or name.startswith("."):
+        return False
+    return name == _HINT or name.casefold().endswith((".json", ".parquet", ".crc"))
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """The file, if it is no link. A pipe does not block."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
+def _actions(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    """The actions of a file of the log. Raises Unreadable."""
+    name = path.name.casefold()
+    if name == _HINT:
+        yield from _of_hint(file)
+    elif name.endswith(".crc"):
+        yield from _of_checksum(file)
+    elif name.endswith(".parquet"):
+        yield from _of_checkpoint(file)
+    else:
+        yield from _of_lines(file)
+
+
+def _of_lines(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    empty = True
+    while line := file.readline(_LINE_BYTES_MAX + 1):
+        if len(line) > _LINE_BYTES_MAX:
+            raise Unreadable("has a line that is too long")
+        if not line.strip():
+            continue
+        empty = False
+        try:
+            action = parsed(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise Unreadable("is not in UTF-8") from None
+        if not isinstance(action, dict):
+            raise Unreadable("has a line that is no action")
+        yield action
+    if empty:
+        raise Unreadable("is empty")
+
+
+def _first_value(file: IO[bytes]) -> dict[str, Any]:
+    """The first JSON value. Delta ignores the rest, and files in which there is none: then this is empty."""
+    text = file.read(_LINE_BYTES_MAX + 1)
+    if len(text) > _LINE_BYTES_MAX:
+        raise Unreadable("is too long")
+    try:
+        said = text.decode("utf-8").lstrip("\ufeff \t\r\n")
+        _, end = json.JSONDecoder(strict=False).raw_decode(said)
+    except ValueError:
+        return {}
+    except RecursionError:
+        raise Unreadable("is too deep") from None
+    found = parsed(said[:end])
+    return found if isinstance(found, dict) else {}
+
+
+def _of_hint(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    """The files that the hint at the last checkpoint names. It has a schema of its own."""
+    hint = _first_value(file)
+    if has_class(hint):
+        raise Unreadable("names a class")
+    checkpoint = named(hint, "v2Checkpoint") or {}
+    for one in (*([checkpoint] if checkpoint else ()), *(named(checkpoint, "sidecarFiles") or ())):
+        yield {"sidecar": one}
+
+
+def _of_checksum(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    """What Spark takes from a checksum in place of the commits."""
+    found = _first_value(file)
+    yield {"metaData": named(found, "metadata"), "protocol": named(found, "protocol")}
+    yield from ({"add": one} for one in named(found, "allFiles") or ())
+
+
+def _of_checkpoint(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    # Parquet takes a moment to import, and most logs have no checkpoint yet.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(file)
+        if any(b'"udt"' in value for value in (schema.metadata or {}).values()):
+            raise Unreadable("names a class")
+        columns = dict.fromkeys(schema.names, True)
+        for name in _ACTIONS:
+            named(columns, name)
+        chosen = [*chain.from_iterable(_columns(schema, name) for name in _ACTIONS if name in columns)]
+        # A path that is repeated a billion times stays one path.
+        checkpoint = pq.ParquetFile(file, read_dictionary=[name for name in chosen if name.endswith(".path")])
+        if checkpoint.metadata.num_rows > _CHECKPOINT_ROWS_MAX:
+            raise Unreadable("has too many rows")
+        for batch in checkpoint.iter_batches(batch_size=_BATCH_ROWS, columns=chosen):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError, ValueError):
+        raise Unreadable("is no checkpoint") from None
+
+
+def _columns(schema: Any, action: str) -> list[str]:
+    """The columns of an action that count here. Those of files have many others."""
+    if action not in _OF_FILES:
+        return [action]
+    fields = {field.name: True for field in schema.field(action).type}
+    named(fields, "path")
+    named(fields, "deletionVector")
+    return [f"{action}.{name}" for name in ("path", "deletionVector") if name in fields]
+
+
+def _shown(path: Path | str) -> str:
+    return printable(str(path))

@@ -1,0 +1,130 @@
+"""Elections at which the transaction log may have lost a commit. Pure.
+
+Theory
+======
+A commit that is not in the log was never written, or the log lost it. Compaction leaves gaps, which a chain shows
+(`transitions.py`). The only other loss is an election: an unclean election, or a restart of the last in-sync replica
+after a crash of its machine, which had not flushed the end of the log. The new leader continues from an older state of
+the id. A producer that restarts then gets the next epoch, and the chain has no gap.
+
+**A leader only appends.** So a stretch of the log that was written at one leader epoch lost nothing in its middle. Let
+e be the leader epoch of the chain, from the last record before the data's epoch to a record after it. No coordinator
+has committed this data without a record in the chain, if
+
+1. *all of the chain was written at e.* A commit by the coordinator of e would be in the chain: within its leader epoch,
+   a coordinator never returns to an earlier epoch of an id;
+2. *the data was written after e began.* Then no earlier coordinator has committed it. An earlier coordinator may have
+   reached the same epochs, in records that the election of e lost. The data is known to be later if
+   - e is 0, the first leader epoch of the partition, or
+   - the producer id was first used at e, or
+   - the data's partition has a marker of its producer id from a coordinator of e or later. A marker ends all open data
+     of its producer id, so the open data follows it. The coordinator epoch of a marker is the leader epoch of its
+     coordinator's log (`TransactionCoordinator.onElection`);
+3. *the record after the data's epoch was acknowledged at e.* Then every in-sync replica has it, and no later
+   coordinator continues from before it. It was acknowledged if it is a completed end that raised the epoch (its
+   decision was acknowledged), if the coordinator of e wrote the next state, or if a read from the leader of e shows it.
+
+Otherwise the absence of a commit is proven only unless the log lost acknowledged records at that election.
+Replication, `min.insync.replicas` and the settings of elections make such a loss less likely, and prove nothing.
+
+Not covered:
+- Two elections that lose records: the first loses a record that was acknowledged at e, and the second elects a replica
+  that still has it. Also an unclean election while the former leader still acknowledges.
+- A leader that restarts at the same leader epoch, without the end of its log. With ZooKeeper the leader epoch rises at
+  every restart (KIP-380, Kafka 2.2). In KRaft it rises if the controller fences the broker, or if the broker shuts down
+  in a controlled way (`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker
+  that registers again before it was fenced keeps the leader epoch, also with a new incarnation: for example a single
+  node that is broker and controller (seen with 3.5.2), with any replication. `handleBrokerUncleanShutdown` (since 3.8)
+  raises the leader epoch at every such registration, but only with eligible leader replicas (KIP-966,
+  `eligible.leader.replicas.version`; the default of new clusters since 4.1). A process that is killed loses nothing
+  that the operating system has; the machine must crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from txnscan.kafka.answers import PREPARED, State
+from txnscan.reads.observation import Observation
+from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.txnlog.transitions import chain_of, ends_and_raises, is_past, same_state
+
+_FIRST_LEADER_EPOCH = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """An election of the log's leader. leader_epoch: the new leader epoch, None if only its existence is known.
+    after_ms, before_ms: times of records before and after it, by the coordinators' clocks; None if not known.
+    """
+
+    leader_epoch: int | None
+    after_ms: int | None = None
+    before_ms: int | None = None
+
+    def __str__(self) -> str:
+        which = "an election" if self.leader_epoch is None else f"the election to leader epoch {self.leader_epoch}"
+        after, before = _time(self.after_ms), _time(self.before_ms)
+        if after and before:
+            return f"{which} between {after} and {before}"
+        return f"{which} after {after}" if after else f"{which} before {before}" if before else which
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def election_of(logged: Sequence[LoggedTransaction], o: Observation) -> Election | None:
+    """An election at which the log of this id may have lost a commit of the open data; None if there is none.
+
+    logged: the records of one id, with a chain for this data. If the chain does not show that the epoch is over, the
+    result holds for the commits up to the newest read.
+    """
+    chain = chain_of(logged, o)
+    over = next((n for n in range(1, len(chain)) if is_past(chain[n], o) and chain[n].state not in PREPARED), None)
+    covered = chain if over is None else chain[: over + 1]
+    for a, b in pairwise(covered):
+        if a.leader_epoch != b.leader_epoch or b.leader_epoch < _FIRST_LEADER_EPOCH:
+            return _between(a, b)
+    first, last = covered[0], covered[-1]
+    if not _began_before(logged, o, first.leader_epoch):
+        earlier = [one for one in logged if one.leader_epoch < first.leader_epoch]
+        at_epoch = next(one for one in logged if one.leader_epoch == first.leader_epoch)
+        return _between(earlier[-1] if earlier else None, at_epoch)
+    at_end = last.log_epoch == last.leader_epoch if over is None else _acknowledged(chain, over)
+    later = next((one for one in logged if one.leader_epoch > last.leader_epoch), None)
+    return None if at_end else Election(None, _ms(last), _ms(later))
+
+
+def _began_before(logged: Sequence[LoggedTransaction], o: Observation, leader_epoch: int) -> bool:
+    """Whether this leader epoch is known to have begun before the open data was written."""
+    if leader_epoch == _FIRST_LEADER_EPOCH or o.coordinator_epoch >= leader_epoch > _FIRST_LEADER_EPOCH:
+        return True
+    ours = next((n for n, one in enumerate(logged) if one.producer_id == o.producer_id), None)
+    if ours is None or logged[ours].producer_epoch != 0:
+        return False
+    # A completion takes the next producer id, which its decision has already chosen.
+    begins = logged[ours : ours + 1] if logged[ours].state is State.EMPTY else logged[max(ours - 1, 0) : ours + 1]
+    chosen = logged[ours].state is State.EMPTY or (len(begins) == 2 and begins[0].state in PREPARED)
+    return chosen and all(one.leader_epoch == leader_epoch for one in begins)
+
+
+def _acknowledged(chain: Sequence[LoggedTransaction], over: int) -> bool:
+    """Whether the record after the epoch was acknowledged at its leader epoch."""
+    past = chain[over]
+    if ends_and_raises(past) or past.acknowledged:
+        return True
+    following = next((one for one in chain[over + 1 :] if not same_state(one, past)), None)
+    return following is not None and following.leader_epoch == past.leader_epoch
+
+
+def _between(a: LoggedTransaction | None, b: LoggedTransaction) -> Election:
+    known = b.leader_epoch >= _FIRST_LEADER_EPOCH
+    return Election(b.leader_epoch if known else None, _ms(a), _ms(b))
+
+
+def _ms(record: LoggedTransaction | None) -> int | None:
+    return record.updated_ms if record is not None and record.updated_ms > 0 else None
