@@ -120,6 +120,7 @@ OF_READS = (
     Read("an offset is missing between", UNKNOWN, log_start=102, log=[data(103, 0, 8, 1), data(105, 50)]),
     Read("an offset is missing where the read begins", UNKNOWN, log_start=102, log=[data(104, 0, 8, 1), data(105, 50)]),
     Read("another producer's records were compacted", SAME, log_start=102, log=[data(103, 0, 8, 2), data(105, 50)]),
+    Read("more records of it stand between", SAME, log_start=102, log=[data(103, 48, 7, 2), data(105, 50)]),
     Read("a marker of the producer stands between", ANOTHER, log_start=104, log=[control(104, 7, 3), data(105, 5)]),
     Read(
         "a marker of another producer stands between",
@@ -163,6 +164,14 @@ def shown(read: Read) -> Identity:
 
 
 def test_the_log_between_two_start_offsets_gives_the_evidence() -> None:
+    with Cases() as cases:
+        for read in OF_READS:
+            with cases.case(read.why):
+                assert shown(read) is read.expected
+
+
+def test_a_log_in_pieces_gives_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "_PIECE_BYTES", 1)
     with Cases() as cases:
         for read in OF_READS:
             with cases.case(read.why):
@@ -224,6 +233,18 @@ def test_a_transaction_with_an_incident_continues_no_other(answer: Identity, uns
     ask, incidents = Asked(answer), {**INCIDENTS, NOW.transaction_key: Incident(1, None, 3, 9)}
     assert continued([NOW], incidents, ask, ask.unsure.append) == [NOW]
     assert ask.unsure == unsure
+
+
+def test_each_transaction_is_compared_with_each_incident_of_its_producer() -> None:
+    older, other = WHICH._replace(start_offset=90), WHICH._replace(topic="q", start_offset=90)
+    elsewhere = replace(NOW, topic="q")
+    incidents = {WHICH: Incident(1, None, 3, 9, 103), older: Incident(1), other: Incident(1)}
+    ask = Asked(SAME)
+    found = continued([NOW, elsewhere], incidents, ask, ask.unsure.append)
+    assert [one.incident_offset for one in found] == [100, 90]
+    assert [one.incident_topic_id for one in found] == [None, None]
+    assert [one.start_offset for one in ask.asked] == [100, 90, 90]
+    assert ask.unsure == [("p", 0)], "the second incident may be the same transaction too"
 
 
 def test_an_incident_without_a_topic_id_goes_on() -> None:
