@@ -69,6 +69,8 @@ OF_FACTS = (
         later=Seen(7, 4, 105),
         log=Between(105, 105, False, True, (4, 0)),
     ),
+    Case("its first sequence number", SAME, log=Between(105, 105, False, True, (3, 0))),
+    Case("a marker before the earlier start", UNKNOWN, log=Between(101, 100, marker=True, whole=False)),
     Case("a record without a sequence number", UNKNOWN, log=Between(105, 105, False, True, (3, -1))),
     Case("open data of two epochs goes on", SAME, later=Seen(7, 4, 105), log=Between(101, 103, False, whole=True)),
     Case(
@@ -129,6 +131,15 @@ OF_READS = (
         log=[data(103, 0, 8, 1), control(104, 8, 3), data(105, 50)],
     ),
     Read("another producer's records stand there", UNKNOWN, log=[data(105, 5, 8)]),
+    Read("the record there is of another producer", UNKNOWN, log_start=102, log=[data(103, 0, 8, 2), data(105, 5, 8)]),
+    Read("the record there began before it", UNKNOWN, log_start=102, log=[data(103, 48, 7, 5)]),
+    Read(
+        "an offset is missing before others",
+        UNKNOWN,
+        log_start=102,
+        log=[data(104, 0, 8, 1), data(105, 0, 8, 2), data(107, 50)],
+        later=Seen(7, 3, 107),
+    ),
     Read("a marker stands there", UNKNOWN, log=[control(105, 7, 3)]),
     Read("the log starts behind it", UNKNOWN, log_start=106, log=[data(106, 5)]),
     Read("the log is empty", UNKNOWN, log=[]),
@@ -179,8 +190,10 @@ def test_a_log_in_pieces_gives_the_same_evidence(monkeypatch: pytest.MonkeyPatch
 
 
 def test_too_many_bytes_before_the_transaction_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Read("", SAME, log_start=102, log=OTHERS)
+    assert shown(whole) is SAME
     monkeypatch.setattr(identities, "BYTES_MAX", 0)
-    assert shown(OF_READS[0]) is UNKNOWN
+    assert [shown(read) for read in (OF_READS[0], whole)] == [UNKNOWN, UNKNOWN]
 
 
 # --- incidents --------------------------------------------------------------------------------------------------------
