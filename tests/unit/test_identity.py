@@ -69,6 +69,8 @@ OF_FACTS = (
         later=Seen(7, 4, 105),
         log=Between(105, 105, False, True, (4, 0)),
     ),
+    Case("its first sequence number", SAME, log=Between(105, 105, False, True, (3, 0))),
+    Case("a marker before the earlier start", UNKNOWN, log=Between(101, 100, marker=True, whole=False)),
     Case("a record without a sequence number", UNKNOWN, log=Between(105, 105, False, True, (3, -1))),
     Case("open data of two epochs goes on", SAME, later=Seen(7, 4, 105), log=Between(101, 103, False, whole=True)),
     Case(
@@ -120,6 +122,7 @@ OF_READS = (
     Read("an offset is missing between", UNKNOWN, log_start=102, log=[data(103, 0, 8, 1), data(105, 50)]),
     Read("an offset is missing where the read begins", UNKNOWN, log_start=102, log=[data(104, 0, 8, 1), data(105, 50)]),
     Read("another producer's records were compacted", SAME, log_start=102, log=[data(103, 0, 8, 2), data(105, 50)]),
+    Read("more records of it stand between", SAME, log_start=102, log=[data(103, 48, 7, 2), data(105, 50)]),
     Read("a marker of the producer stands between", ANOTHER, log_start=104, log=[control(104, 7, 3), data(105, 5)]),
     Read(
         "a marker of another producer stands between",
@@ -128,6 +131,15 @@ OF_READS = (
         log=[data(103, 0, 8, 1), control(104, 8, 3), data(105, 50)],
     ),
     Read("another producer's records stand there", UNKNOWN, log=[data(105, 5, 8)]),
+    Read("the record there is of another producer", UNKNOWN, log_start=102, log=[data(103, 0, 8, 2), data(105, 5, 8)]),
+    Read("the record there began before it", UNKNOWN, log_start=102, log=[data(103, 48, 7, 5)]),
+    Read(
+        "an offset is missing before others",
+        UNKNOWN,
+        log_start=102,
+        log=[data(104, 0, 8, 1), data(105, 0, 8, 2), data(107, 50)],
+        later=Seen(7, 3, 107),
+    ),
     Read("a marker stands there", UNKNOWN, log=[control(105, 7, 3)]),
     Read("the log starts behind it", UNKNOWN, log_start=106, log=[data(106, 5)]),
     Read("the log is empty", UNKNOWN, log=[]),
@@ -169,9 +181,19 @@ def test_the_log_between_two_start_offsets_gives_the_evidence() -> None:
                 assert shown(read) is read.expected
 
 
+def test_a_log_in_pieces_gives_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "_PIECE_BYTES", 1)
+    with Cases() as cases:
+        for read in OF_READS:
+            with cases.case(read.why):
+                assert shown(read) is read.expected
+
+
 def test_too_many_bytes_before_the_transaction_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Read("", SAME, log_start=102, log=OTHERS)
+    assert shown(whole) is SAME
     monkeypatch.setattr(identities, "BYTES_MAX", 0)
-    assert shown(OF_READS[0]) is UNKNOWN
+    assert [shown(read) for read in (OF_READS[0], whole)] == [UNKNOWN, UNKNOWN]
 
 
 # --- incidents --------------------------------------------------------------------------------------------------------
@@ -224,6 +246,18 @@ def test_a_transaction_with_an_incident_continues_no_other(answer: Identity, uns
     ask, incidents = Asked(answer), {**INCIDENTS, NOW.transaction_key: Incident(1, None, 3, 9)}
     assert continued([NOW], incidents, ask, ask.unsure.append) == [NOW]
     assert ask.unsure == unsure
+
+
+def test_each_transaction_is_compared_with_each_incident_of_its_producer() -> None:
+    older, other = WHICH._replace(start_offset=90), WHICH._replace(topic="q", start_offset=90)
+    elsewhere = replace(NOW, topic="q")
+    incidents = {WHICH: Incident(1, None, 3, 9, 103), older: Incident(1), other: Incident(1)}
+    ask = Asked(SAME)
+    found = continued([NOW, elsewhere], incidents, ask, ask.unsure.append)
+    assert [one.incident_offset for one in found] == [100, 90]
+    assert [one.incident_topic_id for one in found] == [None, None]
+    assert [one.start_offset for one in ask.asked] == [100, 90, 90]
+    assert ask.unsure == [("p", 0)], "the second incident may be the same transaction too"
 
 
 def test_an_incident_without_a_topic_id_goes_on() -> None:

@@ -117,12 +117,11 @@ def identified(send: Send, quorum: MetadataQuorum, key: Key, earlier: Seen, late
 
 def _between(send: Send, partition: Partition, log_start: int, earlier: Seen, later: Seen) -> Between:
     """Reads the log up to the later start offset. Raises RequestFailed."""
-    offset = max(log_start, earlier.start_offset + 1 if earlier.end_offset is None else earlier.end_offset)
+    offset = log_start if earlier.end_offset is None else max(log_start, earlier.end_offset)
     found = Between(log_start, offset, marker=False, whole=False)
     if log_start <= earlier.start_offset or later.start_offset < offset:
         return found
-    reading, expected = Reading(f"{partition.topic}-{partition.partition}"), offset
-    missing = False
+    reading, expected, missing = Reading("it"), offset, False
     while reading.size_bytes < BYTES_MAX:
         fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
         for batch in fetched.batches:
