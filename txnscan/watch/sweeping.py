@@ -219,7 +219,8 @@ class ClusterWatch:
 
     def _in_scope(self, stored: Incidents) -> Incidents:
         """The incidents on the topics that this watch sweeps. It would never see the end of others."""
-        return {which: one for which, one in stored.items() if self._config.wants_topic(which.topic)}
+        wanted = self._config.wanted_topics(which.topic for which in stored)
+        return {which: one for which, one in stored.items() if which.topic in wanted}
 
     def _write(self, store: Store, found: Scan) -> None:
         try:
