@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.topology import Broker
+from txnscan.patterns import PatternError, check_pattern, matching
 
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
@@ -95,14 +97,14 @@ class ScanConfig:
     complete_up_to: tuple[str, ...] = ()
     blocking_after_ms: int | None = None
     spark_checkpoint: tuple[str, ...] = ()
-    _patterns: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
         if self.command_config is not None and not self.command_config.strip():
             raise ConfigError("--command-config", "is empty; give a client.properties, or leave the option out")
         object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
-        object.__setattr__(self, "_patterns", tuple(parse_pattern(text) for text in self.topic))
+        for text in self.topic:
+            check_topic_pattern(text)
         own = (self.owner_pattern,) if isinstance(self.owner_pattern, str) else tuple(self.owner_pattern)
         object.__setattr__(self, "owner_pattern", own)
         for text in self.owner_pattern:
@@ -141,11 +143,10 @@ class ScanConfig:
         if self.partitions and not self.topic_names:
             raise ConfigError("--partition", "needs --topic to say of which topic")
 
-    def wants_topic(self, name: str) -> bool:
-        """Whether the topic is in scope."""
-        if self.topic_names and name not in self.topic_names:
-            return False
-        return not self._patterns or any(pattern.fullmatch(name) for pattern in self._patterns)
+    def wanted_topics(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the topics that are in scope. Raises ConfigError if a pattern takes too long."""
+        named = frozenset(names)
+        return topics_matching(self.topic, named & frozenset(self.topic_names) if self.topic_names else named)
 
     @property
     def scope(self) -> str:
@@ -271,23 +272,36 @@ def parse_checkpoint(text: str) -> str:
     return text if scheme_of(text) else str(Path(text).expanduser().absolute())
 
 
-def parse_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression for topics. Raises ConfigError."""
+def check_topic_pattern(text: str) -> None:
+    """Raises ConfigError if the text is not a regular expression."""
     try:
-        return re.compile(text)
-    except re.error as error:
-        raise ConfigError("--topic", f"'{printable(text)}' is not a regular expression: {error}") from None
+        check_pattern(text)
+    except PatternError as error:
+        raise ConfigError("--topic", str(error)) from None
 
 
-def parse_owner_pattern(text: str) -> tuple[str, re.Pattern[str]]:
+def topics_matching(patterns: Sequence[str], names: Collection[str]) -> frozenset[str]:
+    """Those of the topics whose whole name any of the patterns matches; all topics without a pattern. Raises
+    ConfigError if a pattern takes too long.
+    """
+    if not patterns:
+        return frozenset(names)
+    try:
+        return frozenset().union(*matching(patterns, sorted(names)).values())
+    except PatternError as error:
+        raise ConfigError("--topic", str(error)) from None
+
+
+def parse_owner_pattern(text: str) -> tuple[str, str]:
     """The name in NAME=REGEX, and the regular expression for its transactional ids. Raises ConfigError."""
     name, equals, pattern = text.partition("=")
     if not name.strip() or not equals or not pattern:
         raise ConfigError("--owner-pattern", f"'{printable(text)}' is not NAME=REGEX, such as 'billing=billing-.*'")
     try:
-        return name.strip(), re.compile(pattern)
-    except re.error as error:
-        raise ConfigError("--owner-pattern", f"'{printable(pattern)}' is not a regular expression: {error}") from None
+        check_pattern(pattern)
+    except PatternError as error:
+        raise ConfigError("--owner-pattern", str(error)) from None
+    return name.strip(), pattern
 
 
 def check_topic_name(option: str, name: str) -> None:

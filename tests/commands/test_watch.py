@@ -16,7 +16,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,8 +51,10 @@ from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
+from txnscan.watch import sweeping
 from txnscan.watch.clusters import ClustersError, read_clusters
 from txnscan.watch.endpoint import REQUESTS_MAX, Access, Endpoint, Tls, parse_listen, parse_users
+from txnscan.watch.process import Watch
 from txnscan.watch.sweeping import ClusterWatch, Store, SweptClusters
 
 if TYPE_CHECKING:
@@ -260,6 +264,126 @@ def test_a_cluster_is_attempted_after_its_first_sweep_ends() -> None:
     """This makes the process ready: an unreachable cluster must not prevent scrapes of the others."""
     assert not watching()[0].attempted
     assert watching(DOWN)[0].attempted and watching(scan())[0].attempted
+
+
+# Which sweep, the seconds of those before it, its --timeout, the seconds since its begin, and whether it is overdue.
+OVERDUE = (
+    ("the first", (), None, 1_799, False),
+    ("the first", (), None, 1_801, True),
+    ("after a quick one", (10,), None, 1_799, False),
+    ("after a quick one", (10,), None, 1_801, True),
+    ("after a slow one", (400,), None, 3_999, False),
+    ("after a slow one", (400,), None, 4_001, True),
+    ("with a limit", (), 240_000, 539, False),
+    ("with a limit", (), 240_000, 541, True),
+    ("with a limit, after a slow one", (400,), 240_000, 541, True),
+    ("with a long limit", (), 7_200_000, 7_499, False),
+)
+
+
+class SlowSweeps:
+    """Sweeps that take this time by a clock of their own, and look at the watch at a moment of the last."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, timeout_ms: int | None = None, store: Store | None = None):
+        self.now_s = 1_000.0
+        monkeypatch.setattr(sweeping, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self.said: list[str] = []
+        self.takes: Callable[[], Scan] = scan
+        config = replace(CONFIG, timeout_ms=timeout_ms)
+        self.watch = ClusterWatch(
+            "c",
+            config,
+            sweep=lambda *_: self.takes(),
+            swept=SweptClusters(),
+            tell=lambda _: None,
+            say=self.said.append,
+            store=store,
+        )
+
+    def pass_s(self, seconds: float) -> Scan:
+        self.now_s += seconds
+        return scan(HANGING)
+
+    def once(self, takes: Callable[[], Scan]) -> None:
+        self.takes = takes
+        self.watch.once()
+
+
+def test_a_sweep_that_neither_ends_nor_fails_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cases() as cases:
+        for why, before_s, timeout_ms, after_s, overdue in OVERDUE:
+            with cases.case(f"{why}, {after_s} s"):
+                sweeps = SlowSweeps(monkeypatch, timeout_ms)
+                for took_s in before_s:
+                    sweeps.once(partial(sweeps.pass_s, took_s))
+                seen: list[bool] = []
+
+                def looked_at(after_s: float = after_s, sweeps: SlowSweeps = sweeps, seen: list[bool] = seen) -> Scan:
+                    found = sweeps.pass_s(after_s)
+                    seen.append(sweeps.watch.is_overdue())
+                    return found
+
+                sweeps.once(looked_at)
+                assert seen == [overdue] and not sweeps.watch.is_overdue()
+
+
+@pytest.mark.parametrize("ends", ["done", "failed"])
+def test_an_overdue_sweep_counts_as_failed_once(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    sweeps = SlowSweeps(monkeypatch)
+    sweeps.once(scan)
+    during = []
+
+    def late() -> Scan:
+        found = sweeps.pass_s(1_801)
+        during.extend([sweeps.watch.scraped(), sweeps.watch.scraped()])
+        if ends == "failed":
+            raise DOWN
+        return found
+
+    sweeps.once(late)
+    assert [(one.up, one.sweeps) for one in during] == [(False, {"done": 1, "failed": 1})] * 2
+    assert during[0].scan == scan(), "the values of the last finished sweep remain"
+    assert sum("overdue" in said for said in sweeps.said) == 1
+    after = sweeps.watch.scraped()
+    assert after.sweeps == {"done": 1, "failed": 1} and after.up is (ends == "done")
+    assert after.scan == (scan(HANGING) if ends == "done" else scan()), "if it ends after all, its values count"
+
+
+def test_a_sweep_whose_storing_does_not_end_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    overdue: list[tuple[bool, bool, object]] = []
+
+    def write(_: Scan) -> None:
+        sweeps.pass_s(1_801)
+        overdue.append((sweeps.watch.is_overdue(), sweeps.watch.watched.up, sweeps.watch.watched.sweeps))
+
+    sweeps = SlowSweeps(monkeypatch, store=Store(Stored({}, {}), write))
+    sweeps.once(scan)
+    assert overdue == [(True, False, {"done": 1, "failed": 0})]
+
+
+def test_an_overdue_sweep_of_one_cluster_ends_the_health_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "OVERDUE_S", 0.1)
+    end = threading.Event()
+
+    def sweep(config: ScanConfig, _: History) -> Scan:
+        if config.bootstrap_servers == "127.0.0.1:2":
+            end.wait(60)
+        return scan()
+
+    clusters = {"good": CONFIG, "stuck": replace(CONFIG, bootstrap_servers="127.0.0.1:2")}
+    watch = Watch(clusters, access=Access("127.0.0.1", 0), interval_s=60, sweep=sweep, say=lambda _: None)
+    watch.start()
+    try:
+        wait_until(lambda: get(f"{watch.endpoint.url}/healthz")[0] == 503, "an overdue sweep")
+        wait_until(lambda: 'txnscan_up{cluster="stuck"} 0.0' in get(f"{watch.endpoint.url}/metrics")[1], "its metrics")
+        text = get(f"{watch.endpoint.url}/metrics")[1]
+        assert 'txnscan_sweeps_total{cluster="stuck",result="failed"} 1.0' in text
+        assert 'txnscan_up{cluster="good"} 1.0' in text
+        end.set()
+        wait_until(lambda: get(f"{watch.endpoint.url}/healthz")[0] == 200, "health")
+    finally:
+        end.set()
+        watch.stop()
 
 
 def test_an_incomplete_sweep_does_not_replace_the_last_complete_one() -> None:

@@ -10,11 +10,13 @@ import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.record.util import calc_crc32c
 
+from tests.cases import Cases
 from tests.fakes import LAST_OFFSET_DELTA_AT, FakeCluster, FakePartition, FetchedPartition, FetchedTopic
 from tests.sim.encode import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Fetched, fetch
 from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.records import marker
 
 LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21
 CONTROL, GZIP = 0x20, 1
@@ -88,6 +90,31 @@ def test_only_a_commit_marker_commits(kind: int, commits: bool, records: bool) -
     (found,) = read(held(control(100, 7, 4, kind)), records=records).batches
     assert (found.is_control, found.commits) == (True, commits)
     assert (found.records is not None and len(found.records)) == (1 if records else False)
+
+
+# The types of the control records of one batch, and whether it is damaged: a marker has no other beside it.
+SEVERAL = (((0, 1), True), ((1, 0), True), ((1, 1), True), ((2, 1), True), ((1, 9), True), ((3, 4), False))
+
+
+def test_a_marker_is_the_only_record_of_its_batch() -> None:
+    with Cases() as cases:
+        for kinds, damaged in SEVERAL:
+            data = batch(
+                100,
+                [(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 5)) for kind in kinds],
+                producer_id=7,
+                producer_epoch=4,
+            )
+            data = patched(data, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", data, ATTRIBUTES_AT)[0] | CONTROL)
+            with cases.case(kinds):
+                if not damaged:
+                    assert not read(held(data)).batches[0].commits
+                    continue
+                with pytest.raises(RequestFailed, match="2 records"):
+                    read(held(data))
+                if kinds[0] in (0, 1):
+                    with pytest.raises(RequestFailed, match="2 records"):
+                        marker(data)
 
 
 def test_data_that_looks_like_a_commit_marker_is_no_marker() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,9 +70,9 @@ def test_an_orphan_without_a_unique_id_lists_the_writes_of_its_producer(
     assert owner.advice == wording
 
 
-def test_the_first_matching_user_pattern_precedes_all_frameworks() -> None:
-    patterns = [(name, re.compile(text)) for name, text in (("a", "sin"), ("billing team", "sink-.*"), ("b", ".*"))]
-    owner = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), (), patterns=patterns)
+def test_an_owner_by_a_user_pattern_precedes_all_frameworks() -> None:
+    own = {"sink-3-17": "billing team"}
+    owner = owner_of(judged(view("Empty", 4, transactional_id="sink-3-17")), (), own=own)
     assert owner.framework == "billing team" and owner.advice is not None
     assert "the owner is billing team" in owner.advice
 
@@ -93,7 +92,7 @@ def test_an_id_known_to_an_earlier_sweep_is_kept() -> None:
 
 def test_a_live_transaction_has_advice_only_if_its_id_may_be_flinks() -> None:
     """A restart of any other application ends it, so there is nothing to check first."""
-    patterns = [("billing team", re.compile("billing-.*"))]
+    own = {f"billing-{UUID}-1": "billing team"}
     with Cases() as cases:
         for name, framework, says in (
             ("sink-0-42", Framework.FLINK, "--transactional-id sink-0-42 --producer-id 7 --epoch 3"),
@@ -104,7 +103,7 @@ def test_a_live_transaction_has_advice_only_if_its_id_may_be_flinks() -> None:
         ):
             with cases.case(name):
                 one = judged(view("Ongoing", partitions=("p-0",), transactional_id=name))
-                owner = live_owner_of(one, GROUPS, TOPICS, patterns)
+                owner = live_owner_of(one, GROUPS, TOPICS, own)
                 assert (owner.transactional_id, owner.framework) == (name, framework)
                 assert says in (owner.advice or "") and (owner.advice is None) == (not says)
     assert live_owner_of(judged()) == Owner(None, None, None)

@@ -175,6 +175,12 @@ def bad_files() -> tuple[tuple[str, str], ...]:
         ("deep and closed", "[" * 100_000 + "]" * 100_000),
         ("deep objects", '{"txnscan_plan":' * 100_000),
         ("too large", " " * (64 * 1024 * 1024 + 1)),
+        # The last of two values was used, and a reader sees the first.
+        ("a key twice", TEXT.replace("{", '{"cluster_id": "another", ', 1)),
+        ("a marker twice", TEXT.replace('"marker": "ABORT"', '"marker": "COMMIT", "marker": "ABORT"', 1)),
+        ("a topic twice", TEXT.replace('"topic": ', '"topic": "q", "topic": ', 1)),
+        ("a key twice, once escaped", TEXT.replace('"topic": ', '"\\u0074opic": "q", "topic": ', 1)),
+        ("a digest twice", TEXT.replace("{", '{"digest": "", ', 1)),
         ("null", "null"),
         ("a list", f"[{TEXT}]"),
         ("a string", '"txnscan_plan"'),

@@ -31,7 +31,7 @@ def in_scope(config: ScanConfig) -> list[Topic]:
     return [
         topic.only(lambda index, leader: not config.broker_ids or leader in config.broker_ids)
         for topic in VIEW.topics
-        if config.wants_topic(topic.name)
+        if topic.name in config.wanted_topics(topic.name for topic in VIEW.topics)
     ]
 
 

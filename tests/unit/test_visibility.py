@@ -315,6 +315,13 @@ def with_changes(**changes: Any) -> Any:
     return resource
 
 
+def with_rule(**changes: Any) -> Any:
+    resource = acl_resource(rule("a"))
+    for name, value in changes.items():
+        setattr(resource.acls[0], name, value)
+    return resource
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -324,6 +331,18 @@ def with_changes(**changes: Any) -> Any:
         {"resources": [with_changes(acls=None)]},
         {"resources": [with_changes(acls=[])]},
         {"resources": [with_changes(pattern_type=9)]},
+        {"resources": [with_changes(pattern_type=2)]},
+        {"resources": [with_changes(resource_type=2)]},
+        {"resources": [with_changes(resource_type=0)]},
+        {"resources": [with_changes(resource_name=None)]},
+        {"resources": [with_rule(permission_type=0)]},
+        {"resources": [with_rule(permission_type=1)]},
+        {"resources": [with_rule(permission_type=4)]},
+        {"resources": [with_rule(operation=0)]},
+        {"resources": [with_rule(operation=1)]},
+        {"resources": [with_rule(principal=None)]},
+        {"resources": [with_rule(host=None)]},
+        {"resources": [acl_resource(rule("b")), with_rule(permission_type=0)]},
     ],
 )
 def test_unreadable_rules_are_a_failure_and_not_an_empty_list(answer: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from txnscan.cli.options import (
     TablesLocation,
     TopicPattern,
 )
-from txnscan.config import ScanConfig, parse_duration_ms, parse_location, parse_pattern
+from txnscan.config import ScanConfig, check_topic_pattern, parse_duration_ms, parse_location
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, read_text, write_whole
 from txnscan.report.help import OneCommand, examples
@@ -59,7 +59,7 @@ def plan(
     with errors_in_one_line():
         patterns = tuple(topic or ())
         for pattern in patterns:
-            parse_pattern(pattern)
+            check_topic_pattern(pattern)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
         parse_location(tables)
         check_writable(out, "--out")
@@ -71,9 +71,16 @@ def plan(
         with progress_bar() as progress:
             spark = spark_for(tables, master, progress)
             progress("plan", 0, 1)
-            limits = Limits(topics=patterns, consumer_offsets=include_consumer_offsets, actions_max=limit)
+            limits = Limits(consumer_offsets=include_consumer_offsets, actions_max=limit)
             made = plan_sweep(
-                spark, tables, limits, sweep_id=sweep_id, cluster_id=cluster_id, max_age_ms=max_age_ms, say=note
+                spark,
+                tables,
+                limits,
+                topic=patterns,
+                sweep_id=sweep_id,
+                cluster_id=cluster_id,
+                max_age_ms=max_age_ms,
+                say=note,
             )
         write_whole(out, to_json(made), "--out")
         if format is Format.JSON:

@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.facts import LoggedTransaction
@@ -55,6 +56,8 @@ class Owner:
     advice: str | None
 
 
+# No patterns of the user's own.
+NO_OWNERS: Mapping[str, str] = MappingProxyType({})
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _STREAMS = re.compile(rf"(?P<application>.+)-{_UUID}-\d+", re.S)
 _STREAMS_TASK = re.compile(r"(?P<application>.+)-\d+_\d+", re.S)
@@ -72,18 +75,16 @@ def owner_of(
     connect_groups: Collection[str] = (),
     topics: Collection[str] = (),
     earlier_id: str | None = None,
-    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
+    own: Mapping[str, str] = NO_OWNERS,
 ) -> Owner:
     """The owner of a hanging transaction.
 
     logged: the records that `__transaction_state` still has of the ids that ever had its producer id. connect_groups:
     the groups of Kafka Connect's workers. topics: the names of the cluster's topics. earlier_id: the id from an earlier
-    sweep. patterns: the user's own patterns: an owner's name, and the pattern that the whole id must match.
+    sweep. own: by id, the owner by the user's own patterns.
     """
     o = judged.observation
-    name = _id_of(judged, logged)
-    if name is None:
-        name = earlier_id
+    name = id_of(judged, logged, earlier_id)
     if name is None:
         return Owner(
             None,
@@ -91,9 +92,8 @@ def owner_of(
             f"Producers log 'ProducerId set to {o.producer_id} with epoch {o.producer_epoch}' when they start: search "
             f"for this line in the logs of the applications that write to {o.topic}",
         )
-    own = _own(name, patterns)
-    if own is not None:
-        return Owner(name, own, f"{_by_pattern(own)}. {_RESTART}")
+    if name in own:
+        return Owner(name, own[name], f"{_by_pattern(own[name])}. {_RESTART}")
     return Owner(name, *_shape(name, o, connect_groups, topics))
 
 
@@ -101,17 +101,16 @@ def live_owner_of(
     judged: Judged,
     connect_groups: Collection[str] = (),
     topics: Collection[str] = (),
-    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
+    own: Mapping[str, str] = NO_OWNERS,
 ) -> Owner:
     """The owner of a live transaction. Its application can end it, so only Flink needs advice: its pre-committed
     transactions wait for the job. The arguments are those of `owner_of`.
     """
-    name = _id_of(judged, ())
+    name = id_of(judged)
     if name is None:
         return Owner(None, None, None)
-    own = _own(name, patterns)
-    if own is not None:
-        return Owner(name, own, _by_pattern(own))
+    if name in own:
+        return Owner(name, own[name], _by_pattern(own[name]))
     framework, advice = _shape(name, judged.observation, connect_groups, topics)
     return Owner(name, framework, advice if framework is Framework.FLINK else None)
 
@@ -121,21 +120,19 @@ def may_be_flinks(transactional_id: str) -> bool:
     return _FLINK.fullmatch(transactional_id) is not None and _STREAMS.fullmatch(transactional_id) is None
 
 
-def _own(name: str, patterns: Sequence[tuple[str, re.Pattern[str]]]) -> str | None:
-    return next((whose for whose, pattern in patterns if pattern.fullmatch(name)), None)
-
-
 def _by_pattern(own: str) -> str:
     return f"By --owner-pattern the owner is {own}"
 
 
-def _id_of(judged: Judged, logged: Sequence[LoggedTransaction]) -> str | None:
-    """The id that has the producer id at its coordinator, or else the only id in the log that had it, if any."""
+def id_of(judged: Judged, logged: Sequence[LoggedTransaction] = (), earlier_id: str | None = None) -> str | None:
+    """The id that has the producer id at its coordinator, or else the only id in the log that had it, or else the id
+    from an earlier sweep, if any.
+    """
     views = judged.evidence.coordinators
     if views:
         return views[0].transactional_id
     names = {record.transactional_id for record in logged if record.producer_id == judged.observation.producer_id}
-    return names.pop() if len(names) == 1 else None
+    return names.pop() if len(names) == 1 else earlier_id
 
 
 def _shape(

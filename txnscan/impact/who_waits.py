@@ -20,7 +20,6 @@ measures it up to the last stable offset, and sees no lag.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from typing import Protocol, TypeVar
 from txnscan.impact.cause import cause_of
 from txnscan.impact.delivered import NO_LSO, NOT_FIRST, Starved, not_read, read_behind
 from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
-from txnscan.impact.owner import Owner, live_owner_of, owner_of
+from txnscan.impact.owner import NO_OWNERS, Owner, live_owner_of, owner_of
 from txnscan.impact.pending_offsets import PendingOffsets, pending_offsets
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -198,13 +197,13 @@ def impact_of(
     logged: Sequence[LoggedTransaction],
     carried: CarriedImpact | None,
     topics: Collection[str],
-    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
+    own: Mapping[str, str] = NO_OWNERS,
 ) -> Impact:
     """The impact of one hanging transaction.
 
     logged: the records that `__transaction_state` still has of the ids that ever had its producer id; empty if they
     were not read. carried: the impact that earlier sweeps passed on. topics: the names of the cluster's topics.
-    patterns: the user's own patterns for owners.
+    own: by id, the owner by the user's own patterns.
     """
     cause, reason = cause_of(judged, logged, (carried.cause, carried.cause_reason) if carried is not None else None)
     owner = owner_of(
@@ -213,7 +212,7 @@ def impact_of(
         blockage.connect_groups,
         topics,
         earlier_id=carried.owner_id if carried is not None else None,
-        patterns=patterns,
+        own=own,
     )
     unmoved = carried is not None and carried.last_stable_offset == judged.observation.second.last_stable_offset
     since_ms = carried.lso_since_ms if carried is not None and unmoved else None
@@ -224,10 +223,10 @@ def live_impact_of(
     judged: Judged,
     blockage: Blockage,
     topics: Collection[str],
-    patterns: Sequence[tuple[str, re.Pattern[str]]] = (),
+    own: Mapping[str, str] = NO_OWNERS,
 ) -> Impact:
-    """The impact of one live transaction. topics, patterns: see `impact_of`."""
-    return _blocked(judged, blockage, live_owner_of(judged, blockage.connect_groups, topics, patterns))
+    """The impact of one live transaction. topics, own: see `impact_of`."""
+    return _blocked(judged, blockage, live_owner_of(judged, blockage.connect_groups, topics, own))
 
 
 def _blocked(judged: Judged, blockage: Blockage, owner: Owner) -> Impact:

@@ -207,8 +207,8 @@ def _plan(source: Source, arguments: Arguments, _: int) -> Answer:
     too_old = stale(chosen.sweep, max_age_ms, wall_clock_ms())
     if too_old is not None:
         raise Stale(too_old)
-    limits = Limits(topics=patterns, consumer_offsets=arguments.get("include_consumer_offsets", False))
-    return Answer(plan_object(plan_of(tables, chosen.sweep, limits)), notes=(*chosen.notes, _NO_FILE))
+    limits = Limits(consumer_offsets=arguments.get("include_consumer_offsets", False))
+    return Answer(plan_object(plan_of(tables, chosen.sweep, limits, patterns)), notes=(*chosen.notes, _NO_FILE))
 
 
 _NO_FILE = (

@@ -35,7 +35,7 @@ LATE_PARTITIONS = "kafka_server_replicamanager_partitionswithlatetransactionscou
 NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         "txnscan_build_info": ("The version of txnscan", ("version",)),
-        "txnscan_up": ("1 if the last sweep of the cluster finished, 0 if it failed", ("cluster",)),
+        "txnscan_up": ("1 if the last sweep of the cluster finished, 0 if it failed or is overdue", ("cluster",)),
         "txnscan_cluster_info": ("The id of the cluster with this name", ("cluster", "cluster_id")),
         "txnscan_last_sweep_timestamp_seconds": (
             "End of the last finished sweep, 0 before the first. Metrics of transactions are from this sweep",

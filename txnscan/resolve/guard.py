@@ -15,7 +15,6 @@ allow it. The guards demand that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -73,11 +72,11 @@ class Stored(TransactionRef):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The user's limits. topics: regular expressions for whole topic names; empty allows all topics. consumer_offsets:
-    whether the data of groups may be resolved, in `__consumer_offsets` and in `__share_group_state`.
+    """The user's limits. topics: the names of the topics that the user allows; None allows all topics.
+    consumer_offsets: whether the data of groups may be resolved, in `__consumer_offsets` and in `__share_group_state`.
     """
 
-    topics: tuple[str, ...] = ()
+    topics: frozenset[str] | None = None
     consumer_offsets: bool = False
     actions_max: int = ACTIONS_MAX
     sweeps_min: int = SWEEPS_MIN
@@ -197,7 +196,7 @@ def _consumer_offsets(s: Stored, limits: Limits) -> bool:
 
 
 def _not_listed(s: Stored, limits: Limits) -> bool:
-    return bool(limits.topics) and not any(re.fullmatch(pattern, s.topic) for pattern in limits.topics)
+    return limits.topics is not None and s.topic not in limits.topics
 
 
 def _mixed(s: Stored, limits: Limits) -> bool:

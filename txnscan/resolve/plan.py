@@ -19,6 +19,7 @@ from txnscan.errors import ExitStatus
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import TransactionRef
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
+from txnscan.unique_json import unique_json
 from txnscan.verdict.evidence import Outcome, Reason
 
 FORMAT = 2
@@ -181,10 +182,11 @@ def from_json(text: str) -> Plan:
     if len(text) > _PLAN_BYTES_MAX:
         raise PlanRefused("the file is too large for a plan")
     try:
-        found = json.loads(text)
+        found = unique_json(text)
         digest = _digest({name: value for name, value in found.items() if name != "digest"})
-    except (ValueError, RecursionError):
-        raise PlanRefused("the file is not JSON; make one with `txnscan plan --out`") from None
+    except ValueError:
+        why = "the file is not JSON as txnscan writes it; make one with `txnscan plan --out`"
+        raise PlanRefused(why) from None
     except AttributeError:
         found = None
     if not isinstance(found, dict) or "txnscan_plan" not in found:

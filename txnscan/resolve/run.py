@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,6 +49,7 @@ def plan_sweep(
     tables: str,
     limits: Limits = Limits(),  # noqa: B008
     *,
+    topic: Sequence[str] = (),
     sweep_id: str | None = None,
     cluster_id: str | None = None,
     max_age_ms: int | None = None,
@@ -56,8 +57,9 @@ def plan_sweep(
 ) -> Plan:
     """Makes a plan for the hanging transactions of the named sweep, or of the last finished sweep of everything.
 
-    Sends no request to brokers. The plan is stored in the tables; `apply_to` accepts only such plans. say: called with
-    sentences about the choice of the sweep. Raises ConfigError, and Stale if the sweep is older than `max_age_ms`.
+    Sends no request to brokers. The plan is stored in the tables; `apply_to` accepts only such plans. topic: regular
+    expressions; only topics whose whole name any of them matches get a marker. say: called with sentences about the
+    choice of the sweep. Raises ConfigError, and Stale if the sweep is older than `max_age_ms`.
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.stored import plan_of
@@ -71,7 +73,7 @@ def plan_sweep(
     if too_old is not None:
         raise Stale(too_old)
     opened.create(say)
-    made = plan_of(opened, last, limits)
+    made = plan_of(opened, last, limits, topic)
     with opened.writing():
         TablesJournal(opened).planned(made)
     return made

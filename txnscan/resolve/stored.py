@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
+from txnscan.config import topics_matching
 from txnscan.engine.clock import BootTime
 from txnscan.engine.rows import from_row
 from txnscan.kafka.clock import wall_clock_ms
@@ -26,11 +27,14 @@ from txnscan.verdict.rules import judge
 from txnscan.version import __version__
 
 
-def plan_of(tables: Tables, sweep: Sweep, limits: Limits) -> Plan:
-    """The plan for the hanging transactions of this sweep."""
+def plan_of(tables: Tables, sweep: Sweep, limits: Limits, topic: Sequence[str] = ()) -> Plan:
+    """The plan for the hanging transactions of this sweep. topic: regular expressions; only topics whose whole name any
+    of them matches get a marker. Raises ConfigError if one takes too long.
+    """
+    hanging = stored_hanging(tables, sweep["sweep_id"])
     return make_plan(
-        stored_hanging(tables, sweep["sweep_id"]),
-        limits,
+        hanging,
+        replace(limits, topics=within_topics(hanging, topic)),
         cluster_id=sweep["cluster_id"],
         sweep_id=sweep["sweep_id"],
         scope=sweep["scope"],
@@ -39,6 +43,11 @@ def plan_of(tables: Tables, sweep: Sweep, limits: Limits) -> Plan:
         planned_at_ms=wall_clock_ms(),
         version=__version__,
     )
+
+
+def within_topics(hanging: Sequence[Stored], topic: Sequence[str]) -> frozenset[str] | None:
+    """The topics of these transactions that the patterns allow; None without a pattern. Raises ConfigError."""
+    return topics_matching(topic, {one.topic for one in hanging}) if topic else None
 
 
 def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:

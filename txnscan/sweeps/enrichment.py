@@ -4,7 +4,7 @@ the transaction log contradicts the verdict `hanging`, it is withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from txnscan.config import parse_owner_pattern
@@ -13,10 +13,12 @@ from txnscan.impact.cause import Cause
 from txnscan.impact.complete_up_to import TopicRead, concluded
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
+from txnscan.impact.owner import NO_OWNERS, id_of
 from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
 from txnscan.impact.who_waits import impact_of, live_impact_of, read_blockage
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
+from txnscan.patterns import PatternError, matching
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.checkpoints import read_positions
 from txnscan.sweeps.complete_up_to import STAGE, read_topics
@@ -97,23 +99,39 @@ def _impacts(
         random_token=cluster.random_token,
         live=live,
     )
-    patterns = [parse_owner_pattern(text) for text in run.config.owner_pattern]
     logged = {e.observation.transaction_key: e.logged for e in outcome_evidence if e.log_failure is None}
+    carried = {which: incident.impact for which, incident in everything.incidents.items()}
+    earlier = {which: impact.owner_id for which, impact in carried.items() if impact is not None}
+    ids = [id_of(one) for one in live]
+    for one in hanging:
+        which = one.observation.transaction_key
+        ids.append(id_of(one, logged.get(which, ()), earlier.get(which)))
+    own, unmatched = owners_by_pattern(run.config.owner_pattern, {name for name in ids if name is not None})
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
-        incident = everything.incidents.get(which)
-        carried = incident.impact if incident is not None else None
-        found[which] = impact_of(one, blockage, logged.get(which, ()), carried, topics, patterns)
+        found[which] = impact_of(one, blockage, logged.get(which, ()), carried.get(which), topics, own)
     run.progress("ask who waits", 1, 1)
     found = with_events(view.cluster_id, hanging, found, everything.incidents)
-    found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, patterns) for one in live}
+    found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, own) for one in live}
     positions = _positions(run, (*hanging, *live))
     if positions is None:
-        return found, blockage.warnings(cluster.format_failure)
+        return found, (*blockage.warnings(cluster.format_failure), *unmatched)
     readers = blocked_readers(cluster.send, cluster.in_parallel, (*hanging, *live), positions)
     found = {which: with_readers(impact, readers.get(which)) for which, impact in found.items()}
-    return found, (*blockage.warnings(cluster.format_failure), *positions.warnings())
+    return found, (*blockage.warnings(cluster.format_failure), *unmatched, *positions.warnings())
+
+
+def owners_by_pattern(owner_patterns: Sequence[str], ids: Collection[str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """By transactional id, its owner by the first of the user's patterns that matches; and a warning if they take too
+    long. That is no reason for a sweep to fail: clients choose the ids.
+    """
+    patterns = [parse_owner_pattern(text) for text in owner_patterns]
+    try:
+        matched = matching([pattern for _, pattern in patterns], sorted(ids))
+    except PatternError as error:
+        return NO_OWNERS, (f"--owner-pattern: {error}; this sweep names no owner by a pattern",)
+    return {name: owner for owner, pattern in reversed(patterns) for name in matched[pattern]}, ()
 
 
 def _positions(run: Run, transactions: Sequence[Judged]) -> Positions | None:

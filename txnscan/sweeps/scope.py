@@ -10,7 +10,8 @@ from txnscan.kafka.topology import ClusterView, Key, Topic
 
 def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
     """The partitions that the user selected, by topic."""
-    topics = [topic for topic in view.topics if config.wants_topic(topic.name)]
+    wanted = config.wanted_topics(topic.name for topic in view.topics)
+    topics = [topic for topic in view.topics if topic.name in wanted]
     if not config.partitions and not config.broker_ids:
         return topics
     return [
@@ -38,7 +39,7 @@ def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) 
     chosen_brokers(view, config.broker_ids)
     if config.scope == "all" or any(topic.indexes for topic in topics):
         return
-    if config.topic and not any(config.wants_topic(topic.name) for topic in view.topics):
+    if config.topic and not config.wanted_topics(topic.name for topic in view.topics):
         patterns = " or ".join(f"'{printable(pattern)}'" for pattern in config.topic)
         raise ConfigError(
             "--topic",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from txnscan.config import ScanConfig, printable
+from txnscan.config import ScanConfig, printable, topics_matching
 from txnscan.kafka.errors import API_SINCE
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import ClusterView
@@ -15,7 +14,7 @@ from txnscan.kafka.units import duration
 
 def idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
     """A warning for each pattern that matched no topic."""
-    idle = [p for p in config.topic if not any(re.fullmatch(p, topic.name) for topic in view.topics)]
+    idle = [p for p in config.topic if not topics_matching((p,), {topic.name for topic in view.topics})]
     return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
 
 

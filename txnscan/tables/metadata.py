@@ -14,13 +14,13 @@ Source: Delta's PROTOCOL.md; `GeneratedColumn`, `Invariants`, `Constraints` and 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txnscan.config import ConfigError, printable
 from txnscan.tables.schema import Table
+from txnscan.unique_json import unique_json
 
 # These evaluate nothing by themselves: some change how files are written or read, the others only allow expressions,
 # which are looked for.
@@ -84,21 +84,9 @@ class Unreadable(ValueError):
 def parsed(text: str) -> Any:
     """JSON in which no key is given twice: programs differ about which of the two counts. Raises Unreadable."""
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_int=_integer)
-    except (ValueError, RecursionError):
+        return unique_json(text)
+    except ValueError:
         raise Unreadable("is no JSON, or gives a key twice") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key twice")
-    return found
-
-
-def _integer(digits: str) -> int:
-    # A long number takes Python quadratic time.
-    return int(digits) if len(digits) < 20 else 2**63
 
 
 def named(action: Mapping[str, Any], key: str) -> Any:

@@ -1,7 +1,8 @@
 """The HTTP endpoint: /metrics for Prometheus, /healthz and /readyz for the platform that runs the process.
 
 /healthz and /readyz need no password: probes have no password, and the answers reveal no data. They do not depend on
-whether brokers or clusters are up: if one cluster cannot be swept, the metrics of the others must still be scraped.
+whether brokers or clusters are up: if one cluster cannot be swept, the metrics of the others must still be scraped. But
+a sweep that neither ends nor fails needs a new process, so then /healthz is 503.
 
 Slow clients cannot block others. Each request has one deadline, from the connection to the last byte. If all places are
 taken, the connection whose request head has been incomplete for longest is closed. A probe sends its head at once.
@@ -162,7 +163,10 @@ def _app(
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == "/healthz":
-            return plain(start, *(("200 OK", "ok") if alive() else ("503 Service Unavailable", "a sweep has stopped")))
+            return plain(
+                start,
+                *(("200 OK", "ok") if alive() else ("503 Service Unavailable", "a sweep has stopped, or is overdue")),
+            )
         if path == "/readyz":
             return plain(start, *(("200 OK", "ok") if ready() else ("503 Service Unavailable", "not yet swept")))
         if users and not _is_known(environ.get("HTTP_AUTHORIZATION", ""), users):

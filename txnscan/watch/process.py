@@ -47,7 +47,7 @@ class Watch:
             threading.Thread(target=one.run, args=(self._stop, interval_s), name=f"txnscan-{one.name}", daemon=True)
             for one in self.clusters
         ]
-        registry.register(SweepCollector(lambda: ([one.watched for one in self.clusters], self._notifier.notified())))
+        registry.register(SweepCollector(lambda: ([one.scraped() for one in self.clusters], self._notifier.notified())))
         # The resources of this process: memory, file descriptors, processor time.
         ProcessCollector(registry=registry)
 
@@ -68,7 +68,10 @@ class Watch:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _is_alive(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        """Whether the thread of every cluster runs and its sweep is not overdue."""
+        # Each is asked: an overdue sweep counts as failed from here on.
+        overdue = [one.is_overdue() for one in self.clusters]
+        return all(thread.is_alive() for thread in self._threads) and not any(overdue)
 
     def _is_ready(self) -> bool:
         """Whether every cluster was tried. A cluster that cannot be swept must not prevent scrapes of the others."""

@@ -29,6 +29,13 @@ Answer = TypeVar("Answer")
 Sweep = Callable[[ScanConfig, History], Scan]
 
 
+# A sweep is overdue five minutes after its --timeout, in which it can end and be stored. Without --timeout: after half
+# an hour, or ten times as long as the last one took. Brokers that are silent may keep a sweep waiting for minutes.
+OVERDUE_S = 1_800.0
+OVERDUE_TIMES = 10
+AFTER_TIMEOUT_S = 300.0
+
+
 class NotSwept(TxnscanError):
     """The cluster is not swept. The message gives the reason."""
 
@@ -135,7 +142,8 @@ class _Given:
 
 
 class ClusterWatch:
-    """Sweeps a cluster at each call of `once`, which never raises. Call it from one thread only.
+    """Sweeps a cluster at each call of `once`, which never raises. Call it from one thread only. `is_overdue` and
+    `scraped` are for other threads.
 
     tell: called with the news; it must not wait. say: called with a sentence for the operator.
     """
@@ -165,7 +173,13 @@ class ClusterWatch:
         self._sweeps: Counter[str] = Counter(done=0, failed=0)
         self._writes: Counter[str] = Counter(done=0, failed=0) if store is not None else Counter()
         self._said: dict[str, object] = {}
-        # Always replaced as a whole; scrapes read it.
+        self._lock = threading.Lock()
+        # Of the sweep under way: when it is overdue, None between sweeps; whether it was; and whether it is counted.
+        self._overdue_at_s: float | None = None
+        self._was_overdue = False
+        self._counted = False
+        self._took_s = 0.0
+        # Always replaced as a whole, under the lock.
         self.watched = Watched(name, None, up=False, sweeps=dict(self._sweeps), writes=dict(self._writes))
 
     @property
@@ -180,16 +194,58 @@ class ClusterWatch:
             self.once()
             stop.wait(max(0.0, began_s + interval_s - time.monotonic()))
 
+    def is_overdue(self) -> bool:
+        """Whether the sweep under way, or its storing, should have ended by now. Such a sweep counts as failed. If it
+        ends after all, its values are shown.
+        """
+        with self._lock:
+            if self._overdue_at_s is None or time.monotonic() < self._overdue_at_s:
+                return False
+            if not self._was_overdue:
+                self._was_overdue = True
+                self._count("failed")
+                self.watched = replace(self.watched, up=False, sweeps=dict(self._sweeps))
+                self._say_once("sweep", "this sweep is overdue: it neither ended nor failed; restart this process")
+            return True
+
+    def scraped(self) -> Watched:
+        """The state of the cluster now."""
+        self.is_overdue()
+        return self.watched
+
     def once(self) -> None:
         """Sweeps once. If the sweep fails, the values of the last successful sweep stay."""
+        with self._lock:
+            self._counted = self._was_overdue = False
+            self._overdue_at_s = time.monotonic() + self._allowed_s()
+        self._once()
+        with self._lock:
+            self._overdue_at_s = None
+
+    def _allowed_s(self) -> float:
+        """The seconds after which a sweep that begins now is overdue."""
+        if self._config.timeout_ms is not None:
+            return self._config.timeout_ms / 1_000 + AFTER_TIMEOUT_S
+        return max(OVERDUE_S, OVERDUE_TIMES * self._took_s)
+
+    def _count(self, result: str) -> None:
+        """Counts this sweep, unless it is counted already."""
+        if not self._counted:
+            self._counted = True
+            self._sweeps[result] += 1
+
+    def _once(self) -> None:
+        began_s = time.monotonic()
         given = _Given(self.name, self._memory, self._claims, self._store, partial(self._say_once, "store"))
         try:
             found = self._sweep(self._config, given)
+            self._took_s = time.monotonic() - began_s
             self._finished(found, given.stored)
         except Exception as error:
             # After any failure, the next sweep may succeed.
-            self._sweeps["failed"] += 1
-            self.watched = replace(self.watched, up=False, sweeps=dict(self._sweeps))
+            with self._lock:
+                self._count("failed")
+                self.watched = replace(self.watched, up=False, sweeps=dict(self._sweeps))
             self._say_once("sweep", f"this sweep failed: {in_one_line(error)}")
 
     def _finished(self, found: Scan, stored: Incidents | None) -> None:
@@ -200,17 +256,18 @@ class ClusterWatch:
         if stored is not None:
             self._seeded = True
             self._said.pop("store", None)
-        self._sweeps["done"] += 1
-        self.watched = Watched(
-            self.name,
-            found,
-            up=True,
-            last_complete_ms=found.finished_at_ms if found.complete else self.watched.last_complete_ms,
-            stuck=self._stuck,
-            open_incidents=len(self._memory.incidents) + self._memory.unwatched,
-            sweeps=dict(self._sweeps),
-            writes=dict(self._writes),
-        )
+        with self._lock:
+            self._count("done")
+            self.watched = Watched(
+                self.name,
+                found,
+                up=True,
+                last_complete_ms=found.finished_at_ms if found.complete else self.watched.last_complete_ms,
+                stuck=self._stuck,
+                open_incidents=len(self._memory.incidents) + self._memory.unwatched,
+                sweeps=dict(self._sweeps),
+                writes=dict(self._writes),
+            )
         self._report(found, news)
         if events:
             self._tell(events)
@@ -219,7 +276,8 @@ class ClusterWatch:
 
     def _in_scope(self, stored: Incidents) -> Incidents:
         """The incidents on the topics that this watch sweeps. It would never see the end of others."""
-        return {which: one for which, one in stored.items() if self._config.wants_topic(which.topic)}
+        wanted = self._config.wanted_topics(which.topic for which in stored)
+        return {which: one for which, one in stored.items() if which.topic in wanted}
 
     def _write(self, store: Store, found: Scan) -> None:
         try:
@@ -231,7 +289,8 @@ class ClusterWatch:
         else:
             self._writes["done"] += 1
             self._said.pop("write", None)
-        self.watched = replace(self.watched, writes=dict(self._writes))
+        with self._lock:
+            self.watched = replace(self.watched, writes=dict(self._writes))
 
     def _report(self, found: Scan, news: Sequence[News]) -> None:
         self._say_once("sweep", swept(found), unless_as=found.cluster_id)

@@ -17,7 +17,9 @@ _TRANSACTIONAL_ID = 5
 _ANY = 1
 _LITERAL = 3
 _PREFIXED = 4
-_DENY = 2
+_DENY, _ALLOW = 2, 3
+# Of the operations 0 is unknown, and 1 any.
+_OPERATION_MIN = 2
 
 
 def transactional_id_rules(send: Send, broker_id: int) -> frozenset[AclRule]:
@@ -44,7 +46,10 @@ def transactional_id_rules(send: Send, broker_id: int) -> frozenset[AclRule]:
         acls = tuple(present(resource.acls))
         # Version 0, of brokers before Kafka 2.0, has only literal names.
         pattern_type = getattr(resource, "pattern_type", _LITERAL)
-        if not acls or pattern_type not in (_LITERAL, _PREFIXED):
+        named = resource.resource_type == _TRANSACTIONAL_ID and isinstance(resource.resource_name, str)
+        known = all(acl.permission_type in (_DENY, _ALLOW) and acl.operation >= _OPERATION_MIN for acl in acls)
+        texts = all(isinstance(text, str) for acl in acls for text in (acl.principal, acl.host))
+        if not (named and acls and known and texts) or pattern_type not in (_LITERAL, _PREFIXED):
             raise RequestFailed(f"broker {broker_id} answered DescribeAcls with what is no rule on a name or a prefix")
         for acl in acls:
             deny = acl.permission_type == _DENY

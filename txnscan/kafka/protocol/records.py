@@ -93,6 +93,8 @@ def marker(data: bytes) -> Marker | None:
         raise RequestFailed(f"a control record has version {version}")
     if kind not in (ABORT, COMMIT):
         return None
+    if len(held) > 1:
+        raise RequestFailed(f"a marker's batch has {len(held)} records")
     if value is None or len(value) < MARKER_VALUE.size:
         raise RequestFailed("the value of a marker is cut short")
     version, coordinator_epoch = MARKER_VALUE.unpack_from(value)
@@ -102,9 +104,15 @@ def marker(data: bytes) -> Marker | None:
 
 
 def _commits(keys: Iterable[bytes | None]) -> bool:
-    """Whether these keys of a control batch's records are those of a COMMIT marker (`ControlRecordType`)."""
-    known = (key for key in keys if key is not None and len(key) >= CONTROL_KEY.size)
-    return any(CONTROL_KEY.unpack_from(key)[1] == COMMIT for key in known)
+    """Whether these keys of a control batch's records are those of a COMMIT marker (`ControlRecordType`).
+
+    Kafka writes a marker as the only record of its batch, and reads the first. So a marker beside other records is
+    damage (`MemoryRecords.writeEndTransactionalMarker`, `ProducerAppendInfo.append`).
+    """
+    kinds = [CONTROL_KEY.unpack_from(key)[1] if key and len(key) >= CONTROL_KEY.size else None for key in keys]
+    if len(kinds) > 1 and not {ABORT, COMMIT}.isdisjoint(kinds):
+        raise CorruptRecordError(f"a marker's batch has {len(kinds)} records")
+    return kinds == [COMMIT]
 
 
 class _Room:

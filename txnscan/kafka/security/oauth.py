@@ -8,8 +8,8 @@ request has the client's secret, so a redirect is not followed. Source: `ClientC
 from __future__ import annotations
 
 import base64
-import json
 import math
+import re
 import threading
 import time
 from typing import Any
@@ -18,6 +18,7 @@ from kafka.errors import SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from txnscan.kafka.client.connection import OAuthSettings
+from txnscan.unique_json import unique_json
 
 # The time limit of the whole request.
 _SECONDS_MAX = 10.0
@@ -26,6 +27,11 @@ _ANSWER_BYTES_MAX = 1024 * 1024
 # The share of a token's lifetime after which a new token is requested.
 _USED_SHARE = 0.8
 _DEFAULT_LIFE_S = 60.0
+
+
+# RFC 6750, section 2.1: the syntax of a token in a header, and in the SASL message of RFC 7628.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_SECONDS = re.compile(r"[0-9]{1,10}")
 
 
 class TokenFailed(SaslAuthenticationFailedError):  # type: ignore[misc]
@@ -83,9 +89,7 @@ def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]
     where = "sasl.oauthbearer.token.endpoint.url"
     try:
         with opened(request, seconds_max) as answer:
-            returned = json.loads(_body(answer))
-        token = returned["access_token"]
-        life_s = float(returned.get("expires_in", _DEFAULT_LIFE_S))
+            token, life_s = _parsed(_body(answer))
     except urllib.error.HTTPError as error:
         if 300 <= error.code < 400:
             raise TokenFailed(f"{where} redirects to another address; set it to the final one") from None
@@ -97,12 +101,28 @@ def _asked_for(settings: OAuthSettings, seconds_max: float) -> tuple[str, float]
         raise TokenFailed(
             f"{where} cannot be reached: {getattr(why, 'strerror', None) or type(why).__name__}"
         ) from None
-    except (http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
-        # This includes answers that are not HTTP, and deeply nested lists.
+    except (http.client.HTTPException, ValueError):
+        # This includes answers that are not HTTP.
         raise TokenFailed(f"{where} gave no token") from None
-    if not isinstance(token, str) or not token or not token.isprintable() or not math.isfinite(life_s):
-        raise TokenFailed(f"{where} gave no token")
     return token, life_s
+
+
+def _parsed(body: bytes) -> tuple[str, float]:
+    """The token and its lifetime in seconds (RFC 6749, section 5.1). Raises ValueError for all that another program
+    could read in another way.
+    """
+    returned = unique_json(body.decode())
+    if not isinstance(returned, dict):
+        raise ValueError("no object")
+    token, life = returned.get("access_token"), returned.get("expires_in", _DEFAULT_LIFE_S)
+    if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+        raise ValueError("no token")
+    # Azure's older endpoints give the number as text.
+    if isinstance(life, str) and _SECONDS.fullmatch(life):
+        life = int(life)
+    if isinstance(life, bool) or not isinstance(life, int | float) or not 0 <= life < math.inf:
+        raise ValueError("no lifetime")
+    return token, float(life)
 
 
 def _body(answer: Any) -> bytes:

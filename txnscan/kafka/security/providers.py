@@ -17,6 +17,7 @@ from pathlib import Path
 import javaproperties
 
 from txnscan.kafka.security.safe_files import read_limited
+from txnscan.patterns import matching
 
 SETTING = "config.providers"
 _VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
@@ -103,7 +104,7 @@ def _of_environment(environment: Mapping[str, str], pattern: str | None) -> Prov
     def value(path: str, key: str) -> str:
         if path:
             raise ValueError("a variable of the environment has no path; write ${env:NAME}")
-        if key not in environment or (pattern and not re.fullmatch(pattern, key)):
+        if key not in environment or (pattern and key not in matching((pattern,), (key,))[pattern]):
             raise ValueError(f"the environment has no {ascii(key)[1:-1]}, or may not be asked for it")
         return environment[key]
 
