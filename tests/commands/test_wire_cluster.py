@@ -119,7 +119,8 @@ def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Pa
     at = ("list", "--bootstrap-server", wired.bootstrap_servers)
     debug = {"TXNSCAN_LOG_LEVEL": "debug"}
     logged = run("--log-level", "debug", *at)
-    assert set(requests.findall(logged.stderr)) == {"ListTransactions", "DescribeTransactions"}
+    asked = {"ApiVersions", "Metadata", "ListTransactions", "DescribeTransactions"}
+    assert set(requests.findall(logged.stderr)) == asked
     assert requests.search(run(*at, environment=debug).stderr)
     plain = run(*at)
     assert (plain.stderr, plain.stdout.count("\n")) == ("", logged.stdout.count("\n"))

@@ -25,7 +25,7 @@ CLUSTER_ID = "simulated"
 _LONG_AGO_MS = 1_700_000_000_000
 _TIMEOUT_MS = 60_000
 # org.apache.kafka.common.acl: AclOperation, AclPermissionType, and resource.PatternType.
-_DESCRIBE, _DENY, _LITERAL = 8, 2, 3
+_DESCRIBE, _DENY, _LITERAL, _TRANSACTIONAL_ID = 8, 2, 3, 5
 _UNDEFINED_EPOCH = -1
 _OFFSET_OUT_OF_RANGE = 1
 
@@ -360,7 +360,7 @@ def _written(world: World, broker_id: int, key: Key, asked: Any) -> ErrorCode:
 def _describe_acls(world: World, broker_id: int, request: Any) -> Any:
     rule = SimpleNamespace(principal="User:*", host="*", operation=_DESCRIBE, permission_type=_DENY)
     denied = [
-        SimpleNamespace(resource_name=name, pattern_type=_LITERAL, acls=[rule])
+        SimpleNamespace(resource_type=_TRANSACTIONAL_ID, resource_name=name, pattern_type=_LITERAL, acls=[rule])
         for name in sorted(world.scenario.hidden)
     ]
     return SimpleNamespace(error_code=0, error_message=None, resources=denied)
