@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.cases import Cases
 from tests.offline import MS, changed, data, end, partition_directory, shut_down
 from tests.sim.encode import transaction_log_value
 from tests.sim.records import TransactionMetadata
@@ -26,6 +27,7 @@ from txnscan.kafka.protocol.record_batch import MAGIC_AT
 from txnscan.offline.reading import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log
 from txnscan.txnlog.decode import transactional_id_key
+from txnscan.txnlog.facts import RawRecord
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -115,6 +117,15 @@ def test_random_damage_is_reported_without_an_exception(draw: st.DataObject) -> 
     one[at] ^= draw.draw(st.integers(1, 255))
     log = read_state_log(0, [*whole[:which], bytes(one), *whole[which + 1 :]])
     assert log.error is not None
+
+
+def test_a_record_is_acknowledged_below_the_high_watermark_of_its_own_leader_epoch() -> None:
+    log = StateLog(0, leader_epoch=3, high_watermark=5)
+    with Cases() as cases:
+        for offset, leader_epoch, known in ((4, 3, True), (5, 3, False), (4, 2, False), (4, -1, False)):
+            with cases.case(f"offset {offset}, epoch {leader_epoch}"):
+                assert log.is_acknowledged(RawRecord(offset, 0, "X", None, leader_epoch)) == known
+    assert not StateLog(0).is_acknowledged(RawRecord(0, 0, "X", None, -1))
 
 
 # --- the command ---

@@ -279,7 +279,7 @@ def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransa
         records = []
         for raw in log.raw:
             try:
-                records.append(decoded(raw))
+                records.append(replace(decoded(raw), acknowledged=log.is_acknowledged(raw), log_epoch=log.leader_epoch))
             except UnknownRecord:
                 continue
         names = {record.transactional_id for record in records if record.producer_id == producer_id}

@@ -39,7 +39,8 @@ class StateLog:
 
     last: the last record of each id, tombstones included. steps: all records of the requested ids. unknown: the number
     of records of unknown kinds and versions, by kind. error: why the log is not known up to its end, if so.
-    newest_ms: the newest time that its coordinator wrote. holes: offsets that are not in the files. raw: see `Records`.
+    newest_ms: the newest time that its coordinator wrote. holes: offsets that are not in the files. leader_epoch,
+    high_watermark: of the leader's copy, -1 if they are not known. raw: see `Records`.
     """
 
     partition: int
@@ -51,6 +52,8 @@ class StateLog:
     impossible: list[Impossible] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     holes: Sequence[Hole] = ()
+    leader_epoch: int = -1
+    high_watermark: int = -1
     raw: tuple[RawRecord, ...] = ()
 
     @property
@@ -67,6 +70,10 @@ class StateLog:
     def ids(self) -> dict[str, LoggedTransaction]:
         """The ids that have not expired."""
         return {name: last for name, last in self.last.items() if last.state is not State.DEAD}
+
+    def is_acknowledged(self, record: RawRecord) -> bool:
+        """Whether all in-sync replicas had the record while its own leader still led."""
+        return record.leader_epoch == self.leader_epoch and record.offset < self.high_watermark
 
     def misplaced(self, count: int) -> list[str]:
         """The ids that belong to another partition of the log, if it has `count` partitions."""
