@@ -12,6 +12,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ COMPACTED, CODECS, V1, V2 = "compacted", "codecs", "traffic-v1", "traffic-v2"
 # Numbers in the attributes of a batch.
 CODEC_BITS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 METADATA_TOPIC = "__cluster_metadata"
+IDLE_S = 10.0
 _AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
 # Brokers write snapshots of the metadata log all the time.
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
@@ -99,6 +101,8 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
         _open(wire, V2, "begun-later")
         live = find_hanging(ScanConfig(cluster.bootstrap_servers))
         described = {key: _described(wire, *key) for key in _replicas(cluster)}
+        # After a kill, the last checkpoint of high watermarks shows only what was idle for longer than its interval.
+        wait_until(lambda: _idle_s(cluster) > IDLE_S, "all partitions were idle", 180.0)
         cluster.stop()
         yield Left(directory, earlier, cluster.jars, live, described)
 
@@ -216,6 +220,14 @@ def _keyed(producer: Producer, key: bytes, value: bytes) -> None:
         producer.write(COMPACTED, 0, [value])
     finally:
         producer._batch = batch  # type: ignore[method-assign]
+
+
+def _idle_s(cluster: KafkaCluster) -> float:
+    """For how long no partition has changed on any broker."""
+    folders = [one for broker_id in cluster.broker_ids for one in cluster.data_of(broker_id).glob("*-*/")]
+    of_partitions = [one for one in folders if METADATA_TOPIC not in one.name]
+    changed = [path.stat().st_mtime for one in of_partitions for path in (one, *one.glob("*.log"))]
+    return time.time() - max(changed)
 
 
 def _replicas(cluster: KafkaCluster) -> list[tuple[int, Key]]:
