@@ -1,7 +1,7 @@
 """A verdict from files is sound for every subset of the files, and for every file cut short: a search.
 
-The disks are those of real brokers (`tests/golden/disks.py`). Each case makes one incomplete. Nothing may be called
-hanging that the whole disk does not call so, and what is complete has every open transaction. The one gap is stated:
+The disks are those of real brokers (`tests/golden/disks.py`). Each case makes one incomplete. Only transactions that
+hang on the whole disk may be called hanging, and a complete answer has every open transaction. The one gap is stated:
 no file shows that all files of a segment below the cleaner's offset are missing.
 """
 

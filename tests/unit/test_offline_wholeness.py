@@ -432,7 +432,7 @@ def test_a_metadata_log_of_a_clean_shutdown_ends_at_its_snapshot(tmp_path: Path)
 
 
 def test_the_last_seconds_of_a_killed_broker_are_unknown(tmp_path: Path) -> None:
-    """Its hanging transaction was idle. Where it is written to later, or the times are lost, nothing is proven."""
+    """Its hanging transaction was idle. A later write, or lost times of files, leave it indeterminate."""
     root = unpacked("killed", tmp_path) / "1"
     assert ran("segments", str(root))[1]["sweep"]["counts"]["hanging"] == 1
     log, folder, marks = root / "b-0" / LOG, root / "b-0", root / "replication-offset-checkpoint"

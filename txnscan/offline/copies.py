@@ -67,18 +67,15 @@ class Copies:
         }
         return {one.path: one for one in self.directories if one.path in with_data and not self.is_clean(one)}
 
-    def leading(self, key: Key) -> Replica:
-        """The copy of the broker that leads the partition by the newest metadata, or else the best copy."""
+    def leader(self, key: Key) -> Replica | None:
+        """The copy of the broker that leads the partition by the newest metadata, if it is among the files."""
         assigned = self.latest.assigned(key) if self.latest is not None else None
-        here = self.replicas[key]
-        if assigned is not None:
-            here = [one for one in here if one.broker_id == assigned[1].leader] or here
-        return best(here)
+        theirs = [one for one in self.replicas.get(key, ()) if assigned and one.broker_id == assigned[1].leader]
+        return best(theirs) if theirs else None
 
-    def has_leader(self, key: Key) -> bool:
-        """Whether the copy of the partition's leader is known, and among the files."""
-        assigned = self.latest.assigned(key) if self.latest is not None else None
-        return assigned is not None and any(one.broker_id == assigned[1].leader for one in self.replicas.get(key, ()))
+    def leading(self, key: Key) -> Replica:
+        """The copy of the partition's leader, or else the best copy."""
+        return self.leader(key) or best(self.replicas[key])
 
 
 def best(replicas: Sequence[Replica]) -> Replica:

@@ -85,15 +85,15 @@ def _log_partition_error(copies: Copies, k: int, count: int, logs: Sequence[Stat
         return " is not among the files"
     if k >= count:
         return f": it is not one of {plural(count, 'partition')}"
-    leader = copies.leading(key)
+    leader = copies.leader(key)
     # If the leader's copy is known, the others only must not contradict it.
-    needed = [leader] if copies.has_leader(key) else copies.replicas[key]
+    needed = copies.replicas[key] if leader is None else [leader]
     why = (
         missing_replica(copies, key)
         or logs[0].doubt
         or next(filter(None, (log_error(one, clean=copies.is_clean(one.files.log_directory)) for one in needed)), None)
     )
-    if why is None and leader.leader_epoch < max(one.leader_epoch for one in copies.replicas[key]):
+    if why is None and copies.leading(key).leader_epoch < max(one.leader_epoch for one in copies.replicas[key]):
         why = "a copy has a later leader epoch than that of its leader"
     if why is None and logs[0].misplaced(count):
         why = f"it holds '{logs[0].misplaced(count)[0]}', which another of {count} partitions would serve"

@@ -69,16 +69,19 @@ def incomplete(copies: Copies, going: Sequence[str]) -> Iterator[FileError]:
     for key, here in sorted(copies.replicas.items()):
         if key[0] in (METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
             continue
+        is_restless = restless_error(copies, key) is not None
         for one in here:
+            if one.unproven is not None:
+                continue
             directory = one.files.log_directory
             place = directory.path if directory is not None else str(Path(one.directory).parent)
-            unshown = None if one.unproven else unwitnessed(one, clean=copies.is_clean(directory))
-            why = None if one.unproven else state_error(one, clean=copies.is_clean(directory)) or gap_error(one)
-            if why is not None and why != unshown:
+            clean = copies.is_clean(directory)
+            why = state_error(one, clean=clean) or gap_error(one)
+            if why is not None and why != unwitnessed(one, clean=clean):
                 yield FileError(one.directory, why)
             elif why is not None:
                 alike.setdefault((place, why), []).append(one)
-            elif not one.unproven and place in copies.killed and restless_error(copies, key) is not None:
+            elif place in copies.killed and is_restless:
                 alike.setdefault((place, _LAST_SECONDS), []).append(one)
     for (place, why), replicas in alike.items():
         more = f" and {len(replicas) - 1} more" if len(replicas) > 1 else ""

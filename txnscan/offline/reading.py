@@ -194,7 +194,7 @@ def _state_logs(
             log = read_state_log(k, batches(one.files, bad), names, producer_ids, holes(one))
             if bad and log.error is None and one.unproven is None:
                 log.error = bad[0].error
-            if one is leader and copies.has_leader((TRANSACTION_STATE_TOPIC, k)):
+            if one is copies.leader((TRANSACTION_STATE_TOPIC, k)):
                 log.leader_epoch, log.high_watermark = one.leader_epoch, one.high_watermark
             if log.error is not None and one is leader:
                 errors.append(FileError(one.files.directory, log.error))
