@@ -417,12 +417,13 @@ def test_a_metadata_log_from_its_newest_snapshot_gives_the_same_result(left: Lef
         *earlier, newest[broker_id] = sorted(log.glob("*.checkpoint"))
         offset = int(newest[broker_id].name[:20])
         (segment,) = log.glob("*.log")
-        content = segment.read_bytes()
+        content, written_ns = segment.read_bytes(), segment.stat().st_mtime_ns
         kept = [(at, size) for at, size in walk.headers(content) if int.from_bytes(content[at : at + 8]) >= offset]
         (log / f"{offset:020d}.log").write_bytes(b"".join(content[at : at + size] for at, size in kept))
         for path in (*earlier, segment, log / "leader-epoch-checkpoint"):
             path.unlink()
-        os.utime(log / f"{offset:020d}.log", ns=(segment_ns := newest[broker_id].stat().st_mtime_ns, segment_ns))
+        # The broker wrote to the log until it was killed.
+        os.utime(log / f"{offset:020d}.log", ns=(written_ns, written_ns))
     shortened = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
     assert (shortened.errors, shortened.uncovered, shortened.running_error) == ((), {}, found.running_error)
     assert [one.judged.judgement for one in shortened.transactions] == [
