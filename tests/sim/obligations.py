@@ -236,11 +236,15 @@ class _AnybodysClaim(SimulatedCluster):
     """A condition of claims omitted: a claim of any broker counts as the coordinator's."""
 
     def separate_by_claim(
-        self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
+        self,
+        suspects: Mapping[Key, WideRow],
+        always: Collection[Key],
+        on_progress: OnProgress,
+        read_from_ms: int = 0,
     ) -> ClaimedAndUnclaimed:
         """See Cluster."""
-        with patch.object(cluster, "counted_claims", lambda answers, latest: counted_claims(answers, None)):
-            return super().separate_by_claim(suspects, always, on_progress)
+        with patch.object(cluster, "counted_claims", _anybodys):
+            return super().separate_by_claim(suspects, always, on_progress, read_from_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +261,27 @@ class _ClaimOnTheProducer(SimulatedCluster):
     """A condition of claims omitted: a claim on a producer id counts for all its open transactions."""
 
     def separate_by_claim(
-        self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
+        self,
+        suspects: Mapping[Key, WideRow],
+        always: Collection[Key],
+        on_progress: OnProgress,
+        read_from_ms: int = 0,
     ) -> ClaimedAndUnclaimed:
         """See Cluster. The claimant's view lists the partition too, because the rules would not accept the claim
         otherwise.
         """
         with patch.object(cluster, "counted_claims", _of_producers):
-            separated = super().separate_by_claim(suspects, always, on_progress)
+            separated = super().separate_by_claim(suspects, always, on_progress, read_from_ms)
         return replace(separated, claimed=tuple(_listing(held) for held in separated.claimed))
 
 
-def _of_producers(answers: Sequence[ClaimAnswers], latest: MetadataQuorum | None) -> CountedClaims:
-    found = counted_claims(answers, latest)
-    return _OfTheProducer(found.claims, found.prepared, found.transactional_ids)
+def _anybodys(answers: Sequence[ClaimAnswers], _: MetadataQuorum | None, read_from_ms: int) -> CountedClaims:
+    return counted_claims(answers, None, read_from_ms)
+
+
+def _of_producers(answers: Sequence[ClaimAnswers], latest: MetadataQuorum | None, read_from_ms: int) -> CountedClaims:
+    found = counted_claims(answers, latest, read_from_ms)
+    return _OfTheProducer(found.claims, found.prepared, found.transactional_ids, read_from_ms)
 
 
 def _listing(held: ClaimedTransaction) -> ClaimedTransaction:

@@ -36,6 +36,9 @@ CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended"
 SECRET = "T0-B0-hunter2"
 
 
+IN_DANGER = replace(OPENED, details=replace(DETAILS, reason="joined_commit"))
+
+
 def event(*news: News, open_incidents: int | None = None, **changes: Any) -> EventNews:
     """An event of these incidents alone."""
     opened = tuple(one for one in news if one.kind is Kind.OPENED)
@@ -70,6 +73,9 @@ def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording:
     assert sentence(with_groups) == wording
     assert "is late; producer" in sentence(replace(OPENED, details=replace(DETAILS, blocked_records=None)))
     assert "created again" in sentence(replace(CLOSED, how="topic_recreated"))
+    assert sentence(IN_DANGER) == wording
+    assert sentence(replace(CLOSED, how="torn")) == wording
+    assert sentence(replace(CLOSED, how="completed")) == wording
 
 
 def test_a_notification_of_an_earlier_process_has_only_known_fields() -> None:
@@ -93,6 +99,7 @@ def test_a_sentence_about_an_event_counts_opened_and_closed_incidents(wording: S
         event_sentence(event(*over[:3], open_incidents=47)),
         event_sentence(event(*over)),
         event_sentence(event(CLOSED, closed=(), merged_into="ab" * 16)),
+        event_sentence(event(*caused[:2], IN_DANGER)),
     ] == wording
 
 

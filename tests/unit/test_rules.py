@@ -126,6 +126,30 @@ CASES = (
         "two-phase commit never times out",
     ),
     Case(
+        "46",
+        replace(
+            evidence(view("Ongoing", 4, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)),
+            joined_commit="'X' committed its transaction of epoch 3 with this partition",
+        ),
+        Verdict.ONGOING,
+        Reason.JOINED_COMMIT,
+        "its abort would tear a commit, with or without a timeout",
+    ),
+    Case(
+        "46b",
+        replace(evidence(view("Ongoing", 4, (P,))), joined_commit="'X' committed"),
+        Verdict.ONGOING,
+        Reason.JOINED_COMMIT,
+        "its coordinator will end it, and a commit with it",
+    ),
+    Case(
+        "46c",
+        replace(evidence(view("PrepareAbort", 4, (P,))), joined_commit="'X' committed"),
+        Verdict.PENDING_MARKER,
+        Reason.DECIDED,
+        "the decision is made, and nothing can stop it",
+    ),
+    Case(
         "45b",
         evidence(
             view("Ongoing", 3, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS),

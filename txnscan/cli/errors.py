@@ -85,10 +85,10 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, former)
 
 
-def fail_on_findings(candidates: int, complete: bool, fail_on: list[FailOn] | None) -> None:
-    """Hanging outranks incomplete, because it needs action."""
+def fail_on_findings(urgent: int, complete: bool, fail_on: list[FailOn] | None) -> None:
+    """Hanging outranks incomplete, because it needs action. urgent: the number of transactions of `Scan.urgent`."""
     wanted = fail_on or []
-    if FailOn.HANGING in wanted and candidates:
+    if FailOn.HANGING in wanted and urgent:
         raise typer.Exit(ExitStatus.HANGING)
     if FailOn.INCOMPLETE in wanted and not complete:
         raise typer.Exit(ExitStatus.INCOMPLETE)

@@ -113,7 +113,7 @@ def find_hanging(
                 f"{plural(ageless, 'hanging transaction')} cannot become late here: record timestamps give no age, and "
                 "find-hanging does not remember earlier runs; use sweep --tables, or watch"
             )
-    fail_on_findings(len(found.candidates), found.complete, fail_on)
+    fail_on_findings(len(found.urgent), found.complete, fail_on)
 
 
 def _without_age(transactions: Iterable[Judged]) -> int:

@@ -99,7 +99,8 @@ FailOnOption = Annotated[
     typer.Option(
         "--fail-on",
         metavar="hanging|incomplete",
-        help="Exit with 3 when transactions hang and are late, with 4 when not everything was observed. "
+        help="Exit with 3 when transactions hang and are late, or endanger a commit (joined_commit); with 4 when not "
+        "everything was observed. "
         "May be repeated.",
     ),
 ]

@@ -209,9 +209,9 @@ def sweep(
         advise(found)
     if not_stored is not None:
         raise typer.Exit(
-            ExitStatus.HANGING if FailOn.HANGING in (fail_on or ()) and found.candidates else ExitStatus.FAILED
+            ExitStatus.HANGING if FailOn.HANGING in (fail_on or ()) and found.urgent else ExitStatus.FAILED
         )
-    fail_on_findings(len(found.candidates), found.complete, fail_on)
+    fail_on_findings(len(found.urgent), found.complete, fail_on)
 
 
 def _sweep_clusters(
@@ -254,7 +254,7 @@ def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: boo
 
 def _status(cluster: ClusterSweep, fail_on: Sequence[FailOn]) -> ExitStatus:
     found = cluster.scan
-    if found is not None and found.candidates and FailOn.HANGING in fail_on:
+    if found is not None and found.urgent and FailOn.HANGING in fail_on:
         return ExitStatus.HANGING
     if cluster.error is not None:
         return cluster.error.exit_status if isinstance(cluster.error, TxnscanError) else ExitStatus.FAILED

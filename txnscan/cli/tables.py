@@ -58,7 +58,7 @@ def show(
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.json import stored_object
-        from txnscan.report.sweep import print_stored
+        from txnscan.report.sweep import endangered_commits, print_stored
         from txnscan.tables.selection import find_sweep, stale
 
         with progress_bar() as progress:
@@ -85,7 +85,7 @@ def show(
             complain(f"txnscan: {too_old}")
     # Tables of an earlier version may call a sweep complete that has errors.
     complete = found["sweep"]["complete"] and not found["errors"]
-    fail_on_findings(found["sweep"]["candidates"], complete, fail_on)
+    fail_on_findings(found["sweep"]["candidates"] + endangered_commits(found), complete, fail_on)
     if too_old is not None:
         raise typer.Exit(ExitStatus.INCOMPLETE)
 

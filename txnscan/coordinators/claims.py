@@ -15,6 +15,10 @@ transaction from the proof, so it counts only under these conditions:
 - It comes from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any
   broker reports. A deposed broker that does not know of its successor still makes its old claims (a zombie).
 - There is no other claim on the producer id.
+- It can be about the open data. Before an id begins a transaction, the markers of its last one are acknowledged. If an
+  Ongoing claim began before the wide read, and has a later epoch than the partition had in that read, the partition has
+  data of an earlier transaction that missed its marker. The new transaction may have joined committed data
+  (`joined_commit` in `rules.py`).
 
 An id that is Ongoing without partitions makes no claim. If a request fails here, the proof covers its transactions, and
 the failure is no error.
@@ -31,7 +35,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnscan.coordinators.metadata_quorum import MetadataQuorum
-from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView, OpenProducer
+from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView, OpenProducer, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -71,12 +75,14 @@ class CountedClaims:
     """The claims that count, by producer id, each with its partitions.
 
     prepared: the ids in Prepare*, as the leaders of their `__transaction_state` partitions describe them; no verdict
-    depends on these. transactional_ids: the number of ids in a transaction.
+    depends on these. transactional_ids: the number of ids in a transaction. read_from_ms: the time before the wide
+    read, with an allowance for different clocks.
     """
 
     claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]]
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
+    read_from_ms: int = 0
 
     def claimant(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
         """The claim on this producer's open transaction on the partition, if it is claimed."""
@@ -84,7 +90,10 @@ class CountedClaims:
         if claim is None:
             return None
         view, partitions = claim
-        return view if topic_partition in partitions and view.producer_epoch >= producer.producer_epoch else None
+        if topic_partition not in partitions or view.producer_epoch < producer.producer_epoch:
+            return None
+        earlier_data = view.producer_epoch > producer.producer_epoch and 0 <= view.start_time_ms < self.read_from_ms
+        return None if earlier_data and view.state == State.ONGOING else view
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +121,11 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
         return ClaimAnswers(broker_id)
 
 
-def counted_claims(answers: Iterable[ClaimAnswers], latest: MetadataQuorum | None) -> CountedClaims:
+def counted_claims(
+    answers: Iterable[ClaimAnswers], latest: MetadataQuorum | None, read_from_ms: int = 0
+) -> CountedClaims:
     """The claims that count. Pure. latest: the brokers' latest knowledge of the leaders of `__transaction_state`. If it
-    is None, claims of any broker count.
+    is None, claims of any broker count. read_from_ms: see CountedClaims.
     """
     by_producer_id: dict[int, list[CoordinatorView | None]] = defaultdict(list)
     names: set[str] = set()
@@ -135,7 +146,8 @@ def counted_claims(answers: Iterable[ClaimAnswers], latest: MetadataQuorum | Non
         for producer_id, (view, *others) in by_producer_id.items()
         if not others and view is not None and view.producer_id == producer_id and view.state in IN_TRANSACTION
     }
-    return CountedClaims(claims, tuple(sorted(prepared, key=lambda view: view.transactional_id)), len(names))
+    of_names = tuple(sorted(prepared, key=lambda view: view.transactional_id))
+    return CountedClaims(claims, of_names, len(names), read_from_ms)
 
 
 def _leaders(latest: MetadataQuorum) -> list[int | None]:

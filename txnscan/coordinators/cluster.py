@@ -260,21 +260,25 @@ class Cluster:
         return max(timeouts), tuple(answer for answer in answers if isinstance(answer, Unobserved))
 
     def separate_by_claim(
-        self, suspects: Mapping[Key, WideRow], always: Collection[Key], on_progress: OnProgress
+        self,
+        suspects: Mapping[Key, WideRow],
+        always: Collection[Key],
+        on_progress: OnProgress,
+        read_from_ms: int = 0,
     ) -> ClaimedAndUnclaimed:
         """Separates the open transactions into claimed transactions and partitions that need the proof.
 
         suspects: the partitions on which the wide read saw open transactions. always: partitions that are read with
-        proof, even if all their open transactions are claimed.
+        proof, even if all their open transactions are claimed. read_from_ms: see CountedClaims.
         """
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
         answers = self.ask_claims(producer_ids, on_progress)
         # The unclaimed partitions are computed before the leaders of `__transaction_state` are known, so that one round
         # asks for all leaders. Those leaders rarely change the result.
-        likely = counted_claims(answers, None)
+        likely = counted_claims(answers, None, read_from_ms)
         claimed, left = separate_by_claim(suspects, always, likely.claimant)
         quorum = self.metadata_quorum({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
-        found = counted_claims(answers, quorum)
+        found = counted_claims(answers, quorum, read_from_ms)
         if found.claims != likely.claims:
             claimed, left = separate_by_claim(suspects, always, found.claimant)
         return ClaimedAndUnclaimed(tuple(claimed), left, quorum, found.prepared, found.transactional_ids)

@@ -169,7 +169,7 @@ def _sweep_and_show(
         f"Healthy traffic: {healthy} transactions ended during the sweep, {len(accused)} of them were called hanging."
     )
     console.print()
-    console.print(*headline(shown["sweep"]), sep="\n", end="\n\n")
+    console.print(*headline(shown), sep="\n", end="\n\n")
     console.print(Text(f"The tables are in {Path(str(config.tables)).absolute()}. Look at them again:"))
     console.print(Text(f"  {sys.argv[0]} show --tables {config.tables}"), soft_wrap=True)
     console.print()

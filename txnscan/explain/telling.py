@@ -451,7 +451,8 @@ def _how_it_ends(f: Facts, judged: Judged) -> str:
     if verdict is Verdict.PENDING_MARKER:
         late = ", and is overdue" if judged.judgement.reason is Reason.STUCK else ""
         return f"of '{view.transactional_id}' that is decided: its marker is owed{late}"
-    return f"of '{view.transactional_id}' that {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}"
+    torn = ", and its abort would delete committed records" if judged.endangers_commit else ""
+    return f"of '{view.transactional_id}' that {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}{torn}"
 
 
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:

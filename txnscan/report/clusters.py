@@ -13,7 +13,7 @@ from txnscan.config import printable
 from txnscan.report.json import scan_object
 from txnscan.report.paragraphs import print_text
 from txnscan.report.rows import Column, TableRows
-from txnscan.report.sweep import print_sweep
+from txnscan.report.sweep import endangered_commits, print_sweep
 from txnscan.sweeps.result import Scan
 
 _NAME_WIDTH_MAX = 40
@@ -63,7 +63,6 @@ def _of(value: Callable[[Mapping[str, Any]], Any], cluster: Mapping[str, Any]) -
 
 
 def _needs_attention(cluster: Mapping[str, Any]) -> bool:
-    sweep = cluster["sweep"]
-    return bool(
-        cluster["errors"] or sweep["warnings"] or sweep["counts"]["hanging"] or sweep["counts"]["indeterminate"]
-    )
+    sweep, counts = cluster["sweep"], cluster["sweep"]["counts"]
+    found = counts["hanging"] or counts["indeterminate"] or endangered_commits(cluster)
+    return bool(cluster["errors"] or sweep["warnings"] or found)

@@ -17,6 +17,7 @@ from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.news import Details, EventNews, Kind, News
 from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Reason
 
 # How many lines one chat message has; the rest is only counted.
 _LINES_MAX = 20
@@ -59,13 +60,26 @@ def sentence(news: News) -> str:
     whose = f"producer id {news.where.producer_id}, from offset {news.where.start_offset}"
     lasted = duration(max(news.at_ms - news.first_seen_ms, 0))
     if news.kind is Kind.CLOSED:
-        how = {"topic_recreated": "the topic was created again", "topic_deleted": "the topic was deleted"}.get(
-            news.how or "", "the transaction is over"
-        )
+        how = _ENDS.get(news.how or "", "the transaction is over")
         return printable(f"closed: {where} of {cluster}, {how}; {whose}, first seen {lasted} before")
     details = news.details
+    if _in_danger(news):
+        danger = f"has committed records that an abort of the live transaction there would delete{_blocks(details)}"
+        return printable(f"opened: {where} of {cluster} {danger}; {whose}")
     reason = f" ({_text(details.reason)})" if details is not None else ""
     return printable(f"opened: {where} of {cluster} hangs{reason} and is late{_blocks(details)}; {whose}")
+
+
+_ENDS = {
+    "completed": "its committed records are readable now",
+    "torn": "an ABORT marker deleted committed records",
+    "topic_recreated": "the topic was created again",
+    "topic_deleted": "the topic was deleted",
+}
+
+
+def _in_danger(news: News) -> bool:
+    return news.details is not None and news.details.reason == Reason.JOINED_COMMIT
 
 
 def _text(value: str | None) -> str | None:
@@ -124,12 +138,14 @@ def event_sentence(event: EventNews) -> str:
     if len(changed) == 1 and event.open_incidents == len(event.opened):
         return sentence(changed[0])
     parts = []
-    if event.opened:
-        topics = len({one.where.topic for one in event.opened})
-        on = f"topic '{_text(event.opened[0].where.topic)}'" if topics == 1 else f"{topics} topics"
-        count = plural(len(event.opened), "late transaction")
-        verb = "hangs" if len(event.opened) == 1 else "hang"
-        parts.append(f"{count} {verb} on {on}{_all_blocked(event.opened)}")
+    in_danger = [one for one in event.opened if _in_danger(one)]
+    hanging = [one for one in event.opened if one not in in_danger]
+    if hanging:
+        count, verb = plural(len(hanging), "late transaction"), "hangs" if len(hanging) == 1 else "hang"
+        parts.append(f"{count} {verb} on {_topics(hanging)}{_all_blocked(hanging)}")
+    if in_danger:
+        count, verb = plural(len(in_danger), "live transaction"), "endangers" if len(in_danger) == 1 else "endanger"
+        parts.append(f"{count} {verb} committed records on {_topics(in_danger)}{_all_blocked(in_danger)}")
     if event.closed:
         verb = "is" if len(event.closed) == 1 else "are"
         parts.append(f"{plural(len(event.closed), 'transaction')} {verb} over")
@@ -143,6 +159,11 @@ def event_sentence(event: EventNews) -> str:
         parts.append(f"cause: {' and '.join(causes)}")
     whose = f"event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)}"
     return printable(f"{event.kind.value}: {whose}: {'; '.join(parts)}")
+
+
+def _topics(opened: Sequence[News]) -> str:
+    topics = {one.where.topic for one in opened}
+    return f"topic '{_text(opened[0].where.topic)}'" if len(topics) == 1 else f"{len(topics)} topics"
 
 
 def _all_blocked(opened: Sequence[News]) -> str:

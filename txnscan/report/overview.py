@@ -15,7 +15,15 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, causes_sentence, ends_by, owner_sentence, urgent_disk_sentence
-from txnscan.report.paragraphs import STYLES, alike, marker_sentence, outcome_sentence, print_text, urgency
+from txnscan.report.paragraphs import (
+    STYLES,
+    alike,
+    endangers_commit,
+    marker_sentence,
+    outcome_sentence,
+    print_text,
+    urgency,
+)
 from txnscan.report.rows import Column, headers, table_line
 
 Row = Mapping[str, Any]
@@ -95,7 +103,8 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
         elif sentence is cause_sentence and (causes := causes_sentence(group)) is not None:
             yield causes
         elif sentence is outcome_sentence:
-            yield from filter(None, map(marker_sentence, sorted({t["outcome"] for t in group} - {None})))
+            outcomes = {t["outcome"] for t in group if not endangers_commit(t)}
+            yield from filter(None, map(marker_sentence, sorted(outcomes - {None})))
     if groups := _names(one["group"] for t in group for one in t.get("blocked_groups") or ()):
         yield f"Blocked groups: {groups}."
     if readers := _names(one["path"] for t in group for one in t.get("blocked_readers") or ()):

@@ -15,6 +15,7 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, end_sentence, impact_sentences, owner_sentence
+from txnscan.verdict.evidence import Reason
 
 Row = Mapping[str, Any]
 STYLES = {
@@ -77,12 +78,19 @@ def print_text(console: Console, text: Text, indent: int = 0) -> None:
 
 def is_shown(transaction: Mapping[str, Any]) -> bool:
     """Whether a transaction is worth a reader's time."""
-    return transaction["verdict"] in SHOWN or bool(transaction.get("blocking"))
+    return transaction["verdict"] in SHOWN or endangers_commit(transaction) or bool(transaction.get("blocking"))
+
+
+def endangers_commit(transaction: Mapping[str, Any]) -> bool:
+    """Whether the abort of a live transaction would delete committed records of an earlier transaction."""
+    return bool(transaction["reason"] == Reason.JOINED_COMMIT)
 
 
 def rank(transaction: Mapping[str, Any]) -> int:
     """The place of a transaction in the order of urgency, by its verdict, and by whether it holds readers back."""
     verdict = transaction["verdict"]
+    if endangers_commit(transaction):
+        return -1
     return SHOWN.index(verdict) if verdict in SHOWN else len(SHOWN) + (not transaction.get("blocking"))
 
 
@@ -135,8 +143,10 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
 
 
 def outcome_sentence(t: Mapping[str, Any]) -> str | None:
-    """The outcome of its data, and the marker that it allows. None without an outcome."""
-    if t["outcome_reason"] is None:
+    """The outcome of its data, and the marker that it allows. None without an outcome, and for a live transaction that
+    endangers a commit: its explanation has the outcome, and no marker is right.
+    """
+    if t["outcome_reason"] is None or endangers_commit(t):
         return None
     known, marker = _OUTCOMES.get(t["outcome"], (printable(t["outcome"]), ""))
     return f"Outcome {known}: {printable(t['outcome_reason'])}. {marker}".rstrip()

@@ -14,7 +14,7 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.overview import print_overview
-from txnscan.report.paragraphs import alike, is_shown, print_text, print_transactions, time_of
+from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_text, print_transactions, time_of
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms
 
@@ -26,7 +26,7 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
 
     On a terminal, lines are wrapped under their indentation; in a pipe, each sentence stays on one line, whole.
     """
-    for text in headline(found["sweep"]):
+    for text in headline(found):
         print_text(console, text)
     if verbose:
         print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every)
@@ -49,8 +49,14 @@ def print_stored(console: Console, sweep: Mapping[str, Any], now_ms: int) -> Non
     print_text(console, Text(f"Sweep {printable(sweep['sweep_id'])} of {of}, {when}."))
 
 
-def headline(sweep: Mapping[str, Any]) -> list[Text]:
-    """The coverage of the sweep, and the number of hanging transactions."""
+def endangered_commits(found: Mapping[str, Any]) -> int:
+    """The number of live transactions whose abort would delete committed records of an earlier transaction."""
+    return sum(map(endangers_commit, found["transactions"]))
+
+
+def headline(found: Mapping[str, Any]) -> list[Text]:
+    """The coverage of the sweep, the number of hanging transactions, and commits in danger."""
+    sweep = found["sweep"]
     partitions, coordinators = sweep["partitions"], sweep["coordinators"]
     open_count = sum(sweep["counts"].values()) - sweep["counts"]["gone"]
     ended = sweep["counts"]["gone"]
@@ -75,6 +81,10 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
         ),
     ]
     hanging = sweep["counts"]["hanging"]
+    if endangered := endangered_commits(found):
+        verb = "has" if endangered == 1 else "have"
+        danger = f"{plural(endangered, 'live transaction')} {verb} joined a commit: an abort would delete its records."
+        lines.append(Text(danger, style="bold red"))
     if hanging:
         late = sweep["candidates"]
         lines.append(Text(f"{hanging} hanging, of which {late} late (KIP-664 candidates).", style="bold red"))

@@ -27,7 +27,8 @@ from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.log_reads import read_outcomes, signed
 from txnscan.sweeps.state import AllRead, Enriched, Planned, Run
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
-from txnscan.verdict.outcome import outcome, with_outcome
+from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
+from txnscan.verdict.predicates import owned, owners, partition_doubt
 from txnscan.verdict.rules import judge
 
 
@@ -37,14 +38,14 @@ def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Jud
     """
     outcome_evidence: list[OutcomeEvidence] = []
     if run.reads_log:
-        accused = _hanging(judged)
-        stored = everything.stored.of({one.observation.producer_id for one in accused})
+        asked = [*_hanging(judged), *_may_endanger_commit(judged, everything.incidents)]
+        stored = everything.stored.of({one.observation.producer_id for one in asked})
         in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
-        found = read_outcomes(run.cluster, run.engine, in_flight_max, accused, stored, progress)
+        found = read_outcomes(run.cluster, run.engine, in_flight_max, asked, stored, progress)
         outcome_evidence = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
         judged = with_outcomes(judged, outcome_evidence)
-    hanging = _hanging(judged)
-    live, left = looked_at(judged, planned.blocking_after_ms)
+    hanging = [one for one in judged if one.is_incident]
+    live, left = looked_at([one for one in judged if not one.is_incident], planned.blocking_after_ms)
     if not (run.reads_impact and (hanging or live)):
         return Enriched(judged, outcome_evidence, {}, ())
     impacts, warnings = _impacts(run, everything, hanging, live, outcome_evidence)
@@ -76,6 +77,22 @@ def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...]
 
 def _hanging(judged: Iterable[Judged]) -> list[Judged]:
     return [one for one in judged if one.judgement.verdict is Verdict.HANGING]
+
+
+def _may_endanger_commit(judged: Iterable[Judged], incidents: Incidents) -> list[Judged]:
+    """The live transactions that may have joined committed data: an earlier sweep saw the open data hanging, or the
+    coordinator is at a later epoch than the data. Both reads of the partition must be proven.
+    """
+    return [
+        one
+        for one in judged
+        if owned(one.evidence)
+        and partition_doubt(one.evidence) is None
+        and (
+            one.observation.transaction_key in incidents
+            or all(view.producer_epoch > one.observation.producer_epoch for view in owners(one.evidence))
+        )
+    ]
 
 
 def _impacts(
@@ -169,16 +186,23 @@ def with_events(
 
 def with_outcomes(judged: Sequence[Judged], outcome_evidence: Iterable[OutcomeEvidence]) -> list[Judged]:
     """The same transactions, with the outcomes of the hanging ones. If the log contradicts the coordinators, or lacks
-    records that earlier sweeps read, a transaction is judged again, and no longer hangs.
+    records that earlier sweeps read, a transaction is judged again, and no longer hangs. A live transaction is judged
+    again if it endangers a commit.
 
-    outcome_evidence: the facts about each hanging transaction.
+    outcome_evidence: the facts about each hanging transaction, and about those that may endanger a commit.
     """
     found = {e.observation.transaction_key: e for e in outcome_evidence}
     concluded = []
     for one in judged:
         which = one.observation.transaction_key
-        evidence = found.get(which) if one.judgement.verdict is Verdict.HANGING else None
+        evidence = found.get(which)
         if evidence is None:
+            concluded.append(one)
+        elif one.judgement.verdict is not Verdict.HANGING:
+            known = joined_commit(evidence)
+            if known is not None:
+                joined = replace(one.evidence, joined_commit=known.why)
+                one = with_outcome(Judged(joined, judge(joined)), known)
             concluded.append(one)
         elif evidence.contradiction is not None:
             contradicted = replace(one.evidence, log_contradiction=evidence.contradiction)

@@ -37,7 +37,7 @@ class Incident:
     """A hanging transaction as earlier sweeps know it.
 
     impact: None until a sweep looks for it. producer_epoch, last_sequence: from the partition at the last sighting; -1
-    if not known. end_offset: the high watermark of the partition then, None if not known.
+    if not known. end_offset: the high watermark of the partition then, None if not known. outcome: by all facts then.
     """
 
     first_seen_ms: int
@@ -45,6 +45,7 @@ class Incident:
     producer_epoch: int = -1
     last_sequence: int = -1
     end_offset: int | None = None
+    outcome: str | None = None
 
 
 Incidents = Mapping[TransactionKey, Incident]

@@ -1,5 +1,5 @@
-"""Read the outcomes of hanging transactions: their first batches, and the records of their ids in
-`__transaction_state`.
+"""Read the outcomes of hanging transactions, and of live transactions that may have joined a commit: their first
+batches, and the records of their ids in `__transaction_state`.
 
 If the transactional id is known, its one partition of the log is read; for an orphan, all partitions are. Each log is
 read from the leader that all brokers agree on before and after the read, at its leader epoch, from its start to its
@@ -54,7 +54,7 @@ from txnscan.txnlog.verification import (
     orphan_contradiction,
     owner_contradiction,
 )
-from txnscan.verdict.evidence import Judged, OutcomeEvidence
+from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 
 # Fetch returns the first batch whole, even if it is larger than the limit.
 _FIRST_BATCH_BYTES = 1
@@ -157,14 +157,16 @@ def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, L
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[Failure | None]:
-    """For each transaction, how the logs contradict the coordinators, or None. A log with a failure contradicts
-    nothing.
+    """For each hanging transaction, how the logs contradict the coordinators, or None. A log with a failure contradicts
+    nothing. A live transaction needs no check: its verdict rests on a claim.
 
     Logs are checked in parallel; transactions that share a log are checked one after another.
     """
     of_owners: dict[int, list[int]] = defaultdict(list)
     said: list[Failure | None] = [None] * len(hanging)
     for number, (judged, logs) in enumerate(hanging):
+        if judged.judgement.verdict is not Verdict.HANGING:
+            continue
         logged = [record for log in logs for record in log.logged]
         said[number] = dropped_decision(judged.observation, logged)
         if said[number] is not None:

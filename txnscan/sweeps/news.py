@@ -42,8 +42,9 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An incident that opened or closed. incident_id: as in the tables. how: if it closed: "ended", "topic_recreated"
-    or "topic_deleted". at_ms: when the sweep that saw it finished.
+    """An incident that opened or closed. incident_id: as in the tables. how: if it closed: "ended", "completed" or
+    "torn" (committed data, by its marker), "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it
+    finished.
     """
 
     kind: Kind

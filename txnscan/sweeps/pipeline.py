@@ -22,6 +22,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
+from txnscan.sweeps.endings import endings
 from txnscan.sweeps.enrichment import complete_up_to, enrich
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import Identity, Seen, continued, identified, replaced, seen_of
@@ -33,6 +34,7 @@ from txnscan.sweeps.state import AllRead, Claimed, Enriched, Fenced, Planned, Ru
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
 from txnscan.sweeps.warnings import early_threshold, idle_patterns, old_brokers
 from txnscan.verdict.evidence import Context, Judged
+from txnscan.verdict.outcome import CLOCK_SLACK_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.version import __version__
 
@@ -80,7 +82,8 @@ def scan(
     judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second))
     reads, unread = complete_up_to(run, everything)
     enriched = replace(enrich(run, planned, everything, judged), unsure=unsure, topic_reads=reads, topic_errors=unread)
-    return result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
+    found = result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
+    return replace(found, endings=endings(cluster.send, second.quorum, everything.incidents, found))
 
 
 def plan(run: Run) -> Planned:
@@ -114,7 +117,10 @@ def read_all(run: Run, planned: Planned) -> AllRead:
 def ask_claims(run: Run, everything: AllRead) -> Claimed:
     """The claims of coordinators: evidence for an owner, which needs no proof."""
     separated = run.cluster.separate_by_claim(
-        everything.suspects, everything.of_incidents, run.stage("ask who claims them")
+        everything.suspects,
+        everything.of_incidents,
+        run.stage("ask who claims them"),
+        run.started_at_ms - CLOCK_SLACK_MS,
     )
     ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
     claimed = claimed_observations(ids, separated.claimed, everything.read_at_ms)

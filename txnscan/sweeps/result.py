@@ -21,6 +21,8 @@ from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 
 # How an incident ended: without a marker of `apply`, and its topic still exists.
 ENDED = "ended"
+# The same, if the data was committed: by a COMMIT marker, or by an ABORT marker, which deleted it.
+COMPLETED, TORN = "completed", "torn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Scan:
     whose log was read. log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed
     on. topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED
     or TOPIC_RECREATED. engine: the engine that read the partitions, and why. topic_reads: of the topics of
-    `complete_up_to`, concluded.
+    `complete_up_to`, concluded. endings: COMPLETED or TORN for incidents of committed data, if the marker is known.
     """
 
     sweep_id: str
@@ -88,6 +90,7 @@ class Scan:
     engine: EngineChoice = WITHOUT_SESSION
     topic_reads: tuple[TopicRead, ...] = ()
     blocking_after_ms: int = 0
+    endings: Mapping[TransactionKey, str] = field(default_factory=dict)
 
     @property
     def named_principal(self) -> str | None:
@@ -95,7 +98,8 @@ class Scan:
         return None if self.principal == UNKNOWN_PRINCIPAL else self.principal
 
     def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
-        """The incidents that the sweep proved to be over, and how: ENDED, TOPIC_DELETED or TOPIC_RECREATED.
+        """The incidents that the sweep proved to be over, and how: ENDED, COMPLETED, TORN, TOPIC_DELETED or
+        TOPIC_RECREATED.
 
         An incident on an existing topic is over only if the leader's answer for its partition was proven and the
         transaction is not open with any verdict.
@@ -108,7 +112,8 @@ class Scan:
                 found[which] = how
             elif topic_id is not None and which not in seen:
                 # A topic id that was not known is no other topic id.
-                found[which] = ENDED if which.topic_id in ("", topic_id) else TOPIC_RECREATED
+                same_topic = which.topic_id in ("", topic_id)
+                found[which] = self.endings.get(which, ENDED) if same_topic else TOPIC_RECREATED
         return found
 
     @property
@@ -165,6 +170,11 @@ class Scan:
     @property
     def candidates(self) -> tuple[Judged, ...]:
         return tuple(judged for judged in self.transactions if judged.candidate)
+
+    @property
+    def urgent(self) -> tuple[Judged, ...]:
+        """The transactions for `--fail-on hanging`: candidates, and live transactions that endanger a commit."""
+        return tuple(judged for judged in self.transactions if judged.candidate or judged.endangers_commit)
 
     @property
     def counts(self) -> dict[str, int]:

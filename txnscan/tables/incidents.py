@@ -21,9 +21,10 @@ _WITH_TOPIC = (TOPIC_DELETED, TOPIC_RECREATED)
 def folded(before: Row | None, seen: Row) -> Row | None:
     """An incident's row after one more sweep. None without an incident.
 
-    before: its row, if it has a row. seen: the row of a sweep that saw the transaction hanging, or of a sweep that
-    proved its end: `resolved_how`, `resolved_at`, `leader_epoch` and `high_watermark`. An end without an incident is
-    ignored. To fold the last sweep again has no effect.
+    before: its row, if it has a row. seen: the row of a sweep that saw the transaction hanging (`sweeps` is 1), or saw
+    a live transaction that endangers its commit (`sweeps` is 0); or of a sweep that proved its end: `resolved_how`,
+    `resolved_at`, `leader_epoch` and `high_watermark`. An end without an incident is ignored. To fold the last sweep
+    again has no effect.
     """
     over = seen.get("resolved_how") is not None
     if before is None:
@@ -40,7 +41,7 @@ def folded(before: Row | None, seen: Row) -> Row | None:
         "first_seen_at": min(before["first_seen_at"], seen["first_seen_at"]),
         "last_seen_at": max(before["last_seen_at"], seen["last_seen_at"]),
         # `apply` needs several. The row does not have the ids of all sweeps, so a late sweep is not counted.
-        "sweeps": before["sweeps"] + later,
+        "sweeps": before["sweeps"] + (seen["sweeps"] if later else 0),
     }
 
 

@@ -678,7 +678,13 @@ INCIDENTS = Table(
             True,
         ),
         Column("last_sweep_id", "STRING", "The last sweep that saw it hanging", lambda s, _: s.sweep_id, True),
-        Column("sweeps", "BIGINT", "Minimum number of sweeps that saw it hanging", lambda s, _: 1, True),
+        Column(
+            "sweeps",
+            "BIGINT",
+            "Minimum number of sweeps that saw it hanging",
+            lambda s, j: int(j.judgement.verdict is Verdict.HANGING),
+            True,
+        ),
         Column("is_open", "BOOLEAN", "Whether no sweep has proven its end", lambda s, _: True, True),
         Column(
             "resolved_at",
@@ -689,8 +695,8 @@ INCIDENTS = Table(
         Column(
             "resolved_how",
             "STRING",
-            "ended (by itself or by another tool), topic_deleted, topic_recreated, or abort_marker or commit_marker if "
-            "apply wrote the marker",
+            "ended (by itself or by another tool), completed or torn (committed data, by a COMMIT or an ABORT marker), "
+            "topic_deleted, topic_recreated, or abort_marker or commit_marker if apply wrote the marker",
             lambda s, _: None,
         ),
         Column(

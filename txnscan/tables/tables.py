@@ -23,7 +23,7 @@ from txnscan.impact.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, Partiti
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
-from txnscan.sweeps.result import ENDED, Scan
+from txnscan.sweeps.result import COMPLETED, ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
 from txnscan.tables.creation import check_files, create, shown, unreadable, why_failed
 from txnscan.tables.damage import cause
@@ -102,6 +102,7 @@ class Tables:
                     row["producer_epoch"],
                     row["last_sequence"],
                     row["high_watermark"],
+                    row["outcome"],
                 )
                 for row in rows
             }
@@ -115,7 +116,7 @@ class Tables:
         return self._begun_read(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        known = ("first_seen_at", "producer_epoch", "last_sequence", "high_watermark")
+        known = ("first_seen_at", "producer_epoch", "last_sequence", "high_watermark", "outcome")
         columns = ("incident_id", *TransactionKey._fields, *known, *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("is_open", True), columns=columns)
 
@@ -216,8 +217,8 @@ class Tables:
         """Folds the observations of this sweep into the incidents. If two sweeps do so at once, the fold of one may be
         lost, as if that sweep had not seen the incident.
         """
-        hanging = [judged for judged in scan.transactions if judged.judgement.verdict is Verdict.HANGING]
-        seen = [*INCIDENTS.rows(scan, hanging), *self._over(scan)]
+        open_now = [judged for judged in scan.transactions if judged.is_incident]
+        seen = [*INCIDENTS.rows(scan, open_now), *self._over(scan)]
         if not seen:
             return
         tried_again(self.delta, partial(self._fold, scan.cluster_id, {row["incident_id"]: row for row in seen}))
@@ -262,7 +263,8 @@ class Tables:
         if rows is None:
             rows = self._read_unresolved(scan.cluster_id)
         over = scan.over(map(TransactionKey.of, rows))
-        ours = self._resolved_by_apply(scan.cluster_id) if ENDED in over.values() else {}
+        by_marker = {ENDED, COMPLETED} & set(over.values())
+        ours = self._resolved_by_apply(scan.cluster_id) if by_marker else {}
         return [_closed(scan, which, how, ours) for which, how in over.items()]
 
     def _resolved_by_apply(self, cluster_id: str) -> Mapping[str, str]:
@@ -369,10 +371,11 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
     """The row of a sweep that proved its end. written: the markers that apply has written, by incident."""
     incident = which.incident_id(scan.cluster_id)
     leader_epoch, high_watermark = scan.ends.get(which.key, (-1, None))
+    by_marker = how in (ENDED, COMPLETED)
     return {
         "incident_id": incident,
         "resolved_at": timestamp(scan.finished_at_ms),
-        "resolved_how": f"{written[incident].lower()}_marker" if how == ENDED and incident in written else how,
+        "resolved_how": f"{written[incident].lower()}_marker" if by_marker and incident in written else how,
         "leader_epoch": leader_epoch,
         "high_watermark": high_watermark,
     }

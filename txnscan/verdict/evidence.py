@@ -31,6 +31,7 @@ class Reason(StrEnum):
     STUCK = "stuck"
     OWNED = "owned"
     TWO_PHASE_COMMIT = "two_phase_commit"
+    JOINED_COMMIT = "joined_commit"
     PARTITION = "partition"
     COORDINATOR_BEHIND = "coordinator_behind"
     VISIBILITY = "visibility"
@@ -60,12 +61,15 @@ class Evidence:
     the snapshot. The same evidence always gives the same verdict.
 
     log_contradiction: how the transaction log contradicts the coordinators; None if it does not, or was not read.
+    joined_commit: how an earlier transaction committed a part of the open data, as a clause
+    (`verdict/outcome.joined_commit`); None if that is not proven.
     """
 
     observation: Observation
     coordinators: tuple[CoordinatorView, ...]
     context: Context
     log_contradiction: Failure | None = None
+    joined_commit: str | None = None
 
     @cached_property
     def views_listing_partition(self) -> tuple[CoordinatorView, ...]:
@@ -82,8 +86,8 @@ class Judgement:
     """A verdict with its reason and an explanation of one sentence.
 
     late: the transaction is older than the threshold. A candidate in KIP-664's sense is hanging and late. outcome: the
-    decision about the data of a hanging transaction (`Outcome`); None until the log was read for it. outcome_reason: a
-    clause that gives the reason for the outcome.
+    decision about the data of a hanging transaction (`Outcome`), or about the earlier data in a `joined_commit`; None
+    until the log was read for it. outcome_reason: a clause that gives the reason for the outcome.
     """
 
     verdict: Verdict
@@ -173,7 +177,9 @@ class KnownOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An open transaction with its judgement and evidence. A hanging transaction also has a known outcome."""
+    """An open transaction with its judgement and evidence. A hanging transaction also has a known outcome, and so has
+    the committed data of a transaction that endangers it.
+    """
 
     evidence: Evidence
     judgement: Judgement
@@ -187,10 +193,18 @@ class Judged:
     def healthy(self) -> bool:
         """Whether the transaction has ended or is not overdue, and so needs no attention."""
         verdict, reason = self.judgement.verdict, self.judgement.reason
-        return verdict in (Verdict.ONGOING, Verdict.GONE) or (verdict, reason) == (
-            Verdict.PENDING_MARKER,
-            Reason.DECIDED,
-        )
+        live = verdict in (Verdict.ONGOING, Verdict.GONE) and not self.endangers_commit
+        return live or (verdict, reason) == (Verdict.PENDING_MARKER, Reason.DECIDED)
+
+    @property
+    def endangers_commit(self) -> bool:
+        """Whether an abort of this live transaction would delete committed records of an earlier transaction."""
+        return self.judgement.reason is Reason.JOINED_COMMIT
+
+    @property
+    def is_incident(self) -> bool:
+        """Whether the transaction has an incident: it hangs, or it endangers a commit."""
+        return self.judgement.verdict is Verdict.HANGING or self.endangers_commit
 
     @property
     def blocked_records(self) -> int | None:

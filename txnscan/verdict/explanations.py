@@ -52,6 +52,22 @@ def owned(e: Evidence) -> str:
     return f"Transactional id '{name}' has this transaction open, and its coordinator will end it."
 
 
+def joined_commit(e: Evidence) -> str:
+    view, *_ = predicates.owners(e)
+    if predicates.two_phase_commit(e):
+        until = "it has no timeout, and only its external coordinator may end it"
+    else:
+        left_ms = view.start_time_ms + view.timeout_ms - e.context.now_ms
+        until = f"its coordinator aborts it {f'in {duration(left_ms)}' if left_ms > 0 else 'at any moment'}"
+    return (
+        f"Transactional id '{view.transactional_id}' has a transaction open here, and its marker will also end records "
+        f"from offset {e.observation.start_offset} on that an earlier transaction committed: {e.joined_commit}. If it "
+        "commits, these records become readable. If it aborts, they are lost to read_committed consumers. No marker "
+        f"helps now. Let the application commit; {until}. If the application is about to abort, stop it, and copy the "
+        "records before that."
+    )
+
+
 def late_owned(e: Evidence) -> str:
     view, *_ = predicates.owners(e)
     return (

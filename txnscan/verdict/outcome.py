@@ -135,6 +135,20 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     )
 
 
+def joined_commit(evidence: OutcomeEvidence) -> KnownOutcome | None:
+    """The proven commit of records at the start of the open data, if a live transaction has joined them; None without
+    such a proof. owner_epoch of the evidence: the epoch of the live transaction.
+    """
+    owner_epoch = evidence.owner_epoch
+    for epoch in _epochs(evidence):
+        if owner_epoch is not None and epoch < owner_epoch:
+            found, at = _at_epoch(evidence, epoch), replace(evidence.observation, producer_epoch=epoch)
+            if found.outcome is _C:
+                shown = tuple(_shown(evidence.logged, at))
+                return KnownOutcome(_C, f"{found.why}{_stored_alone(shown)}", evidence=tuple(map(str, shown)))
+    return None
+
+
 def _epochs(evidence: OutcomeEvidence) -> Sequence[int]:
     """All epochs that the open data may have. Empty if the first epoch is not known, or if there are too many."""
     first, last = evidence.first_epoch, evidence.observation.producer_epoch

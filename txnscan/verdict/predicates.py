@@ -109,6 +109,11 @@ def marker_owed(e: Evidence) -> bool:
     return bool(held_by(e, *PREPARED))
 
 
+def joined_commit(e: Evidence) -> bool:
+    """A live transaction whose marker will also end records that an earlier transaction committed."""
+    return e.joined_commit is not None and owned(e)
+
+
 def two_phase_commit_and_late(e: Evidence) -> bool:
     return two_phase_commit(e) and late(e)
 

@@ -41,6 +41,11 @@ A difference of epochs alone is no proof. Under transactions v2 every end of a t
 epoch (cpe), so in Prepare*, while the marker is owed, cpe is already the partition's epoch (pe) + 1. Under v1, fencing
 (a timeout, InitProducerId) does the same.
 
+A partition has one open region for each producer id, and any marker ends all of it. If a partition missed the COMMIT
+marker of a transaction, and the next transaction of the producer adds the partition, then the marker of that next
+transaction also decides about the committed records: an abort tears the commit. Such a transaction is live, and has the
+reason `joined_commit` if the log proves that commit (`outcome.py`).
+
 The **age** has its own column: `late` means that the transaction is older than any live transaction can be. A hanging
 transaction that is not late yet is an early warning. A hanging and late transaction is a candidate in KIP-664's sense.
 
@@ -75,6 +80,7 @@ RULES: tuple[Rule, ...] = (
     # A coordinator claims the transaction. A claim by any broker counts, with or without the obligations.
     Rule(Verdict.PENDING_MARKER, Reason.STUCK, predicates.marker_owed_and_late, explanations.stuck),
     Rule(Verdict.PENDING_MARKER, Reason.DECIDED, predicates.marker_owed, explanations.decided),
+    Rule(Verdict.ONGOING, Reason.JOINED_COMMIT, predicates.joined_commit, explanations.joined_commit),
     Rule(Verdict.LATE_ONGOING, Reason.TWO_PHASE_COMMIT, predicates.two_phase_commit_and_late, explanations.two_phase),
     Rule(Verdict.ONGOING, Reason.TWO_PHASE_COMMIT, predicates.two_phase_commit, explanations.two_phase),
     Rule(Verdict.LATE_ONGOING, Reason.OWNED, predicates.owned_past_timeout, explanations.late_owned),

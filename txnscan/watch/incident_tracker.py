@@ -1,8 +1,9 @@
 """The state that a sweep keeps for the next sweep of the same process, and the news in it. Pure.
 
 Incidents open and close by the rules of the tables (`tables/tables.py`): each hanging transaction has an incident, and
-only a sweep that proves that the partition's leader no longer has it open closes the incident. The opening becomes news
-once the transaction is a candidate (hanging, and late). The closing is news if the opening was.
+each live transaction that endangers a commit. Only a sweep that proves that the partition's leader no longer has it
+open closes the incident. The opening becomes news once the transaction is a candidate (hanging, and late). That a
+commit is in danger is news at once. The closing is news if the opening was.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Inciden
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import Facts
-from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.verdict.evidence import Judged, Reason, Verdict
 
 Item = TypeVar("Item")
 
@@ -44,6 +45,12 @@ class OpenIncident:
     producer_epoch: int = -1
     last_sequence: int = -1
     end_offset: int | None = None
+    outcome: str | None = None
+
+    @property
+    def in_danger(self) -> bool:
+        """Whether the last sweep that saw it saw a live transaction that endangers its commit."""
+        return self.details is not None and self.details.reason == Reason.JOINED_COMMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,9 @@ class TrackedHistory:
         if cluster_id != self._memory.cluster_id:
             return dict
         found = {
-            which: Incident(one.first_seen_ms, one.impact, one.producer_epoch, one.last_sequence, one.end_offset)
+            which: Incident(
+                *(one.first_seen_ms, one.impact, one.producer_epoch, one.last_sequence, one.end_offset, one.outcome)
+            )
             for which, one in self._memory.incidents.items()
         }
         return lambda: found
@@ -119,26 +128,30 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
             producer_epoch=one.producer_epoch,
             last_sequence=one.last_sequence,
             end_offset=one.end_offset,
+            outcome=one.outcome,
         )
         for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
     over = scan.over(before)
-    hanging = {j.observation.transaction_key: j for j in scan.transactions if j.judgement.verdict is Verdict.HANGING}
+    open_now = {j.observation.transaction_key: j for j in scan.transactions if j.is_incident}
 
     # A notified incident stays, so that its opening and its end are notified once each.
     incidents = _oldest(
         {which: one for which, one in before.items() if which not in over}, INCIDENTS_MAX, lambda one: one.first_seen_ms
     )
     news, unwatched = [], 0
-    for which, judged in sorted(hanging.items(), key=lambda one: one[1].observation.first_seen_ms):
+    for which, judged in sorted(open_now.items(), key=lambda one: one[1].observation.first_seen_ms):
         earlier = incidents.get(which)
         if earlier is None and len(incidents) >= INCIDENTS_MAX:
             unwatched += 1
             continue
         seen = _seen(earlier, judged, scan)
         incidents[which] = seen
-        if seen.notified and not (earlier is not None and earlier.notified):
+        was_notified = earlier is not None and earlier.notified
+        # It may have been news as a hanging transaction. That a commit is in danger is more urgent.
+        in_danger = judged.endangers_commit and not (earlier is not None and earlier.in_danger)
+        if seen.notified and (in_danger or not was_notified):
             news.append(_news(Kind.OPENED, name, scan, which, seen))
     for which in sorted(over):
         one = before[which]
@@ -176,7 +189,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
     """The incident after a sweep that saw the transaction hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
     impact = scan.impact(judged)
-    notified = judged.candidate or (earlier is not None and earlier.notified)
+    notified = judged.candidate or judged.endangers_commit or (earlier is not None and earlier.notified)
     return OpenIncident(
         first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
         details=Details(
@@ -197,6 +210,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         producer_epoch=o.producer_epoch,
         last_sequence=o.last_sequence,
         end_offset=o.second.high_watermark,
+        outcome=judged.judgement.outcome,
     )
 
 
