@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from txnscan import ScanConfig, find_hanging
+from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import Producer
@@ -48,6 +48,18 @@ def test_a_commit_that_the_log_lost_is_unknown(tmp_path: Path, monkeypatch: pyte
         assert after.known_outcome is not None and after.known_outcome.unproven is Unproven.ELECTION
         monkeypatch.setattr(outcome, "election_of", lambda logged, o: None)
         assert _found(cluster, hanging.topic).judgement.outcome == Outcome.NOT_COMMITTED, "the rule is what shows it"
+
+        # From its second sweep on, an incident's producer is looked for on all partitions: another one has its marker.
+        config = ScanConfig(cluster.bootstrap_servers, tables=str(tmp_path / "tables"), engine="threads")
+        outcomes = [_swept(config, hanging.topic) for _ in range(2)]
+        assert outcomes == [Outcome.NOT_COMMITTED, Outcome.MAYBE_COMMITTED]
+        monkeypatch.undo()
+        assert _swept(config, hanging.topic) == Outcome.MAYBE_COMMITTED
+
+
+def _swept(config: ScanConfig, topic: str) -> str | None:
+    (judged,) = [one for one in sweep(None, config).scan.transactions if one.observation.topic == topic]
+    return judged.judgement.outcome
 
 
 def _found(cluster: KafkaCluster, topic: str) -> Judged:

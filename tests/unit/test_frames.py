@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -174,6 +175,29 @@ def open_in(data: bytes, asked: dict[str, list[int]], in_order: bool) -> object:
             return describe_producers.describe_open(lambda *_: Body(0, data), 1, asked)
         except RequestFailed:
             return "refused"
+
+
+@given(DESCRIBED, st.sets(st.integers(0, 9), max_size=3))
+def test_requested_closed_producers_equal_those_of_the_whole_answer(topics: Described, wanted: set[int]) -> None:
+    body = as_bytes(answer(topics))
+    asked = {name: list(partitions) for name, partitions in topics}
+    found = describe_producers.describe_open(lambda *_: Body(0, body.data), 1, asked, wanted)
+    every = describe_producers.describe_all_producers(lambda *_: Body(0, body.data), 1, asked)
+    unusable = {key for key, one in found.partitions.items() if one.failure is not None}
+    expected = {
+        key: tuple(p for p in one.producers if p.producer_id in wanted and p.start_offset < 0)
+        for key, one in every.items()
+        if key not in unusable
+    }
+    assert {key: sorted(one, key=id_of) for key, one in found.closed.items()} == {
+        key: sorted(one, key=id_of) for key, one in expected.items() if one
+    }
+    assert replace(found, closed={}) == describe_producers.describe_open(lambda *_: Body(0, body.data), 1, asked)
+
+
+def id_of(one: OpenProducer) -> int:
+    """The order of producers in a partition."""
+    return one.producer_id
 
 
 @given(DESCRIBED, st.data())

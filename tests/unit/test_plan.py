@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ class Batch:
     keys: tuple[Key, ...]
 
 
-def wide(partitions: Iterable[Partition], **limits: int) -> list[Batch]:
+def wide(partitions: Iterable[Partition], **limits: Any) -> list[Batch]:
     batches, _ = plan_wide(topics(partitions), **limits)
     return [
         Batch(b.lane, b.leader, tuple((t, i) for t, indexes in b.indexes.items() for i in indexes)) for b in batches

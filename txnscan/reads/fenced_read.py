@@ -31,10 +31,12 @@ _PASSED = Failure("the last stable offset passed the open transaction during the
 
 
 def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
-    """One count row for the batch, then a row for each partition with open transactions or with a failure."""
+    """One count row for the batch, then a row for each partition with open transactions or with a failure, and for each
+    with closed producers of the batch's producer ids.
+    """
     counted = Counted(send)
     try:
-        described = describe_open(counted, batch.leader, batch.indexes)
+        described = describe_open(counted, batch.leader, batch.indexes, batch.producer_ids)
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
@@ -48,6 +50,8 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
             yield WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, "Read", topic))
         else:
             yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
+    for (topic, index), closed in described.closed.items():
+        yield WideRow(batch.leader, topic, index, closed_producers=closed)
 
 
 def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:

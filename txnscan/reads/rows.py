@@ -29,12 +29,13 @@ class ReadBatch:
 @dataclass(frozen=True, slots=True)
 class WideBatch:
     """Partitions to describe in one request to one leader, as partition numbers by topic. `lane` is the number of the
-    batch's queue.
+    batch's queue. producer_ids: the producers to keep although they have no open transaction.
     """
 
     lane: int
     leader: int
     indexes: Mapping[str, tuple[int, ...]]
+    producer_ids: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -43,7 +44,8 @@ class WideBatch:
 
 @dataclass(frozen=True, slots=True)
 class WideRow:
-    """A row of the wide read: a partition with open transactions, a partition with a failure, or a count.
+    """A row of the wide read: a partition with open transactions, a partition with closed producers of
+    `WideBatch.producer_ids`, a partition with a failure, or a count.
 
     A count row has no topic. Its `answered`, `producers` and `read_bytes` (the size of the answer) cover all partitions
     of a request.
@@ -56,6 +58,7 @@ class WideRow:
     producers: int = 0
     read_bytes: int = 0
     open_producers: tuple[OpenProducer, ...] = ()
+    closed_producers: tuple[OpenProducer, ...] = ()
     failure: Failure | None = None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ from txnscan.sweeps.identity import Identity, Seen, identified
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.result import Scan
-from txnscan.txnlog.facts import SeenMarker
+from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Judged, PeerPartitions
 
 
@@ -79,6 +79,20 @@ class LiveBrokers:
         """The cluster's id."""
         with self._cluster() as cluster:
             return cluster.view([]).cluster_id
+
+    def closed_producers(self, producer_ids: Collection[int]) -> Facts:
+        """The partitions of the whole cluster that list these producers without an open transaction. A partition that
+        cannot be read is left out: these facts only veto (`signs_of_loss.py`).
+        """
+        if not producer_ids:
+            return {}
+        try:
+            with self._cluster() as cluster:
+                reader = Reader(cluster, self._engine(), self._config)
+                wide = reader.wide(cluster.latest(), _unwatched, _unwatched, producer_ids)
+        except ClusterUnreachable:
+            return {}
+        return {one: ProducerFacts(closed=wide.closed_of(one)) for one in producer_ids}
 
     def prove(self, action: Action) -> Judged | None:
         """See Brokers."""
@@ -209,6 +223,10 @@ class LiveBrokers:
             last_stable_offset=row.last_stable_offset,
             high_watermark=row.high_watermark,
         )
+
+
+def _unwatched(done: int, total: int) -> None:
+    """Ignores progress."""
 
 
 _MOVED = "its producer has a transaction open from another start offset on, and no marker shows that this one ended"

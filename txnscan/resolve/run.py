@@ -109,10 +109,12 @@ def apply_to(
     tables = open_tables(config.tables, spark)
     if execute:
         check_exclusive(tables, config.tables)
-    brokers = LiveBrokers(config, FactsAlone(tables))
+    history = FactsAlone(tables)
+    brokers = LiveBrokers(config, history)
     cluster_id = brokers.cluster_id()
     check_plan(plan, cluster_id=cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     TablesJournal(tables).check_planned(plan)
+    history.seen = brokers.closed_producers({action.producer_id for action in plan.actions})
 
     def done_by(journal: TablesJournal) -> tuple[Result, ...]:
         return tuple(

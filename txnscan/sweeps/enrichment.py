@@ -24,7 +24,7 @@ from txnscan.sweeps.checkpoints import read_positions
 from txnscan.sweeps.complete_up_to import STAGE, read_topics
 from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
-from txnscan.sweeps.log_reads import read_outcomes, signed
+from txnscan.sweeps.log_reads import read_outcomes, signed, with_closed
 from txnscan.sweeps.state import AllRead, Enriched, Planned, Run
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
@@ -42,6 +42,7 @@ def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Jud
         stored = everything.stored.of({one.observation.producer_id for one in asked})
         in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
         found = read_outcomes(run.cluster, run.engine, in_flight_max, asked, stored, progress)
+        found = [with_closed(evidence, everything.wide.closed) for evidence in found]
         outcome_evidence = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
         judged = with_outcomes(judged, outcome_evidence)
     hanging = [one for one in judged if one.is_incident]

@@ -115,17 +115,19 @@ class FactsAlone(NoHistory):
     """A history with facts only: no ages, and no incidents. kept: the store of the facts, if any.
 
     It omits how far earlier sweeps read the transaction log. So before a marker is sent, the whole log is read again.
+    seen: facts that are not stored.
     """
 
     def __init__(self, kept: KnowsFacts | None) -> None:
         self._kept = kept
+        self.seen: Facts = {}
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
         if self._kept is None:
-            return dict
+            return lambda: self.seen
         known = self._kept.facts(cluster_id, producer_ids)
-        return lambda: {one: replace(facts, scans=()) for one, facts in known().items()}
+        return lambda: together_facts({one: replace(facts, scans=()) for one, facts in known().items()}, self.seen)
 
 
 class StoredFacts:

@@ -33,6 +33,7 @@ from txnscan.reads.rows import OnProgress
 from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import (
     NO_FACTS,
+    ClosedProducer,
     Facts,
     LoggedTransaction,
     LogRead,
@@ -322,6 +323,23 @@ def _by_id(reads: Iterable[LogRead]) -> dict[str, list[LogRead]]:
     for read in reads:
         found[read.transactional_id].append(read)
     return found
+
+
+def with_closed(evidence: OutcomeEvidence, closed: Iterable[ClosedProducer]) -> OutcomeEvidence:
+    """The evidence with the closed producers of this sweep that can be about the open data (`signs_of_loss.py`)."""
+    o = evidence.observation
+    first = o.producer_epoch if evidence.first_epoch is None else evidence.first_epoch
+    ours = tuple(
+        one
+        for one in closed
+        if one.producer_id == o.producer_id and first <= one.producer_epoch <= o.producer_epoch + 1
+    )
+    news = tuple(one for one in ours if one not in evidence.seen.closed)
+    return replace(
+        evidence,
+        seen=evidence.seen + ProducerFacts(closed=ours),
+        news=evidence.news + ProducerFacts(closed=news),
+    )
 
 
 def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> OutcomeEvidence:

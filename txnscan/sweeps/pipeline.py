@@ -41,6 +41,8 @@ from txnscan.version import __version__
 # At most this many open transactions are judged in the driver, in 0.8 s. A join on two cores takes five times as long:
 # `python -m tests.bench judge`.
 DRIVER_JUDGES_MAX = 20_000
+# The wide read reports closed producers of so many incidents: each answer is searched for each of them.
+CLOSED_PRODUCERS_MAX = 100
 _UNSURE = Failure("the start of its log cannot be read: does its incident go on?", FailureCode.UNUSABLE_ANSWER)
 
 
@@ -102,11 +104,13 @@ def plan(run: Run) -> Planned:
 
 def read_all(run: Run, planned: Planned) -> AllRead:
     """Reads every partition in scope, without proof. This read only finds the partitions that need a closer look."""
-    wide = run.reader.wide(planned.latest, run.stage("read every partition"), run.stage("read again what failed"))
+    incidents = planned.unresolved()
+    producer_ids = {which.producer_id for which in incidents} if run.reads_log else set()
+    on_progress, on_retry = run.stage("read every partition"), run.stage("read again what failed")
+    kept = sorted(producer_ids)[:CLOSED_PRODUCERS_MAX]
+    wide = run.reader.wide(planned.latest, on_progress, on_retry, kept)
     read_at_ms = run.now_ms()
     topics = in_scope(run.config, wide.view)
-    incidents = planned.unresolved()
-    producer_ids = {which.producer_id for which in incidents} if run.reads_log else ()
     stored = StoredFacts(run.history, wide.view.cluster_id, producer_ids)
     # Partitions with incidents are read with proof, even if coordinators claim all their open transactions: only a
     # proven read shows that an incident is over.

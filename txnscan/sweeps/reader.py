@@ -16,6 +16,7 @@ from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine import Engine
+from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
@@ -28,6 +29,7 @@ from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, WideRow
 from txnscan.reads.tasks import ReadEnds, ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
+from txnscan.txnlog.facts import ClosedProducer
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read", FailureCode.LEADER_MOVED)
@@ -44,6 +46,7 @@ class Wide:
     """The wide read: rows with open transactions, failures, and the numbers of partitions and producers.
 
     view: the latest metadata after the reads. A partition that was read twice counts once; its producers count twice.
+    closed: the requested producers that have no open transaction, as the leaders list them.
     """
 
     rows: tuple[WideRow, ...]
@@ -52,6 +55,11 @@ class Wide:
     answered: int
     producers: int
     view: ClusterView
+    closed: tuple[ClosedProducer, ...] = ()
+
+    def closed_of(self, producer_id: int) -> tuple[ClosedProducer, ...]:
+        """The partitions that list this producer without an open transaction."""
+        return tuple(one for one in self.closed if one.producer_id == producer_id)
 
 
 class Reader:
@@ -61,13 +69,18 @@ class Reader:
         self._cluster = cluster
         self._engine = engine
         self._config = config
+        self._kept: tuple[int, ...] = ()
 
-    def wide(self, planned: Latest, on_progress: OnProgress, on_retry: OnProgress) -> Wide:
+    def wide(
+        self, planned: Latest, on_progress: OnProgress, on_retry: OnProgress, producer_ids: Iterable[int] = ()
+    ) -> Wide:
         """Sends DescribeProducers for all partitions in scope. A partition is read again if its read failed, or if its
         topic or leader changed since the plan. A second change is a failure.
 
-        on_progress, on_retry: called with progress in partitions.
+        on_progress, on_retry: called with progress in partitions. producer_ids: the producers to report although they
+        have no open transaction.
         """
+        self._kept = tuple(producer_ids)
         before = in_scope(self._config, planned.view)
         first, failed = self._wide(before, on_progress)
         now, hidden = self._latest(planned, before)
@@ -78,12 +91,10 @@ class Reader:
         to_read = _among(after, differing(before, after) | now.disputed | unread)
         second, errors = self._again(to_read, failed, on_retry) if to_read else ([], [])
         errors += [*hidden, *self._unsettled(planned, now, to_read)]
+        last = [*(row for row in first if (row.topic, row.partition) not in stale), *second]
         return Wide(
-            rows=tuple(
-                row
-                for row in (*(row for row in first if (row.topic, row.partition) not in stale), *second)
-                if row.open_producers
-            ),
+            rows=tuple(row for row in last if row.open_producers),
+            closed=tuple(_closed(row, one) for row in last for one in row.closed_producers),
             errors=tuple(sorted(dict.fromkeys(errors), key=lambda e: (e.topic or "", e.partition or 0))),
             planned=sum(len(topic.indexes) for topic in after),
             answered=sum(row.answered for row in (*first, *second)) - len(stale - unread),
@@ -141,7 +152,9 @@ class Reader:
 
     def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[Unobserved]]:
         config = self._config
-        batches, unled = plan_wide(topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max)
+        batches, unled = plan_wide(
+            topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max, producer_ids=self._kept
+        )
         count = sum(batch.size for batch in batches)
         rows = self._engine.read(
             ReadWide(self._cluster.clients),
@@ -217,6 +230,11 @@ class Reader:
 
     def _engine_for(self, partitions: Sequence[Partition]) -> Engine:
         return self._engine.driver if len(partitions) <= DRIVER_READS_MAX else self._engine
+
+
+def _closed(row: WideRow, one: OpenProducer) -> ClosedProducer:
+    where = (row.topic or "", -1 if row.partition is None else row.partition)
+    return ClosedProducer(*where, one.producer_id, one.producer_epoch, one.coordinator_epoch)
 
 
 def _hides(name: str, code: str | None) -> Unobserved:

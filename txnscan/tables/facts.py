@@ -11,7 +11,8 @@ from txnscan.engine.rows import from_row
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, together
 
-KINDS = tuple(field.name for field in fields(ProducerFacts))
+# The journal of apply has the markers that it sent.
+KINDS = tuple(field.name for field in fields(ProducerFacts) if field.name != "sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +41,5 @@ def known(rows: Iterable[Mapping[str, Any]]) -> Facts:
     """All facts in these rows, by producer id."""
     found: dict[int, list[ProducerFacts]] = defaultdict(list)
     for row in rows:
-        found[row["producer_id"]].append(from_row(ProducerFacts, {kind: row[kind] for kind in KINDS}))
+        found[row["producer_id"]].append(from_row(ProducerFacts, {"sent": (), **{kind: row[kind] for kind in KINDS}}))
     return {producer_id: together(facts) for producer_id, facts in found.items()}

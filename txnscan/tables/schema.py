@@ -25,10 +25,10 @@ from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.sweeps.result import HealthyCount, Scan
-from txnscan.txnlog.facts import LogRead, LogScan, SeenCommit, SeenMarker
+from txnscan.txnlog.facts import ClosedProducer, LogRead, LogScan, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -803,6 +803,13 @@ FACTS = Table(
             "long as the leader epoch is the same",
             _field("facts.scans"),
             True,
+        ),
+        Column(
+            "closed",
+            tuple[ClosedProducer, ...],
+            "Partitions whose leader listed the producer without an open transaction, with the epochs of its last "
+            "marker. A marker that no decision in __transaction_state explains forbids an ABORT",
+            _field("facts.closed"),
         ),
     ),
 )

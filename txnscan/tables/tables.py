@@ -46,13 +46,14 @@ from txnscan.tables.schema import (
     scope_key,
     timestamp,
 )
-from txnscan.txnlog.facts import NO_FACTS, Facts
+from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, SentMarker
 from txnscan.verdict.evidence import Verdict
 
 Answer = TypeVar("Answer")
 
 _BEGUN_MAX = 100
 # The columns of an incident's impact that a sweep reads.
+_SENT = ("topic", "partition", "producer_id", "producer_epoch")
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id", "event_id")
 # The last table makes a sweep visible.
 OF_SWEEPS = (FACTS, OPEN_TRANSACTIONS, CANDIDATES, SCAN_ERRORS, TOPIC_READS, SWEEPS)
@@ -128,8 +129,18 @@ class Tables:
         if not producer_ids:
             return {}
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
-        found = known(self.rows(FACTS, *of, columns=("producer_id", *KINDS)))
-        return {one: found.get(one, NO_FACTS) for one in producer_ids}
+        rows, sent = self._at_once(
+            (
+                lambda: self.rows(FACTS, *of, columns=("producer_id", *KINDS)),
+                lambda: self.rows(RESOLUTIONS, *of, Is("step", "intent"), columns=_SENT),
+            )
+        )
+        found = known(rows)
+        markers = [SentMarker(*(row[name] for name in _SENT)) for row in sent]
+        return {
+            one: found.get(one, NO_FACTS) + ProducerFacts(sent=tuple(m for m in markers if m.producer_id == one))
+            for one in producer_ids
+        }
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         columns = (*TransactionKey._fields, "producer_epoch", "first_seen_at")

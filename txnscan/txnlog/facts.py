@@ -115,15 +115,51 @@ class SeenCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class SentMarker:
+    """A fact: a marker that txnscan was about to send."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedProducer:
+    """A fact: the leader of a partition listed a producer without an open transaction. producer_epoch,
+    coordinator_epoch: of its last marker (`signs_of_loss.py`); -1 without a marker.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+    @property
+    def marker(self) -> SentMarker:
+        """Its last marker."""
+        return SentMarker(self.topic, self.partition, self.producer_id, self.producer_epoch)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} has a marker of producer id {self.producer_id} at epoch "
+            f"{self.producer_epoch}, from a coordinator of leader epoch {self.coordinator_epoch}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerFacts:
     """All facts about a producer id from sweeps and applies: reads of ids that have had it, its markers, its completed
-    commits, and how far the log was read for it.
+    commits, how far the log was read for it, partitions that list it as closed, and the markers that txnscan sent.
     """
 
     reads: tuple[LogRead, ...] = ()
     markers: tuple[SeenMarker, ...] = ()
     commits: tuple[SeenCommit, ...] = ()
     scans: tuple[LogScan, ...] = ()
+    closed: tuple[ClosedProducer, ...] = ()
+    sent: tuple[SentMarker, ...] = ()
 
     def __add__(self, other: ProducerFacts) -> ProducerFacts:
         """The facts of both, without duplicates."""
@@ -158,6 +194,8 @@ def together(every: Sequence[ProducerFacts]) -> ProducerFacts:
         tuple(dict.fromkeys(marker for one in every for marker in one.markers)),
         tuple(dict.fromkeys(commit for one in every for commit in one.commits)),
         tuple(dict.fromkeys(scan for one in every for scan in one.scans)),
+        tuple(dict.fromkeys(closed for one in every for closed in one.closed)),
+        tuple(dict.fromkeys(marker for one in every for marker in one.sent)),
     )
 
 

@@ -39,6 +39,7 @@ commit may include this data.
 - a commit record of another lineage;
 - a COMMIT marker on another partition;
 - a commit of v2 at an epoch that also has v1 transactions;
+- a closed producer on another partition that only a lost decision explains (`signs_of_loss.py`);
 - a commit at a later epoch, if the log has fields that this version does not know (KIP-939 may raise an epoch by 2 or
   more).
 
@@ -62,6 +63,7 @@ from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.elections import election_of
 from txnscan.txnlog.facts import LoggedTransaction, SeenCommit, SeenMarker
+from txnscan.txnlog.signs_of_loss import sign_of_loss
 from txnscan.txnlog.transitions import ENDS, chain_of, first_doubt, follows, is_over, is_v2, whole
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions, Unproven
 
@@ -229,7 +231,11 @@ def _at_epoch(evidence: OutcomeEvidence, epoch: int) -> _Found:
         doubt = f"the transaction log of '{names[0]}' does not show that epoch {epoch} is over"
     if doubt is not None:
         return _Found(epoch, _U, doubt)
-    nothing, election = _nothing_committed(names[0], ends, o), election_of(logged, o)
+    nothing = _nothing_committed(names[0], ends, o)
+    sign = sign_of_loss(logged, o, evidence.seen.closed, evidence.seen.sent)
+    if sign is not None:
+        return _Found(epoch, _M, f"{nothing}, but {sign}, and the transaction log lacks that decision")
+    election = election_of(logged, o)
     if election is not None:
         lost = f"unless the transaction log lost acknowledged records at {election}"
         return _Found(epoch, _U, f"{nothing}, {lost}", Unproven.ELECTION)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from kafka.protocol.admin import DescribeProducersRequest
@@ -35,7 +35,8 @@ _PARTITION = struct.Struct(">ih")
 _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
-_PRODUCER_ID_BYTES = 8
+_PRODUCER_ID = struct.Struct(">q")
+_PRODUCER_ID_BYTES = _PRODUCER_ID.size
 # The number of producers in a slice.
 _SLICE = 4_096
 # If a partition was not asked for, or comes twice, only that partition fails. Above this limit the answer is refused.
@@ -71,12 +72,14 @@ class DescribedPartition:
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
     """A whole answer. answered: the number of partitions without a failure. producers: the number of their producers.
-    partitions: those that have open transactions or a failure.
+    partitions: those that have open transactions or a failure. closed: the requested producers without an open
+    transaction, by partition.
     """
 
     answered: int
     producers: int
     partitions: Mapping[Key, DescribedPartition]
+    closed: Mapping[Key, tuple[OpenProducer, ...]] = field(default_factory=dict)
 
 
 _MISSING = DescribedPartition(failure=LEFT_OUT)
@@ -99,12 +102,26 @@ def describe_producers(
     return _all_of(partitions, decode(body, _partitions_max(partitions)))
 
 
-def describe_open(send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions:
-    """The same as `describe_producers`, for many partitions: only those with open transactions or a failure are kept.
+def describe_open(
+    send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]], producer_ids: Collection[int] = ()
+) -> OpenTransactions:
+    """The same as `describe_producers`, for many partitions: only those with open transactions or a failure are kept,
+    and these producer ids, also without an open transaction.
 
     Brokers answer in the order of the request. If this answer is in another order, it is decoded as a whole.
     """
     body: Body = send(broker_id, _request(partitions))
+    found = _open_of(body, partitions)
+    closed = closed_producers(body, producer_ids, _partitions_max(partitions)) if producer_ids else {}
+    usable = {key: one for key, one in closed.items() if key not in found.partitions or _answered(found, key)}
+    return replace(found, closed=usable) if usable else found
+
+
+def _answered(found: OpenTransactions, key: Key) -> bool:
+    return found.partitions[key].failure is None
+
+
+def _open_of(body: Body, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions:
     in_order = _in_request_order(body.data, partitions)
     if in_order is not None:
         return in_order
@@ -126,6 +143,33 @@ def _all_of(
     return {
         (topic, index): described.get((topic, index), _MISSING) for topic in partitions for index in partitions[topic]
     }
+
+
+def closed_producers(
+    body: Body, producer_ids: Collection[int], partitions_max: int
+) -> dict[Key, tuple[OpenProducer, ...]]:
+    """Those of these producers that have no open transaction, by partition. Pure. Raises RequestFailed as `decode`.
+
+    Most answers have none of them, and are only searched for their bytes.
+    """
+    wanted = frozenset(_PRODUCER_ID.pack(producer_id) for producer_id in producer_ids)
+    data, found = body.data, dict[Key, tuple[OpenProducer, ...]]()
+    if not any(one in data for one in wanted):
+        return found
+    answer = Cursor(data)
+    for topic, count in _topics(answer, partitions_max):
+        for _ in range(count):
+            index, _, producers = _decode_head(answer)
+            here = [
+                at
+                for begins in _slices(answer, producers)
+                for at in begins
+                if data[at : at + _PRODUCER_ID_BYTES] in wanted and data[at + _START_OFFSET_AT] > _NOT_NEGATIVE_MAX
+            ]
+            answer.tags()
+            if here:
+                found[topic, index] = tuple(_producer(data, at) for at in here)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
