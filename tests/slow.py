@@ -38,7 +38,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_faults.py": "brokers that are killed in the middle of a sweep",
         "tests/brokers/test_gate_faults.py": "brokers that stop and pause",
         "tests/brokers/test_install.py": "the wheel, installed in empty environments",
-        "tests/brokers/test_joined_commit.py": "a broker that stops while transactions end",
+        "tests/brokers/test_joined_commit_real.py": "a broker that stops while transactions end",
         "tests/brokers/test_lost_log_end.py": "a coordinator whose log loses its end",
         "tests/brokers/test_lost_markers.py": "a broker that stops while transactions end",
         "tests/brokers/test_lost_records.py": "a log that forgets, on brokers of its own",

@@ -310,7 +310,12 @@ def _right(judged: Judged, future: World) -> bool:
     """
     read_up_to = judged.observation.second.high_watermark
     key, producer_id, start_offset = _identity(judged)
-    known = {future.was_committed(key, data) for data in _open_at(future, key, producer_id, start_offset, read_up_to)}
+    open_data = _open_at(future, key, producer_id, start_offset, read_up_to)
+    if judged.endangers_commit:
+        # Its outcome is that of the first records. The live transaction is not decided.
+        first = min((data.producer_epoch for data in open_data), default=None)
+        open_data = {data for data in open_data if data.producer_epoch == first}
+    known = {future.was_committed(key, data) for data in open_data}
     # If data cannot be distinguished from committed data (None), a COMMIT may be right or wrong.
     right = {
         "committed": known <= {True, None},

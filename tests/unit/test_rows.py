@@ -105,7 +105,8 @@ def test_the_spark_schema_is_ddl_with_nested_rows() -> None:
     assert spark_schema(OpenProducer) == producer.format("")
     wide_row = (
         "leader BIGINT, topic STRING, partition BIGINT, answered BIGINT, producers BIGINT, read_bytes BIGINT, "
-        f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, failure "
+        f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, closed_producers "
+        f"ARRAY<STRUCT<{producer.format(':')}>>, failure "
         "STRUCT<error: STRING, code: STRING, lacks_api: STRING, "
         "needs: STRUCT<operation: STRING, resource_type: STRING, name: STRING, prefixed: BOOLEAN>>"
     )

@@ -138,17 +138,17 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
 
 
 def joined_commit(evidence: OutcomeEvidence) -> KnownOutcome | None:
-    """The proven commit of records at the start of the open data, if a live transaction has joined them; None without
-    such a proof. owner_epoch of the evidence: the epoch of the live transaction.
+    """The proven commit of the first records of the open data, if a live transaction has joined them; None without such
+    a proof. owner_epoch of the evidence: the epoch of the live transaction.
     """
-    owner_epoch = evidence.owner_epoch
-    for epoch in _epochs(evidence):
-        if owner_epoch is not None and epoch < owner_epoch:
-            found, at = _at_epoch(evidence, epoch), replace(evidence.observation, producer_epoch=epoch)
-            if found.outcome is _C:
-                shown = tuple(_shown(evidence.logged, at))
-                return KnownOutcome(_C, f"{found.why}{_stored_alone(shown)}", evidence=tuple(map(str, shown)))
-    return None
+    first, owner_epoch = next(iter(_epochs(evidence)), None), evidence.owner_epoch
+    if first is None or owner_epoch is None or first >= owner_epoch:
+        return None
+    found, at = _at_epoch(evidence, first), replace(evidence.observation, producer_epoch=first)
+    if found.outcome is not _C:
+        return None
+    shown = tuple(_shown(evidence.logged, at))
+    return KnownOutcome(_C, f"{found.why}{_stored_alone(shown)}", evidence=tuple(map(str, shown)))
 
 
 def _epochs(evidence: OutcomeEvidence) -> Sequence[int]:
