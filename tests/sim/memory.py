@@ -12,14 +12,14 @@ from tests.sim.history import accused
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import DiskReads, Incident, Incidents, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, Incident, Incidents, NoHistory, Sightings, together_facts
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 
 
-class Memory:
+class Memory(NoHistory):
     """The `History` of a sweep. kept: facts. incidents: the row of each incident, by its id."""
 
     def __init__(self) -> None:
@@ -83,6 +83,7 @@ def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
             "resolved_how": how,
             "leader_epoch": found.ends[which.topic, which.partition][0],
             "high_watermark": found.ends[which.topic, which.partition][1],
+            "history": found.history,
         }
         for which, how in found.over(map(TransactionKey.of, began_with)).items()
     ]

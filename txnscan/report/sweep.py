@@ -74,6 +74,8 @@ def headline(sweep: Mapping[str, Any]) -> list[Text]:
             + (f" {ended} more ended during the sweep." if ended else "")
         ),
     ]
+    if (fell := sweep["went_back"]) is not None:
+        lines.insert(0, Text(f"The cluster's history went back: {printable(fell['reason'])}.", style="bold red"))
     hanging = sweep["counts"]["hanging"]
     if hanging:
         late = sweep["candidates"]

@@ -117,17 +117,28 @@ class SeenCommit:
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
     """All facts about a producer id from sweeps and applies: reads of ids that have had it, its markers, its completed
-    commits, and how far the log was read for it.
+    commits, and how far the log was read for it. reads_before, commits_before: of earlier histories of the cluster
+    (`sweeps/restored.py`), which only veto. A marker only vetoes in any case.
     """
 
     reads: tuple[LogRead, ...] = ()
     markers: tuple[SeenMarker, ...] = ()
     commits: tuple[SeenCommit, ...] = ()
     scans: tuple[LogScan, ...] = ()
+    reads_before: tuple[LogRead, ...] = ()
+    commits_before: tuple[SeenCommit, ...] = ()
 
     def __add__(self, other: ProducerFacts) -> ProducerFacts:
         """The facts of both, without duplicates."""
         return together([self, other])
+
+    def only_vetoes(self) -> ProducerFacts:
+        """These facts, after the history of the cluster went back."""
+        return ProducerFacts(
+            markers=self.markers,
+            reads_before=(*self.reads_before, *self.reads),
+            commits_before=(*self.commits_before, *self.commits),
+        )
 
     def scanned(self) -> Mapping[LogAtEpoch, int]:
         """How far partitions of `__transaction_state` were read. While a leader leads, its log only loses records by
@@ -158,6 +169,8 @@ def together(every: Sequence[ProducerFacts]) -> ProducerFacts:
         tuple(dict.fromkeys(marker for one in every for marker in one.markers)),
         tuple(dict.fromkeys(commit for one in every for commit in one.commits)),
         tuple(dict.fromkeys(scan for one in every for scan in one.scans)),
+        tuple(dict.fromkeys(read for one in every for read in one.reads_before)),
+        tuple(dict.fromkeys(commit for one in every for commit in one.commits_before)),
     )
 
 
