@@ -75,7 +75,8 @@ class ScanConfig:
     long the sweep may send requests to brokers; data that it has not read by then counts as not observed.
     complete_up_to: names of topics. The sweep reads all their partitions, whatever its scope, and computes the time up
     to which each topic is complete. spark_checkpoint: the paths of checkpoints of streaming queries, which may wait for
-    transactions.
+    transactions. new_history: the user says that earlier histories of the cluster are over: facts that were stored
+    before this sweep forbid no ABORT any more.
 
     Raises ConfigError.
     """
@@ -97,6 +98,7 @@ class ScanConfig:
     complete_up_to: tuple[str, ...] = ()
     blocking_after_ms: int | None = None
     spark_checkpoint: tuple[str, ...] = ()
+    new_history: bool = False
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
@@ -120,6 +122,8 @@ class ScanConfig:
             raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(EngineName)}")
         if self.tables is not None:
             parse_location(self.tables)
+        elif self.new_history:
+            raise ConfigError("--new-history", "needs --tables: it is about what earlier sweeps stored there")
         for option, value, most in (
             ("--batch-size", self.batch_size, 10_000),
             ("--in-flight", self.in_flight_max, 64),

@@ -45,7 +45,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import _CLIENTS_MAX, ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
-from txnscan.sweeps.history import DiskReads, History, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import DiskReads, History, Incident, Incidents, NoHistory, Sighting, Sightings
 from txnscan.sweeps.news import News
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
@@ -429,7 +429,7 @@ def test_a_name_that_moves_to_another_cluster_releases_the_first() -> None:
     assert watch.watched.up
 
 
-class Stored:
+class Stored(NoHistory):
     """A store with parts that can fail."""
 
     def __init__(self, incidents: Incidents, sightings: Sightings) -> None:

@@ -71,7 +71,7 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import FencedRow, WideRow
-from txnscan.sweeps.history import DiskReads, Incident, Incidents, Sightings
+from txnscan.sweeps.history import DiskReads, Incident, Incidents, NoHistory, Sightings
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.decode import decode, transactional_id
@@ -811,7 +811,7 @@ def test_a_closed_cluster_does_not_answer() -> None:
         socket.create_connection((HOST, cluster.ports[1]), 10)
 
 
-class CountedHistory:
+class CountedHistory(NoHistory):
     """A history of only these incidents, which counts the waits for each part."""
 
     def __init__(self, incidents: Iterable[TransactionKey]) -> None:

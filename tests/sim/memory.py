@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from tests.sim.history import accused
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import DiskReads, Incident, Incidents, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, Incident, Incidents, NoHistory, Sightings, together_facts
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 
 
-class Memory:
+class Memory(NoHistory):
     """The `History` of a sweep. kept: facts. incidents: the row of each incident, by its id."""
 
     def __init__(self) -> None:
@@ -31,7 +30,8 @@ class Memory:
         incidents that are open now.
         """
         began_with = self.open_incidents if at_start is None else at_start
-        for row in (*INCIDENTS.rows(found, accused(found)), *_over(found, began_with)):
+        incidents = [judged for judged in found.transactions if judged.is_incident]
+        for row in (*INCIDENTS.rows(found, incidents), *_over(found, began_with)):
             after = folded(self.incidents.get(row["incident_id"]), row)
             if after is not None:
                 self.incidents[row["incident_id"]] = after
@@ -52,6 +52,7 @@ class Memory:
             TransactionKey.of(row): Incident(
                 *(epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]),
                 row["high_watermark"],
+                outcome=row["outcome"],
             )
             for row in self.open_incidents
         }
@@ -83,6 +84,7 @@ def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
             "resolved_how": how,
             "leader_epoch": found.ends[which.topic, which.partition][0],
             "high_watermark": found.ends[which.topic, which.partition][1],
+            "history": found.history,
         }
         for which, how in found.over(map(TransactionKey.of, began_with)).items()
     ]

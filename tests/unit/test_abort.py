@@ -39,6 +39,7 @@ from txnscan.resolve.abort import (
 )
 from txnscan.resolve.apply import FORCE_TERMINATE, Result, Status, apply_plan, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
+from txnscan.sweeps.history import NoHistory
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Judged, PeerPartitions
 from txnscan.verdict.outcome import with_outcome
@@ -104,7 +105,7 @@ def test_a_partly_committed_transaction_is_refused_with_instructions(wording: Sn
     assert refusal(hangs(*STALE, outcome="mixed"), accept_unknown=True) == wording
 
 
-class Kept:
+class Kept(NoHistory):
     """Tables with a COMMIT marker of each requested producer id."""
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:

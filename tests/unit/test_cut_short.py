@@ -47,8 +47,8 @@ INCIDENTS: Mapping[TransactionKey, Incident] = {
     TransactionKey("deleted", "", 0, 12, 100): Incident(SWEEP_MS - 1_000, producer_epoch=3, last_sequence=4),
 }
 STAGES = [
-    *("plan", "read every partition", "ask who claims them", "first read", "ask coordinators", "second read", "judge"),
-    *("complete up to", "read decisions", "ask who waits"),
+    *("plan", "read every partition", "ask who claims them", "first read", "ask coordinators", "second read"),
+    *("complete up to", "judge", "read decisions", "ask who waits"),
 ]
 
 

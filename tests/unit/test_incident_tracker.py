@@ -103,7 +103,7 @@ def test_the_next_sweep_gets_ages_and_incidents_of_its_cluster_only() -> None:
     memory, *_ = remember(IncidentTracker(), "c", scan(EARLY, judged(partition=1)))
     history = TrackedHistory(memory)
     assert history.last_seen("cluster-1")()[WHERE] == Sighting(NOW_MS, 3)
-    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None, 3, 4, 105)
+    assert history.unresolved("cluster-1")()[WHERE] == Incident(NOW_MS, None, 3, 4, 105, 0, 5)
     assert history.last_seen("another")() == {}
     assert history.unresolved("another")() == {}
 

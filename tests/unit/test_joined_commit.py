@@ -157,7 +157,7 @@ def test_a_claim_that_began_before_the_read_of_earlier_data_needs_the_proof() ->
 
 # It was open at the end of the log, at offset 105, when it was seen last.
 WHICH = observation().transaction_key
-SEEN_LAST = Incident(NOW_MS, None, 4, 4, 105, "committed")
+SEEN_LAST = Incident(NOW_MS, None, 4, 4, 105, outcome="committed")
 COMMIT, ABORT = control(107, 7, 4), control(107, 7, 4, 0)
 RECORDS = data(105, 0, 8, 2)
 

@@ -27,7 +27,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.kafka.topology import Broker, Key
 from txnscan.resolve.abort import ReadAnyway
 from txnscan.sweeps.enrichment import with_outcomes
-from txnscan.sweeps.history import FactsAlone, History
+from txnscan.sweeps.history import FactsAlone, History, NoHistory
 from txnscan.sweeps.log_reads import read_outcomes
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
@@ -805,7 +805,7 @@ def test_a_log_with_truncated_stored_records_is_read_fully(cluster: FakeLogs, mo
     assert ([one.offset for one in found.logged], fetched) == ([0, 1, 2, 3], [(1, 0)])
 
 
-class Kept:
+class Kept(NoHistory):
     """See KnowsFacts."""
 
     def __init__(self, facts: ProducerFacts) -> None:
@@ -825,6 +825,22 @@ def test_apply_and_abort_read_the_whole_log(cluster: FakeLogs, history_of: Calla
     (found,) = read_all(cluster, owned(1), stored=history_of(Kept(first.seen + first.news)).facts("c", [7])())
     assert [offset for _, _, offset in cluster.reads_of(STATE)[before:]] == [0]
     assert found.logged == first.logged
+
+
+def test_reads_of_an_earlier_history_only_veto(cluster: FakeLogs) -> None:
+    """The log of a restored cluster lacks what was read before. That is no contradiction, and proves nothing."""
+    cluster.write(1, *history(id_for(1)))
+    first = read(cluster)
+    log = cluster.log(1)
+    log.log, log.high_watermark = log.log[:2], 2
+    cluster.write(1, record(id_for(1), State.EMPTY, 4))
+    known = first.seen + first.news
+    (found,) = read_all(cluster, owned(1, "Empty", 4), stored={7: known.only_vetoes()})
+    assert found.contradiction is None
+    assert states(found) == [(0, State.EMPTY), (1, State.ONGOING), (2, State.EMPTY)]
+    assert [(one.offset, one.state) for one in found.vetoes] == [(2, State.PREPARE_COMMIT), (3, State.COMPLETE_COMMIT)]
+    (found,) = read_all(cluster, owned(1, "Empty", 4), stored={7: known})
+    assert found.contradiction is not None, "as facts of this history they would contradict the log"
 
 
 def test_compacted_records_are_still_known(cluster: FakeLogs) -> None:

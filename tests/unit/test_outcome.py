@@ -96,6 +96,11 @@ def seen_at(*epochs: int) -> dict[str, Any]:
     return {"seen": ProducerFacts(commits=tuple(SeenCommit("X", 7, epoch) for epoch in epochs))}
 
 
+def seen_before(*epochs: int) -> dict[str, Any]:
+    """The same, in an earlier history of the cluster."""
+    return {"seen": ProducerFacts(commits_before=tuple(SeenCommit("X", 7, epoch) for epoch in epochs))}
+
+
 def marker_on(*topics: str, epoch: int) -> dict[str, Any]:
     """An apply saw a COMMIT marker on each."""
     return {"seen": ProducerFacts(markers=tuple(SeenMarker(topic, 0, 9, 7, epoch) for topic in topics))}
@@ -1176,6 +1181,18 @@ def test_each_case_gets_the_specified_outcome(wording: SnapshotAssertion) -> Non
                 assert "None" not in found.why and "\n" not in found.why and not found.why.endswith(".")
                 reasons[name] = found.why
     assert reasons == wording
+
+
+def test_a_commit_of_an_earlier_history_vetoes_what_the_log_proves() -> None:
+    """The log of this history is whole, and says nothing about the earlier one."""
+    with Cases() as cases:
+        for epoch, expected in ((2, "not_committed"), (3, "maybe_committed"), (4, "maybe_committed")):
+            with cases.case(epoch):
+                assert told(ABORTED_V2, **seen_before(epoch)).outcome == expected
+        with cases.case("a commit of this history, which the log decides"):
+            assert told(ABORTED_V2, **seen_at(3)).outcome == "not_committed"
+        with cases.case("a proven commit stays"):
+            assert told(COMMITTED_V2, **seen_before(3)).outcome == "committed"
 
 
 def test_every_outcome_has_a_case() -> None:

@@ -32,7 +32,7 @@ SWEEP = {"sweep_id", "cluster_id", "started_at", "finished_at", "complete", "par
 # Fields outside the contract. New names need a decision.
 SWEEP_MORE = {
     *("candidates", "scope", "late_after_ms", "blocking", "blocking_after_ms", "warnings", "stages"),
-    *("engine", "engine_reason"),
+    *("engine", "engine_reason", "history", "went_back", "vetoes_dropped"),
 }
 TRANSACTION = {
     *("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset"),

@@ -146,21 +146,26 @@ def _of_cluster(
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.sweeps.complete_up_to import STAGE, read_topics
     from txnscan.sweeps.gate import wait_at_gate
+    from txnscan.sweeps.positions import fall_in_topics
     from txnscan.sweeps.reader import Reader
+    from txnscan.sweeps.restored import Past
 
     with opened_cluster(config) as cluster:
         reader = Reader(cluster, ThreadsEngine(), config)
         found_id = cluster.newest([]).cluster_id
         if cluster_id not in (None, found_id):
             raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(found_id)}")
+        past = Past() if tables is None else tables.past(found_id)()
+        earlier = () if tables is None else tables.topic_reads(found_id, topics)()
         gate = wait_at_gate(
             lambda names: read_topics(cluster, reader, names, wall_clock_ms(), partial(progress, STAGE)),
             found_id,
             topics,
             until_ms=until_ms,
             wait_ms=wait_ms,
-            earlier=() if tables is None else tables.topic_reads(found_id, topics)(),
+            earlier=earlier,
             now_ms=wall_clock_ms,
             sleep=time.sleep,
+            fall_in=partial(fall_in_topics, cluster, past, earlier),
         )
         return gate, cluster.principal

@@ -44,7 +44,7 @@ from txnscan.cli.options import (
     TopicPattern,
     Verbose,
 )
-from txnscan.config import EngineName, ScanConfig, parse_optional_duration_ms, shown_location
+from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms, shown_location
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -132,6 +132,14 @@ def sweep(
     owner_pattern: OwnerPattern = None,
     complete_up_to: CompleteUpTo = None,
     spark_checkpoint: SparkCheckpoint = None,
+    new_history: Annotated[
+        bool,
+        typer.Option(
+            "--new-history",
+            help="Say that all earlier histories of the cluster are over, after a restore: no fact that was stored "
+            "before this sweep forbids an ABORT any more. The sweep reports how many. Not with --config.",
+        ),
+    ] = False,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -144,6 +152,8 @@ def sweep(
     with errors_in_one_line():
         if (config is None) == (bootstrap_server is None):
             raise either_of()
+        if config is not None and new_history:
+            raise ConfigError("--new-history", "is about one cluster; give --bootstrap-server, not --config")
         if config is not None:
             found_in_file = clusters_of(
                 config,
@@ -183,6 +193,7 @@ def sweep(
             timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
             complete_up_to=tuple(complete_up_to or ()),
             spark_checkpoint=tuple(spark_checkpoint or ()),
+            new_history=new_history,
         )
         warn(one_config)
         check_metrics_file(metrics_file)

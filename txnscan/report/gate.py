@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import printable
 from txnscan.kafka.units import plural
 from txnscan.report.output import write_line
-from txnscan.report.plain import error_object, iso_utc
+from txnscan.report.plain import error_object, fall_object, iso_utc
+from txnscan.sweeps.restored import HISTORY_WENT_BACK
 
 if TYPE_CHECKING:
     from txnscan.impact.complete_up_to import TopicRead
@@ -22,7 +23,12 @@ _NAMED_MAX = 5
 def gate_object(gate: Gate, principal: str) -> dict[str, Any]:
     """The result as one JSON object. Names and codes are a contract."""
     return {
-        "gate": {"cluster_id": gate.cluster_id, "until": iso_utc(gate.until_ms), "state": gate.state.value},
+        "gate": {
+            "cluster_id": gate.cluster_id,
+            "until": iso_utc(gate.until_ms),
+            "state": gate.state.value,
+            "went_back": fall_object(gate.fall),
+        },
         "topics": [_topic_object(read, gate.until_ms) for read in gate.topics],
         "errors": [error_object(error, principal) for error in gate.errors],
     }
@@ -54,7 +60,9 @@ def _topic_object(read: TopicRead, until_ms: int) -> dict[str, Any]:
 
 def print_gate(found: Mapping[str, Any], connection: str = "--bootstrap-server HOST:PORT") -> None:
     """The result on stdout. found: as `gate_object` gives it. connection: the options that reach the cluster."""
-    lines = [f"Until {found['gate']['until']}: {found['gate']['state']}"]
+    fell = found["gate"]["went_back"]
+    lines = [] if fell is None else [f"{HISTORY_WENT_BACK}: {fell['reason']}. No stored read counts.".capitalize()]
+    lines.append(f"Until {found['gate']['until']}: {found['gate']['state']}")
     for topic in found["topics"]:
         up_to = topic["complete_up_to"]
         until = f"up to {up_to}" if up_to is not None else "up to a time that is not known"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any
 
-from txnscan.report.plain import error_object, iso, iso_utc, stored_error
+from txnscan.report.plain import error_object, fall_object, iso, iso_utc, stored_error
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import DISK_COLUMNS, IMPACT_COLUMNS, LIVE_COLUMNS, OPEN_TRANSACTIONS, TRANSACTION_COLUMNS
 from txnscan.verdict.evidence import Verdict
@@ -34,6 +34,9 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
         "late_after_ms": scan.late_after_ms,
         "blocking": len(scan.blocking),
         "blocking_after_ms": scan.blocking_after_ms,
+        "history": scan.history,
+        "vetoes_dropped": scan.vetoes_dropped,
+        "went_back": fall_object(scan.fall),
         "warnings": list(scan.warnings),
         "stages": [asdict(stage) for stage in scan.stages],
         "engine": scan.engine.name.value,
@@ -75,6 +78,11 @@ def stored_object(
             "late_after_ms": sweep["late_after_ms"],
             "blocking": sweep.get("blocking"),
             "blocking_after_ms": sweep.get("blocking_after_ms"),
+            "history": sweep["history"],
+            "vetoes_dropped": sweep["vetoes_dropped"],
+            "went_back": None
+            if sweep["went_back"] is None
+            else {"code": sweep["went_back"], "reason": sweep["went_back_reason"]},
             "warnings": list(sweep.get("warnings") or ()),
             "stages": list(sweep.get("stages") or ()),
             "engine": sweep.get("engine"),

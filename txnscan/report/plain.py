@@ -9,6 +9,7 @@ from typing import Any
 
 from txnscan.kafka.failure import Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained, granted
+from txnscan.sweeps.restored import Fall
 
 
 def iso_utc(epoch_ms: int) -> str:
@@ -19,6 +20,11 @@ def iso_utc(epoch_ms: int) -> str:
 def iso(value: datetime) -> str:
     """A time as ISO 8601 in UTC, to the millisecond."""
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def fall_object(fall: Fall | None) -> dict[str, str] | None:
+    """How the history of a cluster went back. The code is a contract."""
+    return None if fall is None else {"code": fall.sign.value, "reason": str(fall)}
 
 
 def utc(at: datetime) -> str:

@@ -35,6 +35,7 @@ from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.identity import Identity, Seen, identified
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Judged, PeerPartitions
@@ -116,6 +117,8 @@ class LiveBrokers:
             found = self.proven(action.topic, action.partition, reads_log=reads_log)
         except (ClusterUnreachable, ConfigError) as error:
             raise RequestFailed(str(error), sent=False) from None
+        if found.fall is not None:
+            raise RequestFailed(f"{HISTORY_WENT_BACK}: {found.fall}; sweep and plan again", sent=False)
         if found.partitions_failed:
             raise RequestFailed(found.errors[0].failure, sent=False)
         return found

@@ -102,7 +102,8 @@ class TablesJournal:
         """See Journal."""
         once = f"{plan.cluster_id}-{marker.topic}-{marker.partition}-{marker.offset}"
         facts = ProducerFacts(markers=(marker,))
-        learned = LearnedFacts(plan.cluster_id, None, self._now_ms(), marker.producer_id, facts)
+        history = self._tables.past(plan.cluster_id)().history
+        learned = LearnedFacts(plan.cluster_id, None, self._now_ms(), marker.producer_id, facts, history)
         self._tables.append(FACTS, [learned], once=once)
 
     def intend(self, plan: Plan, action: Action, forced: str | None) -> str:

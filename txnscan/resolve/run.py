@@ -17,9 +17,10 @@ from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits
-from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, check_plan
+from txnscan.resolve.plan import MAX_AGE_MS, Action, Plan, PlanRefused, check_plan
 from txnscan.resolve.terminate import Terminated, terminate
 from txnscan.sweeps.history import FactsAlone
+from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.tables.open import open_tables
 from txnscan.tables.selection import Stale, find_sweep, stale
 
@@ -114,6 +115,7 @@ def apply_to(
     cluster_id = brokers.cluster_id()
     check_plan(plan, cluster_id=cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     TablesJournal(tables).check_planned(plan)
+    check_history(tables, plan)
     history.seen = brokers.closed_producers({action.producer_id for action in plan.actions})
 
     def done_by(journal: TablesJournal) -> tuple[Result, ...]:
@@ -136,6 +138,16 @@ def apply_to(
     with _journal(tables, brokers, cluster_id, on_wait) as journal:
         settled = settle_interrupted(cluster_id, plan, brokers, journal, on_settled)
         return Applied(True, done_by(journal), tuple(settled))
+
+
+def check_history(tables: Tables, plan: Plan) -> None:
+    """Checks that no sweep noticed since the plan's sweep that the history of the cluster went back. Raises
+    PlanRefused.
+    """
+    history = tables.past(plan.cluster_id)().history
+    sweep = tables.sweep(plan.sweep_id)
+    if history and (sweep is None or sweep["history"] != history):
+        raise PlanRefused(f"{HISTORY_WENT_BACK} since its sweep: sweep and plan again")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from txnscan.resolve.guard import Limits, Stored
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.resolve.watched import SweepTime, watched_ms
 from txnscan.sweeps.log_reads import with_stored
+from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.tables.conditions import Is, OneOf
 from txnscan.tables.delta import By, Row
 from txnscan.tables.schema import OPEN_TRANSACTIONS, epoch_ms
@@ -39,10 +40,17 @@ def plan_of(tables: Tables, sweep: Sweep, limits: Limits, topic: Sequence[str] =
         sweep_id=sweep["sweep_id"],
         scope=sweep["scope"],
         swept_at_ms=began_ms(sweep),
-        warnings=tuple(sweep.get("warnings") or ()),
+        warnings=(*_of_earlier_history(tables, sweep), *(sweep.get("warnings") or ())),
         planned_at_ms=wall_clock_ms(),
         version=__version__,
     )
+
+
+def _of_earlier_history(tables: Tables, sweep: Sweep) -> tuple[str, ...]:
+    """A warning if a later sweep noticed that the history of the cluster went back."""
+    if sweep["history"] == tables.past(sweep["cluster_id"])().history:
+        return ()
+    return (f"{HISTORY_WENT_BACK} since this sweep, which proves nothing any more: sweep again",)
 
 
 def within_topics(hanging: Sequence[Stored], topic: Sequence[str]) -> frozenset[str] | None:
@@ -63,7 +71,8 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
     ids = frozenset(row["incident_id"] for row in hanging)
     of_cluster = (Is("cluster_id", sweep["cluster_id"]), OneOf("incident_id", ids))
     rows: dict[str, list[Row]] = defaultdict(list)
-    sightings = tables.rows(OPEN_TRANSACTIONS, *of_cluster, columns=_OF_SIGHTING)
+    history = tables.past(sweep["cluster_id"])().history
+    sightings = tables.rows(OPEN_TRANSACTIONS, *of_cluster, Is("history", history), columns=_OF_SIGHTING)
     sweeps = tables.sweeps({row["sweep_id"] for row in sightings}, _OF_SWEEP)
     for row in sightings:
         if row["sweep_id"] in sweeps:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from txnscan.config import parse_owner_pattern
 from txnscan.impact.blocking import gets_a_row, looked_at, only_counted_warning
 from txnscan.impact.cause import Cause
-from txnscan.impact.complete_up_to import TopicRead, concluded
+from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import NO_OWNERS, id_of
@@ -62,18 +62,17 @@ def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Jud
     return Enriched(judged, outcome_evidence, kept, (*warnings, *not_measured, *counted))
 
 
-def complete_up_to(run: Run, everything: AllRead) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
-    """Reads the topics that the user named, and concludes up to which time each is complete. No verdict depends on it.
-
-    Also the failures of these reads.
+def read_topics_named(
+    run: Run, everything: AllRead
+) -> tuple[Sequence[TopicRead], tuple[TopicRead, ...], tuple[Unobserved, ...]]:
+    """The stored reads of the topics that the user named; reads of these topics after that; and the failures of these.
+    No verdict depends on them.
     """
     topics = run.config.complete_up_to
     if not topics:
-        return (), ()
-    earlier = run.history.topic_reads(everything.view.cluster_id, topics)
-    reads, errors = read_topics(run.cluster, run.reader, topics, run.now_ms(), run.stage(STAGE))
-    known = earlier()
-    return tuple(concluded(read, known) for read in reads), errors
+        return (), (), ()
+    stored = run.history.topic_reads(everything.view.cluster_id, topics)()
+    return stored, *read_topics(run.cluster, run.reader, topics, run.now_ms(), run.stage(STAGE))
 
 
 def _hanging(judged: Iterable[Judged]) -> list[Judged]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from txnscan.impact.complete_up_to import GateState, TopicRead, concluded
 from txnscan.kafka.failure import Unobserved
 from txnscan.sweeps.history import TOPIC_READS_MAX
+from txnscan.sweeps.restored import Fall
 
 _POLL_S = 1.0
 # A topic that is blocked needs action. One that is not observed may have a transient failure.
@@ -20,13 +21,14 @@ Read = Callable[[Collection[str]], tuple[tuple[TopicRead, ...], tuple[Unobserved
 @dataclass(frozen=True, slots=True)
 class Gate:
     """Whether topics are complete up to a time. topics: the last read of each, concluded. errors: failures of these
-    reads.
+    reads. fall: how the history of the cluster went back, if it did. Then no stored read counts.
     """
 
     cluster_id: str | None
     until_ms: int
     topics: tuple[TopicRead, ...]
     errors: tuple[Unobserved, ...] = ()
+    fall: Fall | None = None
 
     @property
     def state(self) -> GateState:
@@ -45,20 +47,24 @@ def wait_at_gate(
     earlier: Iterable[TopicRead],
     now_ms: Callable[[], int],
     sleep: Callable[[float], None],
+    fall_in: Callable[[Sequence[TopicRead]], Fall | None] = lambda reads: None,
 ) -> Gate:
     """Reads the topics, and reads those that are not complete again, until all are or the time to wait is over.
 
     A transaction that was open at a read is harmless once it ends: a later read then shows that everything before the
     first one is readable. So a busy topic passes, although it has open transactions at each read. earlier: stored
-    reads.
+    reads. fall_in: how these reads, of now, show that the history of the cluster went back since the stored ones.
     """
     ends_ms = now_ms() + wait_ms
-    known, own = list(earlier), 0
+    known, own, fell = list(earlier), 0, None
     found: dict[str, TopicRead] = {}
     errors: dict[str, list[Unobserved]] = {}
     to_read = list(dict.fromkeys(topics))
     while True:
         reads, failures = read(to_read)
+        if fell is None and (fell := fall_in(reads)) is not None:
+            # Only reads from now on are of this history.
+            known = []
         for one in reads:
             found[one.topic] = concluded(one, known)
             errors[one.topic] = [failure for failure in failures if failure.topic == one.topic]
@@ -71,7 +77,8 @@ def wait_at_gate(
         if not to_read or left_ms <= 0:
             break
         sleep(min(_POLL_S, left_ms / 1_000))
-    return Gate(cluster_id, until_ms, tuple(found.values()), tuple(one for some in errors.values() for one in some))
+    failed = tuple(one for some in errors.values() for one in some)
+    return Gate(cluster_id, until_ms, tuple(found.values()), failed, fell)
 
 
 def stored_gate(reads: Sequence[tuple[str, TopicRead]], topics: Sequence[str], until_ms: int) -> Gate:

@@ -10,7 +10,8 @@ from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import DiskRead, PartitionId
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.txnlog.facts import NO_FACTS, Facts
+from txnscan.sweeps.restored import Past
+from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ TOPIC_READS_MAX = 100
 # The transactions that were open at the last sweep of each scope.
 Sightings = Mapping[TransactionKey, Sighting]
 
+# The leader epoch at which a sweep proved the end of a transaction.
+Ended = Mapping[TransactionKey, int]
+
 # The sizes of replicas by earlier sweeps.
 DiskReads = Mapping[PartitionId, Sequence[DiskRead]]
 
@@ -38,6 +42,8 @@ class Incident:
 
     impact: None until a sweep looks for it. producer_epoch, last_sequence: from the partition at the last sighting; -1
     if not known. end_offset: the high watermark of the partition then, None if not known. outcome: by all facts then.
+    leader_epoch: of the partition then, -1 if not known. history: the history of the cluster at the last sighting. In
+    another history, only its partition matters.
     """
 
     first_seen_ms: int
@@ -45,6 +51,8 @@ class Incident:
     producer_epoch: int = -1
     last_sequence: int = -1
     end_offset: int | None = None
+    history: int = 0
+    leader_epoch: int = -1
     outcome: str | None = None
 
 
@@ -58,6 +66,10 @@ class KnowsFacts(Protocol):
         """Starts to read the facts that sweeps and applies have stored about these producer ids."""
         ...
 
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """Starts to read the stored positions of the cluster, and the number of its history."""
+        ...
+
 
 class History(KnowsFacts, Protocol):
     """The results of earlier sweeps of a cluster.
@@ -68,6 +80,14 @@ class History(KnowsFacts, Protocol):
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """The unresolved incidents. A sweep reads their partitions with proof, to see whether they are resolved now."""
+        ...
+
+    def ended(self, cluster_id: str, transactions: Collection[TransactionKey]) -> Callable[[], Ended]:
+        """Those of these transactions whose end a sweep of this history has proven."""
+        ...
+
+    def vetoes(self, cluster_id: str) -> int:
+        """The number of stored facts that can forbid an ABORT."""
         ...
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -89,6 +109,18 @@ class History(KnowsFacts, Protocol):
 
 class NoHistory:
     """The empty history of a scanner without tables."""
+
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """See History."""
+        return Past
+
+    def ended(self, cluster_id: str, transactions: Collection[TransactionKey]) -> Callable[[], Ended]:
+        """See History."""
+        return dict
+
+    def vetoes(self, cluster_id: str) -> int:
+        """See History."""
+        return 0
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
@@ -129,13 +161,18 @@ class FactsAlone(NoHistory):
         known = self._kept.facts(cluster_id, producer_ids)
         return lambda: together_facts({one: replace(facts, scans=()) for one, facts in known().items()}, self.seen)
 
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """See History."""
+        return Past if self._kept is None else self._kept.past(cluster_id)
+
 
 class StoredFacts:
     """The facts that earlier sweeps stored. For producer ids with incidents they are fetched early, while the cluster
-    is read; for other hanging producer ids, later.
+    is read; for other hanging producer ids, later. believed: what counts of the facts of a producer id.
     """
 
     def __init__(self, history: History, cluster_id: str, producer_ids: Collection[int]) -> None:
+        self.believed: Callable[[ProducerFacts], ProducerFacts] = lambda facts: facts
         self._history, self._cluster_id = history, cluster_id
         self._early = frozenset(producer_ids)
         self._fetched = history.facts(cluster_id, self._early) if self._early else dict
@@ -144,7 +181,7 @@ class StoredFacts:
         """The facts of each of these producer ids."""
         news = frozenset(producer_ids) - self._early
         found = self._history.facts(self._cluster_id, news)() if news else {}
-        return {**self._fetched(), **found}
+        return {one: self.believed(facts) for one, facts in {**self._fetched(), **found}.items()}
 
 
 def together_facts(one: Facts, other: Facts) -> Facts:

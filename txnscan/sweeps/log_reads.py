@@ -231,7 +231,7 @@ def _evidence(
     # A broker that loads this log may find records there that the coordinators did not report.
     unserved = next((log.failure for log in logs if log.unserved and log.failure is not None), None)
     live = [read for log in logs for read in log.reads(o.producer_id, stored.reads)]
-    facts = facts_of(o.producer_id, live, stored.reads)
+    facts = facts_of(o.producer_id, live, stored.reads, stored.reads_before)
     commits = tuple(
         SeenCommit(view.transactional_id, view.producer_id, view.producer_epoch)
         for view in judged.evidence.coordinators
@@ -281,14 +281,18 @@ class LogFacts:
     failure: Failure | None = None
 
 
-def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead]) -> LogFacts:
+def facts_of(
+    producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead], before: Sequence[LogRead] = ()
+) -> LogFacts:
     """The combined facts of these reads.
 
     live: the reads of this sweep, one for each id. If an id has no such read, its stored reads are used only as vetoes.
+    before: reads of earlier histories. Their records are vetoes, except those that are in the log of now.
     """
     now = {read.transactional_id: read for read in live}
     logged: list[LoggedTransaction] = []
     vetoes: list[LoggedTransaction] = []
+    others = [(read, record) for read in before for record in read.records]
     lost = None
     for name, reads in sorted(_by_id((*live, *stored)).items()):
         found = joined(now.get(name), reads)
@@ -305,17 +309,35 @@ def facts_of(producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead
             ]
             vetoes += map(decoded, found.others)
         except UnknownRecord as unknown:
-            error = f"a stored record of '{name}' cannot be decoded: {unknown}"
-            return LogFacts(failure=Failure(error, FailureCode.UNKNOWN_RECORD))
+            return _undecoded(name, unknown)
         if any(record.producer_id == producer_id for record in current):
             logged += current
-    return LogFacts(tuple(logged), tuple(vetoes), lost)
+            ours = {record.offset: record for record in found.current}
+            others = [(read, record) for read, record in others if not _is_in(read, record, now[name], ours)]
+    for read, record in others:
+        try:
+            vetoes.append(decoded(record))
+        except UnknownRecord as unknown:
+            return _undecoded(read.transactional_id, unknown)
+    return LogFacts(tuple(logged), tuple(dict.fromkeys(vetoes)), lost)
 
 
-def stored_facts(producer_id: int, stored: Sequence[LogRead]) -> LogFacts:
+def _is_in(read: LogRead, record: RawRecord, newest: LogRead, current: Mapping[int, RawRecord]) -> bool:
+    """Whether the log of now has the record of this read of an earlier history."""
+    same = (read.topic_id, read.partition) == (newest.topic_id, newest.partition)
+    return same and record.is_same(current.get(record.offset))
+
+
+def _undecoded(name: str, unknown: UnknownRecord) -> LogFacts:
+    error = f"a stored record of '{name}' cannot be decoded: {unknown}"
+    return LogFacts(failure=Failure(error, FailureCode.UNKNOWN_RECORD))
+
+
+def stored_facts(producer_id: int, seen: ProducerFacts) -> LogFacts:
     """The facts of stored reads, if no broker is asked. The newest read of each id stands for the current log."""
-    newest = map(newest_of, _by_id(stored).values())
-    return facts_of(producer_id, [read for read in newest if read is not None], stored)
+    newest = map(newest_of, _by_id(seen.reads).values())
+    live = [read for read in newest if read is not None]
+    return facts_of(producer_id, live, seen.reads, seen.reads_before)
 
 
 def _by_id(reads: Iterable[LogRead]) -> dict[str, list[LogRead]]:
@@ -350,7 +372,7 @@ def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> Outcom
 
 def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEvidence:
     """The evidence of a sweep, with its log as the stored facts alone show it."""
-    facts = stored_facts(evidence.observation.producer_id, seen.reads)
+    facts = stored_facts(evidence.observation.producer_id, seen)
     return replace(
         evidence,
         logged=facts.logged,

@@ -16,23 +16,36 @@ from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
 from txnscan.impact.blocking import SHARE_OF_LATE, looked_at
+from txnscan.impact.complete_up_to import TopicRead, concluded
 from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.reads.observation import Observation
+from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.endings import endings
-from txnscan.sweeps.enrichment import complete_up_to, enrich
-from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
+from txnscan.sweeps.enrichment import enrich, read_topics_named
+from txnscan.sweeps.history import Ended, History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import Identity, Seen, continued, identified, replaced, seen_of
 from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.positions import (
+    ends_of,
+    of_incidents,
+    of_rows,
+    of_topics,
+    of_transaction_log,
+    offset_now,
+    offset_of_any,
+    open_in,
+)
 from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.restored import Past, Present, fall, together_positions
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
-from txnscan.sweeps.state import AllRead, Claimed, Enriched, Fenced, Planned, Run, Snapshotted
+from txnscan.sweeps.state import AllRead, Claimed, Enriched, Fenced, HistoryNow, Planned, Run, Snapshotted
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
-from txnscan.sweeps.warnings import early_threshold, idle_patterns, old_brokers
+from txnscan.sweeps.warnings import early_threshold, history_warnings, idle_patterns, old_brokers
+from txnscan.txnlog.facts import NO_FACTS, ProducerFacts
 from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.outcome import CLOCK_SLACK_MS
 from txnscan.verdict.rules import judge_observation
@@ -79,13 +92,18 @@ def scan(
     claims = ask_claims(run, everything)
     first = first_read(run, everything, claims)
     snapshotted = ask_coordinators(run, claims, first)
+    ended = ended_before(run, everything, first)
     second = second_read(run, first, snapshotted)
     topics_gone = cluster.topics_gone(everything.view, ((one.topic, one.topic_id) for one in everything.incidents))
-    judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second))
-    reads, unread = complete_up_to(run, everything)
+    stored_reads, reads, unread = read_topics_named(run, everything)
+    now = history_now(run, planned, everything, ended, first, second, stored_reads, reads)
+    everything = believed(everything, now)
+    reads = tuple(concluded(read, () if now.is_new else stored_reads) for read in reads)
+    judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second), now)
     enriched = replace(enrich(run, planned, everything, judged), unsure=unsure, topic_reads=reads, topic_errors=unread)
     found = result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
-    return replace(found, endings=endings(cluster.send, second.quorum, everything.incidents, found))
+    found = replace(found, endings=endings(cluster.send, second.quorum, everything.incidents, found))
+    return in_history(found, now)
 
 
 def plan(run: Run) -> Planned:
@@ -93,18 +111,20 @@ def plan(run: Run) -> Planned:
     run.progress("plan", 0, 1)
     latest = run.cluster.latest()
     unresolved = run.history.unresolved(latest.view.cluster_id)
+    past = run.history.past(latest.view.cluster_id) if run.reads_log else Past
     # If all topics are requested, hidden topics would be missed silently.
     hidden_topics = run.cluster.hidden_topics() if run.config.scope == "all" else None
     check_scope(run.config, latest.view, in_scope(run.config, latest.view))
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
     late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
     blocking_after_ms = run.config.blocking_after_ms or late_after_ms // SHARE_OF_LATE
-    return Planned(latest, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors)
+    return Planned(latest, past, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors)
 
 
 def read_all(run: Run, planned: Planned) -> AllRead:
     """Reads every partition in scope, without proof. This read only finds the partitions that need a closer look."""
-    incidents = planned.unresolved()
+    # Everything that is compared with stored positions is read after them.
+    past, incidents = planned.past(), planned.unresolved()
     producer_ids = {which.producer_id for which in incidents} if run.reads_log else set()
     on_progress, on_retry = run.stage("read every partition"), run.stage("read again what failed")
     kept = sorted(producer_ids)[:CLOSED_PRODUCERS_MAX]
@@ -115,7 +135,7 @@ def read_all(run: Run, planned: Planned) -> AllRead:
     # Partitions with incidents are read with proof, even if coordinators claim all their open transactions: only a
     # proven read shows that an incident is over.
     of_incidents = topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
-    return AllRead(wide, read_at_ms, topics, suspects(wide.rows), incidents, stored, of_incidents)
+    return AllRead(wide, read_at_ms, topics, suspects(wide.rows), incidents, stored, of_incidents, past)
 
 
 def ask_claims(run: Run, everything: AllRead) -> Claimed:
@@ -153,6 +173,18 @@ def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
     return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.quorum, progress))
 
 
+def ended_before(run: Run, everything: AllRead, first: Fenced) -> Ended:
+    """The transactions that are open at the first read, and whose end an earlier sweep has proven."""
+    seen = (
+        TransactionKey(row.topic, row.topic_id, row.partition, producer.producer_id, producer.start_offset)
+        for row in first.rows.values()
+        if row.failure is None
+        for producer in row.open_producers
+    )
+    news = [which for which in seen if which not in everything.incidents]
+    return run.history.ended(everything.view.cluster_id, news)() if news else {}
+
+
 def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
     """Reads the same partitions again, with proof, after the coordinators were asked."""
     still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
@@ -160,14 +192,75 @@ def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
     return Fenced(rows, quorum, first.last_seen)
 
 
+def history_now(
+    run: Run,
+    planned: Planned,
+    everything: AllRead,
+    ended: Ended,
+    first: Fenced,
+    second: Fenced,
+    stored_reads: Sequence[TopicRead],
+    reads: Sequence[TopicRead],
+) -> HistoryNow:
+    """The history of the cluster, which begins with this sweep if a position fell (`restored.py`)."""
+    past, cluster = everything.past, run.cluster
+    rows = [row for row in {**first.rows, **second.rows}.values() if row.failure is None]
+    positions = together_positions([*of_transaction_log(second.quorum), *of_rows(rows)])
+    offset = offset_now(cluster, planned.latest, past)
+    fell = None
+    # The last look before a marker reads no stored facts, and must be short.
+    if run.reads_log:
+        stored = [*past.positions, *of_incidents(everything.incidents, past), *of_topics(stored_reads)]
+        past = replace(past, positions=tuple(stored), ended=ended)
+        now = together_positions([*positions, *of_topics(reads)])
+        quorum = None if reads else second.quorum
+        present = Present(offset, now, ends_of(cluster, past, now, quorum), open_in(second.rows, ended))
+        fell = fall(past, present)
+    is_new = fell is not None or run.config.new_history
+    history, vetoes_from, dropped = past.history + is_new, past.vetoes_from, None
+    if run.config.new_history:
+        vetoes_from, dropped = history, run.history.vetoes(everything.view.cluster_id)
+    stored_offset = offset_of_any(planned.latest, offset)
+    return HistoryNow(history, vetoes_from, fell, is_new, dropped, stored_offset, positions)
+
+
+def believed(everything: AllRead, now: HistoryNow) -> AllRead:
+    """What was stored, as far as it shows anything in the present history."""
+    if now.is_new:
+        # The user's word ends the vetoes as well.
+        everything.stored.believed = ProducerFacts.only_vetoes if now.vetoes_from < now.history else lambda _: NO_FACTS
+    incidents = {which: one for which, one in everything.incidents.items() if one.history == now.history}
+    return replace(everything, incidents=incidents)
+
+
+def in_history(found: Scan, now: HistoryNow) -> Scan:
+    """The result, with the history to which it belongs. The first warning says that it went back."""
+    return replace(
+        found,
+        history=now.history,
+        fall=now.fall,
+        vetoes_from=now.vetoes_from,
+        vetoes_dropped=now.vetoes_dropped,
+        image_offset=now.image_offset,
+        positions=now.positions,
+        warnings=(*history_warnings(now.fall, now.vetoes_dropped), *found.warnings),
+    )
+
+
 def judge_all(
-    run: Run, planned: Planned, everything: AllRead, claims: Claimed, proven: tuple[Fenced, Snapshotted, Fenced]
+    run: Run,
+    planned: Planned,
+    everything: AllRead,
+    claims: Claimed,
+    proven: tuple[Fenced, Snapshotted, Fenced],
+    now: HistoryNow,
 ) -> tuple[list[Judged], frozenset[Key]]:
     """A verdict for each open transaction, by the rules; and the partitions of Enriched.unsure."""
     run.progress("judge", 0, 1)
     first, snapshotted, second = proven
     snapshot, incidents, separated = snapshotted.snapshot, everything.incidents, claims.separated
-    seen = _earliest(incidents, second.last_seen() if second.last_seen is not None else {})
+    last_seen = second.last_seen if second.last_seen is not None and not now.is_new else dict
+    seen = _earliest(incidents, last_seen())
     unsure: set[Key] = set()
 
     def relation(o: Observation, earlier: Seen, later: Seen) -> Identity:

@@ -16,6 +16,7 @@ from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.restored import Fall, LogPosition
 from txnscan.txnlog.facts import Facts, ProducerFacts, together
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 
@@ -53,6 +54,9 @@ class Scan:
     on. topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED
     or TOPIC_RECREATED. engine: the engine that read the partitions, and why. topic_reads: of the topics of
     `complete_up_to`, concluded. endings: COMPLETED or TORN for incidents of committed data, if the marker is known.
+    history: the number of the cluster's history. fall: how the sweep noticed that it went back, if it did. vetoes_from:
+    the first history whose facts still veto. vetoes_dropped: how many facts do not veto any more, if the user began
+    this history. image_offset, positions: of now, for later sweeps (`restored.py`).
     """
 
     sweep_id: str
@@ -91,6 +95,12 @@ class Scan:
     topic_reads: tuple[TopicRead, ...] = ()
     blocking_after_ms: int = 0
     endings: Mapping[TransactionKey, str] = field(default_factory=dict)
+    history: int = 0
+    fall: Fall | None = None
+    vetoes_from: int = 0
+    vetoes_dropped: int | None = None
+    image_offset: int | None = None
+    positions: tuple[LogPosition, ...] = ()
 
     @property
     def named_principal(self) -> str | None:

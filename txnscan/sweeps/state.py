@@ -23,6 +23,7 @@ from txnscan.reads.rows import FencedRow, OnProgress, WideRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.reader import Reader, Wide
+from txnscan.sweeps.restored import Fall, LogPosition, Past
 from txnscan.sweeps.result import Progress
 from txnscan.verdict.evidence import Judged, OutcomeEvidence
 
@@ -52,11 +53,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan of a sweep. latest: the metadata behind the plan. unresolved: waits for the incidents of earlier sweeps.
-    hidden_topics: why topics may be hidden from this principal, or None.
+    """The plan of a sweep. latest: the metadata behind the plan. past: waits for the stored positions. unresolved:
+    waits for the incidents of earlier sweeps. hidden_topics: why topics may be hidden from this principal, or None.
     """
 
     latest: Latest
+    past: Callable[[], Past]
     unresolved: Callable[[], Incidents]
     hidden_topics: Failure | None
     max_timeout_ms: int
@@ -68,7 +70,8 @@ class Planned:
 @dataclass(frozen=True, slots=True)
 class AllRead:
     """The read of every partition, without proof. suspects: the partitions with open transactions. of_incidents: the
-    topic ids of partitions with incidents.
+    topic ids of partitions with incidents. past: the stored positions. incidents: first of every history of the
+    cluster, after `believed` of the present one.
     """
 
     wide: Wide
@@ -78,6 +81,7 @@ class AllRead:
     incidents: Incidents
     stored: StoredFacts
     of_incidents: Mapping[Key, str]
+    past: Past
 
     @property
     def view(self) -> ClusterView:
@@ -104,6 +108,19 @@ class Fenced:
     rows: Mapping[Key, FencedRow]
     quorum: MetadataQuorum
     last_seen: Callable[[], Sightings] | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryNow:
+    """The history of the cluster, as `Scan` has it. is_new: whether it begins with this sweep."""
+
+    history: int
+    vetoes_from: int
+    fall: Fall | None = None
+    is_new: bool = False
+    vetoes_dropped: int | None = None
+    image_offset: int | None = None
+    positions: tuple[LogPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

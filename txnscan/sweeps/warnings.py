@@ -9,7 +9,8 @@ from txnscan.config import ScanConfig, printable, topics_matching
 from txnscan.kafka.errors import API_SINCE
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import ClusterView
-from txnscan.kafka.units import duration
+from txnscan.kafka.units import duration, plural
+from txnscan.sweeps.restored import HISTORY_WENT_BACK, Fall
 
 
 def idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
@@ -26,6 +27,18 @@ def early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
         f"--late-after {duration(late_after_ms)} is below the brokers' transaction.max.timeout.ms of "
         f"{duration(max_timeout_ms)}: transactions will be called late that may live",
     )
+
+
+def history_warnings(fell: Fall | None, vetoes_dropped: int | None) -> tuple[str, ...]:
+    """A warning if the history of the cluster went back, and one with the number of facts that the user dropped."""
+    dropped = vetoes_dropped is not None
+    forbid = "" if dropped else ". Commits that they saw still forbid an ABORT"
+    said = (
+        f"{HISTORY_WENT_BACK}: {fell}. The cluster was restored, is a clone, or lost acknowledged data. What earlier "
+        f"sweeps stored proves nothing any more: ages begin anew{forbid}"
+    )
+    facts = f"--new-history: {plural(vetoes_dropped or 0, 'stored fact')} of before forbid no ABORT any more"
+    return (*((said,) if fell is not None else ()), *((facts,) if dropped else ()))
 
 
 def old_brokers(errors: Sequence[Unobserved]) -> tuple[str, ...]:

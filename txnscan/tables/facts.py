@@ -11,14 +11,16 @@ from txnscan.engine.rows import from_row
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, together
 
-# The journal of apply has the markers that it sent.
-KINDS = tuple(field.name for field in fields(ProducerFacts) if field.name != "sent")
+# The kinds of facts, each in a column. The journal of apply has the markers that it sent, and which facts are of an
+# earlier history is computed.
+_NO_COLUMN = ("sent", "reads_before", "commits_before")
+KINDS = tuple(field.name for field in fields(ProducerFacts) if field.name not in _NO_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedFacts:
     """New facts about a producer id. sweep_id: None from an apply. learned_ms: when the sweep began, or the apply saw
-    them.
+    them. history: the history of the cluster then.
     """
 
     cluster_id: str
@@ -26,20 +28,38 @@ class LearnedFacts:
     learned_ms: int
     producer_id: int
     facts: ProducerFacts
+    history: int = 0
 
 
 def learned(scan: Scan) -> list[LearnedFacts]:
     """The rows of a sweep, at most one for each producer id."""
     return [
-        LearnedFacts(scan.cluster_id, scan.sweep_id, scan.started_at_ms, producer_id, facts)
+        LearnedFacts(scan.cluster_id, scan.sweep_id, scan.started_at_ms, producer_id, facts, scan.history)
         for producer_id, facts in news_of(scan).items()
         if facts != NO_FACTS
     ]
 
 
-def known(rows: Iterable[Mapping[str, Any]]) -> Facts:
-    """All facts in these rows, by producer id."""
+def known(rows: Iterable[Mapping[str, Any]], history: int, vetoes_from: int) -> Facts:
+    """The facts in these rows, by producer id. history, vetoes_from: see `restored.Past`."""
     found: dict[int, list[ProducerFacts]] = defaultdict(list)
     for row in rows:
-        found[row["producer_id"]].append(from_row(ProducerFacts, {"sent": (), **{kind: row[kind] for kind in KINDS}}))
+        if row["history"] < vetoes_from:
+            continue
+        facts = from_row(ProducerFacts, {kind: row[kind] for kind in KINDS} | dict.fromkeys(_NO_COLUMN, ()))
+        found[row["producer_id"]].append(facts if row["history"] == history else facts.only_vetoes())
     return {producer_id: together(facts) for producer_id, facts in found.items()}
+
+
+def vetoes_in(rows: Iterable[Mapping[str, Any]], vetoes_from: int) -> int:
+    """The number of facts in these rows that can forbid an ABORT: records of the log, completed commits, markers and
+    closed producers.
+    """
+    return sum(
+        len(row["markers"])
+        + len(row["commits"])
+        + len(row["closed"])
+        + sum(len(read["records"]) for read in row["reads"])
+        for row in rows
+        if row["history"] >= vetoes_from
+    )

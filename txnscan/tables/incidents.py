@@ -4,6 +4,9 @@ Sweeps may be folded in any order, and any of them may be missing. The partition
 two observations is later: leader epochs only rise, and the high watermark only rises within a leader epoch. Clocks are
 not used. If both are equal, an end counts: no transaction hangs again at the leader epoch of its end. If the topic was
 deleted or created again, its transactions are over for ever at any leader epoch: no two topics have the same id.
+
+All of that holds within one history of the cluster (`sweeps/restored.py`). In a later history nothing counts that an
+earlier one showed: if the transaction hangs, its incident begins anew, and its age with it.
 """
 
 from __future__ import annotations
@@ -23,13 +26,17 @@ def folded(before: Row | None, seen: Row) -> Row | None:
 
     before: its row, if it has a row. seen: the row of a sweep that saw the transaction hanging (`sweeps` is 1), or saw
     a live transaction that endangers its commit (`sweeps` is 0); or of a sweep that proved its end: `resolved_how`,
-    `resolved_at`, `leader_epoch` and `high_watermark`. An end without an incident is ignored. To fold the last sweep
-    again has no effect.
+    `resolved_at`, `leader_epoch`, `high_watermark` and `history`. An end without an incident is ignored. To fold the
+    last sweep again has no effect.
     """
     over = seen.get("resolved_how") is not None
     if before is None:
         return None if over else seen
     later = _at(before) <= _at(seen)
+    if before["history"] < seen["history"] and not over:
+        return seen
+    if before["history"] > seen["history"]:
+        return before
     if over:
         return {**before, **seen, "is_open": False} if later else before
     if before["last_sweep_id"] == seen["last_sweep_id"]:
@@ -45,7 +52,7 @@ def folded(before: Row | None, seen: Row) -> Row | None:
     }
 
 
-def _at(row: Row) -> tuple[bool, int, int, str]:
+def _at(row: Row) -> tuple[int, bool, int, int, str]:
     """When the partition was like this, by its own order."""
     how, mark = row["resolved_how"] or "", row["high_watermark"]
-    return (how in _WITH_TOPIC, row["leader_epoch"], -1 if mark is None else mark, how)
+    return (row["history"], how in _WITH_TOPIC, row["leader_epoch"], -1 if mark is None else mark, how)

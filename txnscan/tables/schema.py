@@ -24,6 +24,7 @@ from txnscan.impact.disk import DiskRead
 from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.sweeps.restored import LogPosition
 from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import ClosedProducer, LogRead, LogScan, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
@@ -174,6 +175,11 @@ def _count(verdict: Verdict) -> Callable[[Scan, Scan], int]:
     return lambda scan, item: scan.counts[verdict]
 
 
+_HISTORY = (
+    "Number of the cluster's history, which rises if a sweep notices that the cluster went back, and with "
+    "--new-history. Facts of an earlier history prove nothing"
+)
+
 SWEEP_COLUMNS = (
     Column("sweep_id", "STRING", "The sweep that this row belongs to", lambda s, _: s.sweep_id, True),
     Column("cluster_id", "STRING", "The cluster's id, from Metadata", lambda s, _: s.cluster_id, True),
@@ -185,6 +191,7 @@ SWEEP_COLUMNS = (
         True,
     ),
     Column("started_at", "TIMESTAMP", "When the sweep started", lambda s, _: timestamp(s.started_at_ms), True),
+    Column("history", "BIGINT", _HISTORY, lambda s, _: s.history, True),
 )
 
 TRANSACTION_COLUMNS = (
@@ -679,6 +686,14 @@ INCIDENTS = Table(
         ),
         Column("last_sweep_id", "STRING", "The last sweep that saw it hanging", lambda s, _: s.sweep_id, True),
         Column(
+            "history",
+            "BIGINT",
+            "Number of the cluster's history in which it was seen last, or its end was proven. All columns are of this "
+            "history",
+            lambda s, _: s.history,
+            True,
+        ),
+        Column(
             "sweeps",
             "BIGINT",
             "Minimum number of sweeps that saw it hanging",
@@ -770,6 +785,7 @@ FACTS = Table(
         Column("cluster_id", "STRING", "The cluster's id", _field("cluster_id"), True),
         Column("sweep_id", "STRING", "The sweep that read them; null for facts from apply", _field("sweep_id")),
         Column("sweep_date", "DATE", "UTC date on which the sweep started, or of the apply", _date("learned_ms"), True),
+        Column("history", "BIGINT", _HISTORY + ", and veto", _field("history"), True),
         Column("producer_id", "BIGINT", "Producer id of the hanging transaction", _field("producer_id"), True),
         Column(
             "reads",
@@ -959,6 +975,46 @@ SWEEPS = Table(
             "Age from which a live transaction gets a row in open_transactions, even if no group waits for it",
             lambda s, _: s.blocking_after_ms,
         ),
+        Column(
+            "went_back",
+            "STRING",
+            "How the sweep noticed that the cluster's history went back: image_offset, leader_epoch, high_watermark, "
+            "epoch_end or open_again; null if it did not",
+            lambda s, _: s.fall.sign.value if s.fall is not None else None,
+        ),
+        Column(
+            "went_back_reason",
+            "STRING",
+            "The position that fell, in words",
+            lambda s, _: str(s.fall) if s.fall is not None else None,
+        ),
+        Column(
+            "vetoes_dropped",
+            "BIGINT",
+            "Number of stored facts that do not forbid an ABORT any more, by --new-history; null without it",
+            lambda s, _: s.vetoes_dropped,
+        ),
+        Column(
+            "vetoes_from",
+            "BIGINT",
+            "Facts of earlier histories than this one do not forbid an ABORT either, by --new-history",
+            lambda s, _: s.vetoes_from,
+            True,
+        ),
+        Column(
+            "image_offset",
+            "BIGINT",
+            "The highest offset of a metadata image that a broker reported; null outside KRaft mode",
+            lambda s, _: s.image_offset,
+        ),
+        Column(
+            "positions",
+            tuple[LogPosition, ...],
+            "The positions of partitions that the sweep proved, at most 1,000. Later sweeps compare them: a lower one "
+            "shows that the history went back",
+            lambda s, _: s.positions,
+            True,
+        ),
     ),
     (
         ("partitions_add_up", "partitions_answered + partitions_failed = partitions_planned"),
@@ -984,6 +1040,7 @@ FIRST_SEEN = Table(
         Column("cluster_id", "STRING", "The cluster's id", lambda s, _: s.cluster_id, True),
         Column("scope_key", "STRING", "Digest of the sweep's scope", lambda s, _: scope_key(s.scope), True),
         Column("sweep_id", "STRING", "The last sweep of this scope", lambda s, _: s.sweep_id, True),
+        Column("history", "BIGINT", _HISTORY, lambda s, _: s.history, True),
         *(
             column
             for column in TRANSACTION_COLUMNS

@@ -22,13 +22,14 @@ from txnscan.impact.complete_up_to import PartitionRead, TopicRead
 from txnscan.impact.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Ended, Incident, Incidents, Sighting, Sightings
+from txnscan.sweeps.restored import LogPosition, Past, latest_of
 from txnscan.sweeps.result import COMPLETED, ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
 from txnscan.tables.creation import check_files, create, shown, unreadable, why_failed
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import By, Delta, Row, arrow_rows, tried_again
-from txnscan.tables.facts import KINDS, known, learned
+from txnscan.tables.facts import KINDS, known, learned, vetoes_in
 from txnscan.tables.incidents import folded
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -52,6 +53,8 @@ from txnscan.verdict.evidence import Verdict
 Answer = TypeVar("Answer")
 
 _BEGUN_MAX = 100
+# The positions of this many sweeps are compared.
+_POSITIONS_OF_SWEEPS = 20
 # The columns of an incident's impact that a sweep reads.
 _SENT = ("topic", "partition", "producer_id", "producer_epoch")
 _IMPACT = ("last_stable_offset", "lso_since", "cause", "cause_reason", "owner_id", "event_id")
@@ -66,6 +69,8 @@ class Tables:
         self.delta = delta
         # Open incidents, by cluster, as the sweep under way found them.
         self._unresolved: dict[str, list[Row]] = {}
+        # The history of each cluster and the first one whose facts veto, as the sweep under way found them.
+        self._histories: dict[str, tuple[int, int]] = {}
         # The sweeps that this object began to write, and may have written in part: the last few, in a process that runs
         # for ever.
         self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
@@ -103,12 +108,60 @@ class Tables:
                     row["producer_epoch"],
                     row["last_sequence"],
                     row["high_watermark"],
+                    row["history"],
+                    row["leader_epoch"],
                     row["outcome"],
                 )
                 for row in rows
             }
 
         return self._begun_read(read)
+
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """See History. Positions only rise within a history, so the last sweeps suffice."""
+        return self._begun_read(partial(self._past_and_history, cluster_id))
+
+    def _past_and_history(self, cluster_id: str) -> Past:
+        found = self._past(cluster_id)
+        self._histories[cluster_id] = (found.history, found.vetoes_from)
+        return found
+
+    def _past(self, cluster_id: str) -> Past:
+        of, columns = Is("cluster_id", cluster_id), ("history", "vetoes_from", "image_offset", "positions")
+        last = (By("history", descending=True), By("started_at", descending=True))
+        rows = self.rows(SWEEPS, of, columns=columns, order=last, limit=_POSITIONS_OF_SWEEPS)
+        # A sweep that was not finished may have stored incidents of a history that no finished sweep has.
+        newest = self.rows(INCIDENTS, of, columns=("history",), order=(By("history", descending=True),), limit=1)
+        return latest_of([Past(row["history"]) for row in newest] + [_past_of(row) for row in rows])
+
+    def _history(self, cluster_id: str) -> tuple[int, int]:
+        """The present history, and the first one whose facts veto. In a sweep, as it was at its start."""
+        known = self._histories.get(cluster_id)
+        if known is not None:
+            return known
+        found = self._past(cluster_id)
+        return found.history, found.vetoes_from
+
+    def vetoes(self, cluster_id: str) -> int:
+        """The number of stored facts that can forbid an ABORT."""
+        vetoes_from = self._history(cluster_id)[1]
+        rows = self.rows(
+            FACTS, Is("cluster_id", cluster_id), columns=("history", "reads", "markers", "commits", "closed")
+        )
+        return vetoes_in(rows, vetoes_from)
+
+    def ended(self, cluster_id: str, transactions: Collection[TransactionKey]) -> Callable[[], Ended]:
+        """See History."""
+        return self._begun_read(partial(self._ended, cluster_id, frozenset(transactions)))
+
+    def _ended(self, cluster_id: str, transactions: frozenset[TransactionKey]) -> Ended:
+        ids = {which.incident_id(cluster_id): which for which in transactions}
+        of = (
+            *(Is("cluster_id", cluster_id), Is("is_open", False), Is("history", self._history(cluster_id)[0])),
+            OneOf("incident_id", frozenset(ids)),
+        )
+        rows = self.rows(INCIDENTS, *of, columns=("incident_id", "leader_epoch")) if ids else []
+        return {ids[row["incident_id"]]: row["leader_epoch"] for row in rows}
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History. Each sweep stores when its transactions were first seen, also by earlier sweeps, so that the
@@ -117,7 +170,10 @@ class Tables:
         return self._begun_read(lambda: _sightings(self._read_last_seen(cluster_id)))
 
     def _read_unresolved(self, cluster_id: str) -> list[Row]:
-        known = ("first_seen_at", "producer_epoch", "last_sequence", "high_watermark", "outcome")
+        known = (
+            *("first_seen_at", "producer_epoch", "last_sequence", "high_watermark", "history", "leader_epoch"),
+            "outcome",
+        )
         columns = ("incident_id", *TransactionKey._fields, *known, *_IMPACT)
         return self.rows(INCIDENTS, Is("cluster_id", cluster_id), Is("is_open", True), columns=columns)
 
@@ -131,11 +187,11 @@ class Tables:
         of = (Is("cluster_id", cluster_id), OneOf("producer_id", producer_ids))
         rows, sent = self._at_once(
             (
-                lambda: self.rows(FACTS, *of, columns=("producer_id", *KINDS)),
+                lambda: self.rows(FACTS, *of, columns=("producer_id", "history", *KINDS)),
                 lambda: self.rows(RESOLUTIONS, *of, Is("step", "intent"), columns=_SENT),
             )
         )
-        found = known(rows)
+        found = known(rows, *self._history(cluster_id))
         markers = [SentMarker(*(row[name] for name in _SENT)) for row in sent]
         return {
             one: found.get(one, NO_FACTS) + ProducerFacts(sent=tuple(m for m in markers if m.producer_id == one))
@@ -144,22 +200,30 @@ class Tables:
 
     def _read_last_seen(self, cluster_id: str) -> list[Row]:
         columns = (*TransactionKey._fields, "producer_epoch", "first_seen_at")
-        return self.rows(FIRST_SEEN, Is("cluster_id", cluster_id), columns=columns)
+        of = (Is("cluster_id", cluster_id), Is("history", self._history(cluster_id)[0]))
+        return self.rows(FIRST_SEEN, *of, columns=columns)
 
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         """See History. A row is a fact, even if its sweep was never finished."""
         return self._begun_read(lambda: [read for _, read in self.last_topic_reads(topics, cluster_id)])
 
     def last_topic_reads(self, topics: Collection[str], cluster_id: str | None = None) -> list[tuple[str, TopicRead]]:
-        """The last reads of each topic, newest first, each with its cluster's id. Raises ConfigError without tables."""
-        of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
-        columns = ("cluster_id", "topic", "topic_id", "read_at", "partitions", "code")
+        """The last reads of each topic in the cluster's present history, newest first, each with its cluster's id.
+        Raises ConfigError without tables.
+        """
+        of = () if cluster_id is None else (Is("cluster_id", cluster_id), Is("history", self._history(cluster_id)[0]))
+        columns = ("cluster_id", "topic", "topic_id", "read_at", "partitions", "code", "history")
         newest = (By("read_at", descending=True),)
         found = []
         for topic in dict.fromkeys(topics):
             where = (*of, Is("topic", topic))
             found += self.rows(TOPIC_READS, *where, columns=columns, order=newest, limit=TOPIC_READS_MAX)
-        return [(row["cluster_id"], _topic_read(row)) for row in found]
+        # Of several clusters, the histories are known only now.
+        return [
+            (row["cluster_id"], _topic_read(row))
+            for row in found
+            if cluster_id is not None or row["history"] == self._history(row["cluster_id"])[0]
+        ]
 
     def disk_reads(self, cluster_id: str, partitions: Collection[PartitionId], now_ms: int) -> Callable[[], DiskReads]:
         """See History. A row is a fact, even if its sweep was never finished."""
@@ -378,6 +442,12 @@ def _topic_read(row: Row) -> TopicRead:
     return TopicRead(row["topic"], row["topic_id"], epoch_ms(row["read_at"]), partitions, row["code"])
 
 
+def _past_of(row: Row) -> Past:
+    """The positions in the row of a sweep."""
+    positions = tuple(from_row(LogPosition, one) for one in row["positions"])
+    return Past(row["history"], row["vetoes_from"], row["image_offset"], positions)
+
+
 def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, str]) -> Row:
     """The row of a sweep that proved its end. written: the markers that apply has written, by incident."""
     incident = which.incident_id(scan.cluster_id)
@@ -389,6 +459,7 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
         "resolved_how": f"{written[incident].lower()}_marker" if by_marker and incident in written else how,
         "leader_epoch": leader_epoch,
         "high_watermark": high_watermark,
+        "history": scan.history,
     }
 
 

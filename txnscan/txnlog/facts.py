@@ -152,6 +152,8 @@ class ClosedProducer:
 class ProducerFacts:
     """All facts about a producer id from sweeps and applies: reads of ids that have had it, its markers, its completed
     commits, how far the log was read for it, partitions that list it as closed, and the markers that txnscan sent.
+    reads_before, commits_before: of earlier histories of the cluster (`sweeps/restored.py`), which only veto. Markers
+    and closed producers only veto in any case.
     """
 
     reads: tuple[LogRead, ...] = ()
@@ -160,10 +162,22 @@ class ProducerFacts:
     scans: tuple[LogScan, ...] = ()
     closed: tuple[ClosedProducer, ...] = ()
     sent: tuple[SentMarker, ...] = ()
+    reads_before: tuple[LogRead, ...] = ()
+    commits_before: tuple[SeenCommit, ...] = ()
 
     def __add__(self, other: ProducerFacts) -> ProducerFacts:
         """The facts of both, without duplicates."""
         return together([self, other])
+
+    def only_vetoes(self) -> ProducerFacts:
+        """These facts, after the history of the cluster went back."""
+        return ProducerFacts(
+            markers=self.markers,
+            closed=self.closed,
+            sent=self.sent,
+            reads_before=(*self.reads_before, *self.reads),
+            commits_before=(*self.commits_before, *self.commits),
+        )
 
     def scanned(self) -> Mapping[LogAtEpoch, int]:
         """How far partitions of `__transaction_state` were read. While a leader leads, its log only loses records by
@@ -196,6 +210,8 @@ def together(every: Sequence[ProducerFacts]) -> ProducerFacts:
         tuple(dict.fromkeys(scan for one in every for scan in one.scans)),
         tuple(dict.fromkeys(closed for one in every for closed in one.closed)),
         tuple(dict.fromkeys(marker for one in every for marker in one.sent)),
+        tuple(dict.fromkeys(read for one in every for read in one.reads_before)),
+        tuple(dict.fromkeys(commit for one in every for commit in one.commits_before)),
     )
 
 

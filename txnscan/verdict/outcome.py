@@ -124,7 +124,10 @@ def outcome(evidence: OutcomeEvidence) -> KnownOutcome:
     each = [_at_epoch(evidence, epoch) for epoch in epochs or _seen_epochs(evidence)]
     found = _together(each) if epochs else _of_unknown_epochs(evidence, each)
     if found.outcome is _U:
-        found = _unless_seen(evidence, found, epochs)
+        found = _unless_seen(evidence.seen.commits, evidence, found, epochs)
+    if found.outcome in (_U, _N):
+        # The log of this history says nothing about a commit of an earlier one.
+        found = _unless_seen(evidence.seen.commits_before, evidence, found, epochs)
     at_each = [replace(o, producer_epoch=epoch) for epoch in epochs or _open_at(each, o.producer_epoch)]
     shown = list(dict.fromkeys(one for at in at_each for one in _shown(evidence.logged, at)))
     return KnownOutcome(
@@ -420,12 +423,14 @@ def _veto(
     return None
 
 
-def _unless_seen(evidence: OutcomeEvidence, found: _Found, epochs: Collection[int]) -> _Found:
-    """The outcome if the log leaves it unknown. A coordinator that was seen in CompleteCommit may have committed this
-    data. epochs: of the open data, empty if they are not known.
+def _unless_seen(
+    commits: Iterable[SeenCommit], evidence: OutcomeEvidence, found: _Found, epochs: Collection[int]
+) -> _Found:
+    """The outcome if the log does not exclude these commits. A coordinator that was seen in CompleteCommit may have
+    committed this data. epochs: of the open data, empty if they are not known.
     """
     last = evidence.observation.producer_epoch
-    for commit in evidence.seen.commits:
+    for commit in commits:
         at = _may_be_of(commit)
         if any(epoch in epochs for epoch in at) or (not epochs and min(at) <= last):
             return replace(found, outcome=_M, why=f"{commit}, and {found.why}", unproven=None)

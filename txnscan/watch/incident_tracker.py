@@ -16,8 +16,18 @@ from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import READS_MAX, DiskRead, PartitionId
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Incident, Incidents, Sighting, Sightings, together_facts
+from txnscan.sweeps.history import (
+    TOPIC_READS_MAX,
+    DiskReads,
+    Ended,
+    Incident,
+    Incidents,
+    Sighting,
+    Sightings,
+    together_facts,
+)
 from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
+from txnscan.sweeps.restored import Past, latest_of, together_positions
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import Facts
 from txnscan.verdict.evidence import Judged, Reason, Verdict
@@ -45,12 +55,20 @@ class OpenIncident:
     producer_epoch: int = -1
     last_sequence: int = -1
     end_offset: int | None = None
+    history: int = 0
+    leader_epoch: int = -1
     outcome: str | None = None
 
     @property
     def in_danger(self) -> bool:
         """Whether the last sweep that saw it saw a live transaction that endangers its commit."""
         return self.details is not None and self.details.reason == Reason.JOINED_COMMIT
+
+    @property
+    def incident(self) -> Incident:
+        """The incident as a sweep uses it."""
+        seen = self.producer_epoch, self.last_sequence, self.end_offset
+        return Incident(self.first_seen_ms, self.impact, *seen, self.history, self.leader_epoch, self.outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +77,7 @@ class IncidentTracker:
 
     unwatched: the number of transactions that hung in the last sweep and have no incident, because there are too many.
     They cause no news. topic_reads: the last reads of the topics of `complete_up_to`, newest last. disk_reads: of the
-    partitions whose compaction was blocked at the last sweep, newest last.
+    partitions whose compaction was blocked at the last sweep, newest last. past: the positions of the cluster.
     """
 
     cluster_id: str | None = None
@@ -69,6 +87,20 @@ class IncidentTracker:
     unwatched: int = 0
     topic_reads: tuple[TopicRead, ...] = ()
     disk_reads: DiskReads = field(default_factory=dict)
+    past: Past = field(default_factory=Past)
+
+    def in_history_of(self, scan: Scan) -> IncidentTracker:
+        """What counts of it in the history of this sweep. Incidents have the number of their own."""
+        if scan.history == self.past.history:
+            return self
+        vetoes = {one: facts.only_vetoes() for one, facts in self.facts.items()}
+        return replace(
+            self,
+            sightings={},
+            facts=vetoes if self.past.history >= scan.vetoes_from else {},
+            topic_reads=(),
+            past=Past(scan.history, scan.vetoes_from),
+        )
 
 
 class Remembered(NamedTuple):
@@ -89,13 +121,20 @@ class TrackedHistory:
         """See History."""
         if cluster_id != self._memory.cluster_id:
             return dict
-        found = {
-            which: Incident(
-                *(one.first_seen_ms, one.impact, one.producer_epoch, one.last_sequence, one.end_offset, one.outcome)
-            )
-            for which, one in self._memory.incidents.items()
-        }
+        found = {which: one.incident for which, one in self._memory.incidents.items()}
         return lambda: found
+
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """See History."""
+        return lambda: self._memory.past if cluster_id == self._memory.cluster_id else Past()
+
+    def ended(self, cluster_id: str, transactions: Collection[TransactionKey]) -> Callable[[], Ended]:
+        """See History. Ended incidents are not kept."""
+        return dict
+
+    def vetoes(self, cluster_id: str) -> int:
+        """See History. The user of a watch cannot drop them."""
+        return 0
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History."""
@@ -120,6 +159,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
     """
     if memory.cluster_id != scan.cluster_id:
         memory = IncidentTracker(scan.cluster_id)
+    memory = memory.in_history_of(scan)
     left = {
         which: OpenIncident(
             one.first_seen_ms,
@@ -128,6 +168,8 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
             producer_epoch=one.producer_epoch,
             last_sequence=one.last_sequence,
             end_offset=one.end_offset,
+            history=one.history,
+            leader_epoch=one.leader_epoch,
             outcome=one.outcome,
         )
         for which, one in (stored or {}).items()
@@ -163,6 +205,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
         *(scan.cluster_id, _sightings(memory.sightings, scan), incidents, facts, unwatched),
         topic_reads=(*memory.topic_reads, *scan.topic_reads)[-TOPIC_READS_MAX * len(scan.topic_reads) :],
         disk_reads=_disk_reads(memory.disk_reads, scan),
+        past=_past(memory.past, scan),
     )
     events = events_of(
         name, scan.cluster_id, scan.finished_at_ms, news, _announced(scan, before), _announced(scan, incidents)
@@ -175,8 +218,10 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
     found = dict(remembered)
     for which, one in stored.items():
         other = found.get(which)
-        if other is None:
+        if other is None or other.history < one.history:
             found[which] = one
+            continue
+        if other.history > one.history:
             continue
         # The data of this process is newer than the stored data.
         found[which] = replace(
@@ -189,9 +234,10 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
     """The incident after a sweep that saw the transaction hanging."""
     o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
     impact = scan.impact(judged)
+    same = earlier if earlier is not None and earlier.history == scan.history else None
     notified = judged.candidate or judged.endangers_commit or (earlier is not None and earlier.notified)
     return OpenIncident(
-        first_seen_ms=o.first_seen_ms if earlier is None else min(o.first_seen_ms, earlier.first_seen_ms),
+        first_seen_ms=o.first_seen_ms if same is None else min(o.first_seen_ms, same.first_seen_ms),
         details=Details(
             producer_epoch=o.producer_epoch,
             reason=judged.judgement.reason.value,
@@ -206,10 +252,12 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         ),
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
-        impact=scan.carried_impact(judged) or (earlier.impact if earlier is not None else None),
+        impact=scan.carried_impact(judged) or (same.impact if same is not None else None),
         producer_epoch=o.producer_epoch,
         last_sequence=o.last_sequence,
         end_offset=o.second.high_watermark,
+        history=scan.history,
+        leader_epoch=o.leader_epoch,
         outcome=judged.judgement.outcome,
     )
 
@@ -252,6 +300,12 @@ def _sightings(before: Sightings, scan: Scan) -> Sightings:
             o = judged.observation
             found[o.transaction_key] = Sighting(o.first_seen_ms, o.producer_epoch)
     return _oldest(found, SIGHTINGS_MAX, lambda one: one.first_seen_ms)
+
+
+def _past(before: Past, scan: Scan) -> Past:
+    """The positions after a sweep of the same history."""
+    now = Past(scan.history, scan.vetoes_from, scan.image_offset, scan.positions)
+    return replace(latest_of([before, now]), positions=together_positions([*before.positions, *scan.positions]))
 
 
 def _disk_reads(before: DiskReads, scan: Scan) -> dict[PartitionId, tuple[DiskRead, ...]]:

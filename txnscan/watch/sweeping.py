@@ -15,10 +15,12 @@ from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
+from txnscan.reads.observation import TransactionKey
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
-from txnscan.sweeps.history import DiskReads, History, Incidents, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, Ended, History, Incidents, Sightings, together_facts
 from txnscan.sweeps.news import EventNews, News
+from txnscan.sweeps.restored import Past, latest_of
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import Facts
 from txnscan.watch.incident_tracker import INCIDENTS_MAX, IncidentTracker, TrackedHistory, remember, together
@@ -83,6 +85,8 @@ class _Given:
         self._claims = swept
         self._store = store
         self._complain = complain
+        # Whether the store lacks the history of this process, because it could not be written.
+        self._store_is_behind = False
         # The store's incidents when the sweep began; None if they were not read.
         self.stored: Incidents | None = None
 
@@ -100,6 +104,32 @@ class _Given:
 
         return read
 
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """See History. The latest history that this process or the store knows."""
+        own = self._own.past(cluster_id)
+        if self._store is None:
+            return own
+        begun = self._caught(partial(self._store.history.past, cluster_id))
+
+        def read() -> Past:
+            stored = (self._caught(begun) if begun is not None else None) or Past()
+            latest = latest_of([own(), stored])
+            self._store_is_behind = stored.history < latest.history
+            return latest
+
+        return read
+
+    def ended(self, cluster_id: str, transactions: Collection[TransactionKey]) -> Callable[[], Ended]:
+        """See History. This process keeps no incidents that ended."""
+        if self._store is None or self._store_is_behind:
+            return dict
+        begun = self._caught(partial(self._store.history.ended, cluster_id, transactions))
+        return lambda: (self._caught(begun) if begun is not None else None) or {}
+
+    def vetoes(self, cluster_id: str) -> int:
+        """See History."""
+        return self._own.vetoes(cluster_id)
+
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
         """See History. The sightings of this process are newer than those in the store."""
         own = self._own.last_seen(cluster_id)
@@ -114,12 +144,19 @@ class _Given:
         if self._store is None:
             return own
         begun = self._caught(partial(self._store.history.facts, cluster_id, producer_ids))
-        return lambda: together_facts(own(), (self._caught(begun) if begun is not None else None) or {})
+
+        def read() -> Facts:
+            stored = (self._caught(begun) if begun is not None else None) or {}
+            if self._store_is_behind:
+                stored = {one: facts.only_vetoes() for one, facts in stored.items()}
+            return together_facts(own(), stored)
+
+        return read
 
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         """See History. The reads of this process, and the stored ones."""
         own = self._own.topic_reads(cluster_id, topics)
-        if self._store is None:
+        if self._store is None or self._store_is_behind:
             return own
         begun = self._caught(partial(self._store.history.topic_reads, cluster_id, topics))
         return lambda: (*own(), *((self._caught(begun) if begun is not None else None) or ()))
