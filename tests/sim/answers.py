@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.sim import encode
 from tests.sim.codec import Reader
-from tests.sim.records import Data, Image, Log, Marker, TransactionLogRecord, producer_state
+from tests.sim.records import Data, Idle, Image, Log, Marker, TransactionLogRecord, producer_state
 from tests.sim.world import World
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.frames import AsBytes, api_name
@@ -189,16 +189,17 @@ def _epoch_cache(world: World, broker_id: int, key: Key) -> dict[int, int]:
     """The first offset of each epoch in the leader's cache (`LeaderEpochFileCache`).
 
     A replica adds an epoch with the first batch of that epoch that it copies. A leader adds its own epoch when it is
-    elected (`Partition.makeLeader`). A hole adds no epoch, because the replica may have copied a log after its
-    compaction. A replica that cleaned its own log still knows the epochs of the dropped records. Here it counts as a
-    replica that copied and so knows less: an epoch may seem to end later than it did.
+    elected (`Partition.makeLeader`), unless it has the epoch from before its restart. A hole adds no epoch, because the
+    replica may have copied a log after its compaction. A replica that cleaned its own log still knows the epochs of the
+    dropped records. Here it counts as a replica that copied and so knows less: an epoch may seem to end later than it
+    did.
     """
     starts: dict[int, int] = {}
     for offset, (epoch, record) in enumerate(world.logs[key, broker_id]):
         if record is not None:
             starts.setdefault(epoch, offset)
     own = world.leadership(world.brokers[broker_id].replicas, key).epoch
-    return starts | {own: world.epoch_starts[key, broker_id]}
+    return starts | {own: min(world.epoch_starts[key, broker_id], starts.get(own, len(world.logs[key, broker_id])))}
 
 
 def _end_offset_for(starts: dict[int, int], log: Log, asked: int) -> tuple[int, int]:
@@ -239,6 +240,8 @@ def _stored(log: Log, start: int) -> Iterator[bytes]:
     for offset, (leader_epoch, record) in enumerate(log):
         if offset < start:
             continue
+        if isinstance(record, Idle):
+            record = record.record
         if isinstance(record, Data):
             yield encode.batch(
                 offset,

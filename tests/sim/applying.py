@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tests.sim.answers import CLUSTER_ID
 from tests.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, accused, sweep
 from tests.sim.memory import Memory
-from tests.sim.records import NOBODY, Data, Marker, TransactionLogRecord, Txn
+from tests.sim.records import NOBODY, Data, Marker, TransactionLogRecord, Txn, remembered
 from tests.sim.truth import settled
 from tests.sim.world import World
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
@@ -254,7 +254,7 @@ def harm(written: Written, end: World) -> Harm | None:
         return Harm(disturbed)
     future = settled(end)
     leader = future.leadership(future.image, written.key).leader
-    log = future.logs[written.key, leader] if leader != NOBODY else ()
+    log = remembered(future.logs[written.key, leader]) if leader != NOBODY else ()
     if len(log) <= written.offset or log[written.offset][1] != written.marker:
         return None
     for _, record in reversed(log[future.log_starts[written.key, leader] : written.offset]):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tests.sim.coordinator import forget
 from tests.sim.records import NOBODY, Coordinator, Leadership, LetIn, common_prefix
 from tests.sim.table import Subject, Transition
-from tests.sim.world import LOST_LOG_END, World
+from tests.sim.world import KEPT_EPOCHS, LOST_LOG_END, World
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # --- the controller ---------------------------------------------------------------------------------------------------
@@ -290,6 +290,25 @@ def _start(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = world.brokers[broker_id]._replace(
         run="up", metadata=world.image, replicas=world.image, elected=world.image
     )
+    # Only with kept leader epochs does it still lead.
+    for key, replicas in world.scenario.partitions:
+        led = world.leads(broker_id, key) if broker_id in replicas else None
+        if led is not None:
+            world.epoch_starts[key, broker_id] = len(world.logs[key, broker_id])
+            world.advance(broker_id, key)
+            if key[0] == TRANSACTION_STATE_TOPIC:
+                world.coordinators[broker_id, key[1]] = Coordinator(led.epoch, loading=True)
+
+
+def _fast(world: World) -> Iterable[Subject]:
+    for broker_id, broker in world.brokers.items():
+        if broker.run == "down" and broker_id in world.image.brokers:
+            yield (broker_id,)
+
+
+def _start_unfenced(world: World, broker_id: int) -> None:
+    world.image = world.image.changed(brokers=world.image.brokers - {broker_id})
+    _start(world, broker_id)
 
 
 def _pause(world: World, broker_id: int) -> None:
@@ -350,6 +369,18 @@ BROKER = (
     Transition("kill broker", _running, _kill, "SIGKILL: caches are lost, logs stay.", of="{0}", fault="kill"),
     Transition(
         "start broker", _startable, _start, "It comes back fenced, with the metadata of now.", of="{0}", fault="kill"
+    ),
+    Transition(
+        "start broker before it is fenced",
+        _fast,
+        _start_unfenced,
+        "A broker in KRaft registers again before the controller has fenced it, for example because both are one "
+        "process, or because the controllers were down as well. It is fenced until it has caught up, but no leader "
+        "changes: it leads what it led, at the same leader epochs. With eligible leader replicas "
+        "(ReplicationControlManager.handleBrokerUncleanShutdown) they would rise "
+        "(ClusterControlManager.registerBroker).",
+        of="{0}",
+        fault=KEPT_EPOCHS,
     ),
     Transition("pause broker", _running, _pause, "SIGSTOP: it neither answers nor acts.", of="{0}", fault="pause"),
     Transition(

@@ -12,14 +12,16 @@ from tests.sim.records import (
     Produce,
     TransactionLogRecord,
     common_prefix,
+    forgetting,
     next_sequence,
     producer_state,
+    remembered,
     superseded,
     without,
     without_beginning,
 )
 from tests.sim.table import Subject, Transition
-from tests.sim.world import World
+from tests.sim.world import IDLE_PRODUCERS, World
 from txnscan.kafka.topology import Key
 
 
@@ -60,7 +62,7 @@ def _fetch(world: World, key: Key, follower: int) -> None:
     alike, start = common_prefix(ours, theirs), world.log_starts[key, leader]
     # A follower that ends below the leader's start begins again there, including its producer state.
     kept = ours[:alike] if alike >= start else without_beginning(theirs[:start], start)
-    world.logs[key, follower] = kept + theirs[len(kept) :]
+    world.logs[key, follower] = kept + remembered(theirs)[len(kept) :]
     world.log_starts[key, follower] = max(start, min(world.log_starts[key, follower], alike))
     world.advance(leader, key)
     world.high_watermarks[key, follower] = min(mark, len(world.logs[key, follower]))
@@ -74,7 +76,9 @@ def _further_deliveries(world: World) -> Iterable[Subject]:
     for number, produce in enumerate(world.in_flight):
         for b in world.places[produce.partition]:
             zombie = world.up(b) and b != _leader(world, produce) and world.leads(b, produce.partition) is not None
-            if zombie and not any(_is_of(record, produce) for _, record in world.logs[produce.partition, b]):
+            if zombie and not any(
+                _is_of(record, produce) for _, record in remembered(world.logs[produce.partition, b])
+            ):
                 yield (number, b)
 
 
@@ -208,6 +212,25 @@ def _rebuild(world: World, key: Key, broker_id: int) -> None:
     world.logs[key, broker_id] = without_beginning(world.logs[key, broker_id], world.log_starts[key, broker_id])
 
 
+def _movable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            log, start = world.logs[key, b], world.log_starts[key, b]
+            if world.up(b) and without_beginning(log, start) != log:
+                yield (key, b)
+
+
+def _forgettable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.topics:
+        for b in replicas:
+            known = producer_state(world.logs[key, b]) if world.up(b) else {}
+            yield from ((key, b, producer_id) for producer_id, shown in known.items() if shown.start_offset < 0)
+
+
+def _forget_producer(world: World, key: Key, broker_id: int, producer_id: int) -> None:
+    world.logs[key, broker_id] = forgetting(world.logs[key, broker_id], producer_id)
+
+
 def _losses(world: World) -> Iterable[Subject]:
     return ((n,) for n in range(len(world.in_flight)))
 
@@ -276,6 +299,27 @@ PARTITION = (
         "left is not open any more (UnifiedLog.rebuildProducerState).",
         of="{0} on broker {1}",
         fault="lost snapshots",
+    ),
+    Transition(
+        "move to another disk",
+        _movable,
+        _rebuild,
+        "A replica moves to another log directory of its broker: a copy from the start of its log replaces it, with "
+        "the producers' state of what was copied. Leader and leader epoch stay (AlterReplicaLogDirs, "
+        "ReplicaAlterLogDirsThread, LogManager.replaceCurrentWithFutureLog).",
+        of="{0} on broker {1}",
+        fault="disk move",
+    ),
+    Transition(
+        "expire producer",
+        _forgettable,
+        _forget_producer,
+        "A replica forgets a producer without an open transaction that was idle for producer.id.expiration.ms, each "
+        "replica by itself: its epoch, its markers and the coordinator epoch of these. Then a late batch of any epoch "
+        "is taken, and the transaction that it opens has the coordinator epoch -1 "
+        "(ProducerStateManager.removeExpiredProducers).",
+        of="{2} on broker {1}, {0}",
+        fault=IDLE_PRODUCERS,
     ),
     Transition(
         "clean log",

@@ -60,11 +60,19 @@ class Gone(NamedTuple):
     record: Data | Marker
 
 
+class Idle(NamedTuple):
+    """A record that a replica still has, but whose producer it forgot, because the producer was idle
+    (`producer.id.expiration.ms`). Its producer state does not include the record.
+    """
+
+    record: Data | Marker
+
+
 Record = Data | Marker | TransactionLogRecord
 # A record with the epoch of the leader that appended it. None is a hole: a cleaner dropped the record, on this replica
 # or on the replica from which it was copied. Offsets do not move. Records below the start of a replica's log cannot be
 # read any more; the replica's producer state still includes them until it is rebuilt.
-Entry = tuple[int, Record | Gone | None]
+Entry = tuple[int, Record | Gone | Idle | None]
 Log = tuple[Entry, ...]
 
 
@@ -253,18 +261,17 @@ def without(log: Log, offsets: frozenset[int]) -> Log:
 def producer_state(log: Log) -> dict[int, Open]:
     """A replica's state of each producer id, computed from its log (`ProducerStateManager`).
 
-    A batch at a higher epoch joins the open transaction. A marker ends the transaction, and raises the epoch also if
-    none is open. Sequences restart at each epoch (`ProducerStateEntry.maybeUpdateProducerEpoch`). Do not change the
-    result: it is shared.
+    A batch at a higher epoch joins the open transaction. A marker ends the transaction, and sets the epoch also if none
+    is open. A follower takes a lower epoch from its leader, which has forgotten the higher one. Sequences restart at
+    each epoch (`ProducerStateEntry.maybeUpdateProducerEpoch`). Do not change the result: it is shared.
     """
     known: dict[int, Open] = {}
     for offset, (_, record) in enumerate(log):
         if isinstance(record, Data):
             before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
             fresh = before.start_offset < 0
-            epoch = max(before.producer_epoch, record.producer_epoch)
             known[record.producer_id] = Open(
-                epoch,
+                record.producer_epoch,
                 before.coordinator_epoch,
                 offset if fresh else before.start_offset,
                 record.sequence,
@@ -273,7 +280,7 @@ def producer_state(log: Log) -> dict[int, Open]:
             )
         elif isinstance(record, Marker):
             before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
-            epoch = max(before.producer_epoch, record.producer_epoch)
+            epoch = record.producer_epoch
             sequence = _last_sequence(before, epoch)
             known[record.producer_id] = Open(epoch, record.coordinator_epoch, -1, sequence, frozenset())
     return known
@@ -284,23 +291,37 @@ def _last_sequence(before: Open, epoch: int) -> int:
 
 
 def next_sequence(log: Log, data: Data) -> int:
-    """The sequence number of this batch if it is appended now."""
-    known = producer_state(log).get(data.producer_id)
+    """The sequence number of this batch if it is appended now: its client counts, whatever the replica forgot."""
+    known = producer_state(remembered(log)).get(data.producer_id)
     return 0 if known is None else _last_sequence(known, data.producer_epoch) + 1
 
 
 def without_beginning(log: Log, start: int) -> Log:
     """The log of a replica that lacks the records below this offset."""
+    log = remembered(log)
     return tuple((epoch, _gone(record)) for epoch, record in log[:start]) + log[start:]
 
 
-def _gone(record: Record | Gone | None) -> Gone | None:
+def forgetting(log: Log, producer_id: int) -> Log:
+    """The log of a replica that forgets this producer."""
+    ours = (isinstance(record, Data | Marker) and record.producer_id == producer_id for _, record in log)
+    return tuple((entry[0], Idle(entry[1])) if own else entry for entry, own in zip(log, ours, strict=True))  # type: ignore[arg-type]
+
+
+def remembered(log: Log) -> Log:
+    """The log of a replica whose producer state is built from every record that it has."""
+    if not any(isinstance(record, Idle) for _, record in log):
+        return log
+    return tuple((epoch, record.record if isinstance(record, Idle) else record) for epoch, record in log)
+
+
+def _gone(record: Record | Gone | Idle | None) -> Gone | None:
     return Gone(record) if isinstance(record, Data | Marker) else record if isinstance(record, Gone) else None
 
 
 def with_beginning(log: Log) -> Log:
     """The log with all records that were ever written to it: ground truth."""
-    return tuple((epoch, record.record if isinstance(record, Gone) else record) for epoch, record in log)
+    return tuple((epoch, record.record if isinstance(record, Gone | Idle) else record) for epoch, record in log)
 
 
 def still_open(log: Log) -> dict[int, Open]:

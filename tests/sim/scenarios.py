@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.sim.table import Event
 from tests.sim.transitions import happen, settle
-from tests.sim.world import CHANGES_VERSION, LOST_LOG_END, NEVER_ADDED, Scenario, World
+from tests.sim.world import CHANGES_VERSION, IDLE_PRODUCERS, KEPT_EPOCHS, LOST_LOG_END, NEVER_ADDED, Scenario, World
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 P = ("p", 0)
@@ -126,6 +126,16 @@ def _unflushed(version: int) -> tuple[Event, ...]:
     return (
         *(*_second_commit(version), ("lose log end", (LOG, 1, 4)), ("start broker", (1,)), ("unfence broker", (1,))),
         *(*heard(1, 2), ("load", (1, 0))),
+    )
+
+
+def _unfenced(version: int) -> tuple[Event, ...]:
+    """A commit has no marker on its partition. The broker of the only replica of the transaction log crashes, loses the
+    commit, and registers again before it is fenced.
+    """
+    return (
+        *(*away(version)[:-1], *UP, ("kill broker", (1,)), ("lose log end", (LOG, 1, 1))),
+        *(("start broker before it is fenced", (1,)), ("unfence broker", (1,)), *heard(1, 2), ("load", (1, 0))),
     )
 
 
@@ -516,6 +526,27 @@ _WIDE = (
         for name, replicas, more in (("unflushed", (1,), ()), ("unclean", (1, 3), ("cut", "append timeout")))
         for version in (1, 2)
     ),
+    *(
+        Scenario(
+            f"idle-producers-v{version}",
+            topics=((P, (1, 2)), (Q, (2,))),
+            coordinators=((1,),),
+            producers=(A, "b"),
+            versions=(version,),
+            faults=_ALL_FAULTS | {IDLE_PRODUCERS, "compaction", "deleted records", "lost snapshots"},
+        )
+        for version in (1, 2)
+    ),
+    *(
+        Scenario(
+            f"moved-disks-v{version}",
+            topics=((P, (2,)), (Q, (1,))),
+            coordinators=((1,),),
+            versions=(version,),
+            faults=frozenset({"kill", "lost request", "compaction", "deleted records", "disk move", IDLE_PRODUCERS}),
+        )
+        for version in (1, 2)
+    ),
     Scenario(
         "partial-loads",
         topics=((P, (1, 2)), (Q, (2,))),
@@ -532,6 +563,7 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     **{f"deleted-records-v{version}": torn_commit(version) for version in (1, 2)},
     **{f"lost-commits-partly-loaded-v{version}": (*away(version), *BACK) for version in (1, 2)},
     **{f"lost-log-ends-unflushed-v{version}": _unflushed(version) for version in (1, 2)},
+    **{f"moved-disks-v{version}": torn_commit(version) for version in (1, 2)},
     **{f"lost-log-ends-unclean-v{version}": _unclean(version) for version in (1, 2)},
     "never-added-v1": (*lost_commit(1), *UP),
     "never-added-verified": MORE_WRITTEN,
@@ -545,6 +577,18 @@ OPENINGS: dict[str, tuple[Event, ...]] = {
     "downgraded": HIDDEN_BETWEEN,
     **{f"new-replicas-v{version}": torn_commit(version, 3) for version in (1, 2)},
 }
+# Outside what is proven: leader epochs that stay. By version; with the same events before.
+KEPT = {
+    version: Scenario(
+        f"kept-epochs-v{version}",
+        topics=((P, (2,)), (Q, (1,))),
+        coordinators=((1,),),
+        versions=(version,),
+        faults=frozenset({"kill", "lost request", "compaction", LOST_LOG_END, KEPT_EPOCHS}),
+    )
+    for version in (1, 2)
+}
+OPENINGS |= {KEPT[version].name: _unfenced(version) for version in KEPT}
 # These transitions happen without faults and without requests of clients.
 _OF_ITSELF = ("fetch", "complete transition")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tests.sim.check import History, in_turns, wrong_verdicts
 from tests.sim.history import Simulation
 from tests.sim.obligations import DROPPED, EVERYTHING, Protocol
-from tests.sim.records import Data, Entry, Gone, Held, Marker, producer_state
+from tests.sim.records import Data, Entry, Gone, Held, Idle, Marker, producer_state
 from tests.sim.scenarios import WIDE, rest
 from tests.sim.stories import STORIES
 from tests.sim.table import Event
@@ -209,6 +209,8 @@ def _log(world: World, key: Key, broker_id: int) -> str:
 
 def _entry(entry: Entry) -> str:
     record = entry[1]
+    if isinstance(record, Idle):
+        return f"({_entry((entry[0], record.record))})"
     if isinstance(record, Data):
         return f"[data {record.producer_id}/{record.producer_epoch}]"
     if isinstance(record, Marker):

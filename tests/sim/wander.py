@@ -55,6 +55,9 @@ _FAULT_WEIGHTS = {
     "replace replica": 2.0,
     "rebuild producers' state": 16.0,
     "append data elsewhere": 8.0,
+    "move to another disk": 4.0,
+    "expire producer": 4.0,
+    "start broker before it is fenced": 16.0,
     # Usually, each commit and the records after it have different dates.
     "time passes": 3.0,
     "send data without adding": 2.0,
@@ -120,6 +123,11 @@ def _underway(scenario: Scenario, chooser: random.Random) -> tuple[World, list[E
         if not something_open(world):
             _go_on(world, chooser, 1, 0.05, path)
     return world, path
+
+
+def begun(scenario: Scenario, seed: int) -> World:
+    """The world of `wander` before its sweep, without watched partitions."""
+    return _underway(scenario, random.Random(seed))[0]
 
 
 def _begun(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:

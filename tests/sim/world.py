@@ -39,6 +39,10 @@ NEVER_ADDED = "data never added"
 CHANGES_VERSION = "transactions version changes"
 # A kind of fault: `__transaction_state` loses acknowledged records at an election.
 LOST_LOG_END = "lost log end"
+# A kind of fault: replicas forget idle producers.
+IDLE_PRODUCERS = "idle producers"
+# A kind of fault: a broker registers again before it was fenced, and the leader epochs stay.
+KEPT_EPOCHS = "kept leader epochs"
 _coordinator_partition = lru_cache(coordinator_partition)
 
 
