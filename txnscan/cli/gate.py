@@ -148,7 +148,7 @@ def _of_cluster(
     from txnscan.sweeps.gate import wait_at_gate
     from txnscan.sweeps.reader import Reader
 
-    with opened_cluster(config) as cluster:
+    with opened_cluster(config, limit_ms=None) as cluster:
         reader = Reader(cluster, ThreadsEngine(), config)
         found_id = cluster.newest([]).cluster_id
         if cluster_id not in (None, found_id):
