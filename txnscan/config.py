@@ -72,7 +72,8 @@ class ScanConfig:
     topic_names, partitions: limit the scope further, like the options of Kafka's own tool. store_all: whether healthy
     transactions get rows in the tables; otherwise they are only counted. owner_pattern: NAME=REGEX; a transactional id
     that REGEX matches as a whole belongs to NAME. The first match counts, before the known frameworks. timeout_ms: how
-    long the sweep may send requests to brokers; data that it has not read by then counts as not observed.
+    long the sweep may send requests to brokers; data that it has not read by then counts as not observed. None means
+    five minutes, or ten times the predicted time of a large cluster (`deadline.sweep_limit_ms`).
     complete_up_to: names of topics. The sweep reads all their partitions, whatever its scope, and computes the time up
     to which each topic is complete. spark_checkpoint: the paths of checkpoints of streaming queries, which may wait for
     transactions. new_history: the user says that earlier histories of the cluster are over: facts that were stored

@@ -268,12 +268,12 @@ def test_a_cluster_is_attempted_after_its_first_sweep_ends() -> None:
 
 # Which sweep, the seconds of those before it, its --timeout, the seconds since its begin, and whether it is overdue.
 OVERDUE = (
-    ("the first", (), None, 1_799, False),
-    ("the first", (), None, 1_801, True),
-    ("after a quick one", (10,), None, 1_799, False),
-    ("after a quick one", (10,), None, 1_801, True),
-    ("after a slow one", (400,), None, 3_999, False),
-    ("after a slow one", (400,), None, 4_001, True),
+    ("the first", (), None, 2_099, False),
+    ("the first", (), None, 2_101, True),
+    ("after a quick one", (10,), None, 2_099, False),
+    ("after a quick one", (10,), None, 2_101, True),
+    ("after a slow one", (400,), None, 4_299, False),
+    ("after a slow one", (400,), None, 4_301, True),
     ("with a limit", (), 240_000, 539, False),
     ("with a limit", (), 240_000, 541, True),
     ("with a limit, after a slow one", (400,), 240_000, 541, True),
@@ -334,7 +334,7 @@ def test_an_overdue_sweep_counts_as_failed_once(monkeypatch: pytest.MonkeyPatch,
     during = []
 
     def late() -> Scan:
-        found = sweeps.pass_s(1_801)
+        found = sweeps.pass_s(2_101)
         during.extend([sweeps.watch.scraped(), sweeps.watch.scraped()])
         if ends == "failed":
             raise DOWN
@@ -353,7 +353,7 @@ def test_a_sweep_whose_storing_does_not_end_is_overdue(monkeypatch: pytest.Monke
     overdue: list[tuple[bool, bool, object]] = []
 
     def write(_: Scan) -> None:
-        sweeps.pass_s(1_801)
+        sweeps.pass_s(2_101)
         overdue.append((sweeps.watch.is_overdue(), sweeps.watch.watched.up, sweeps.watch.watched.sweeps))
 
     sweeps = SlowSweeps(monkeypatch, store=Store(Stored({}, {}), write))
@@ -362,7 +362,8 @@ def test_a_sweep_whose_storing_does_not_end_is_overdue(monkeypatch: pytest.Monke
 
 
 def test_an_overdue_sweep_of_one_cluster_ends_the_health_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "OVERDUE_S", 0.1)
+    monkeypatch.setattr(sweeping, "sweep_limit_ms", lambda _: 100)
+    monkeypatch.setattr(sweeping, "AFTER_TIMEOUT_S", 0.0)
     end = threading.Event()
 
     def sweep(config: ScanConfig, _: History) -> Scan:

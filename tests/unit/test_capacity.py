@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes import broker
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import ConfigError
-from txnscan.sweeps.capacity import MEASURED, Costs, Planned, predict, predicted_lines, requests
+from txnscan.kafka.topology import ClusterView, Topic
+from txnscan.sweeps.capacity import MEASURED, Costs, Planned, longest_expected_s, predict, predicted_lines, requests
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -123,3 +125,13 @@ def test_a_cluster_without_brokers_or_partitions_is_refused(wording: SnapshotAss
     with pytest.raises(ConfigError) as error:
         Planned(brokers=0, partitions=1)
     assert str(error.value) == wording
+
+
+def test_the_expected_time_of_a_cluster_grows_with_it() -> None:
+    def view(brokers: int, partitions: int) -> ClusterView:
+        topic = Topic("t", "id", *(tuple(range(partitions)),) * 3)
+        return ClusterView(1, "c", tuple(broker(number, 1) for number in range(brokers)), (topic,))
+
+    assert longest_expected_s(ClusterView(1, "c", (), ())) == 0
+    times_s = [longest_expected_s(view(*size)) for size in ((1, 1), (3, 90), (100, 1_000_000), (10_000, 1_000_000))]
+    assert times_s == sorted(times_s) and times_s[1] < 30 < times_s[2]

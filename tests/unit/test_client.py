@@ -81,7 +81,8 @@ class FakeBroker:
                     if answer is CLOSE:
                         connection.shutdown(socket.SHUT_RDWR)
                         return
-                    connection.sendall(answer)
+                    for piece in [answer] if isinstance(answer, bytes) else answer:
+                        connection.sendall(piece)
             except (OSError, struct.error, ValueError):
                 return
 

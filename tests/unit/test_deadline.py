@@ -15,10 +15,20 @@ import pytest
 from tests.cases import Cases
 from tests.fakes import broker
 from tests.unit.test_client import LIST_TRANSACTIONS, SILENCE, SOON, FakeBroker, ask, instead, listing, starting
+from txnscan.cli.options import QUESTION
+from txnscan.config import parse_duration_ms
 from txnscan.kafka.client import deadline as under_test
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import TIME_IS_UP, Deadline, Patience, TimeLeft
+from txnscan.kafka.client.deadline import (
+    QUESTION_MS,
+    SWEEP_MS,
+    TIME_IS_UP,
+    Deadline,
+    Patience,
+    TimeLeft,
+    sweep_limit_ms,
+)
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import RequestFailed
 
@@ -197,6 +207,32 @@ def test_an_executor_gets_the_deadline_with_its_task(start: Callable[..., FakeBr
         assert factory.client().send(1, ask()).error_code == 0
     finally:
         factory.close()
+
+
+def test_only_a_default_limit_becomes_longer_for_a_large_cluster() -> None:
+    with Cases() as cases:
+        for name, timeout_ms, default_ms, allowed_ms, limit_s in (
+            ("a small cluster", None, SWEEP_MS, 1_000, 300),
+            ("a large cluster", None, SWEEP_MS, 700_000, 700),
+            ("a limit of the user", 60_000, SWEEP_MS, 700_000, 60),
+            ("no limit at all", None, None, 700_000, float("inf")),
+        ):
+            with cases.case(name):
+                deadline = Deadline.after(timeout_ms, default_ms)
+                deadline.allow(allowed_ms)
+                left = deadline.time_left()
+                assert deadline.timeout_s == limit_s
+                assert limit_s - 5 < deadline.left_s <= limit_s or left is None
+                # An executor gets the longer limit with its task.
+                assert left is None or Deadline(left).timeout_s == limit_s
+
+
+def test_the_limit_of_a_sweep_follows_from_the_expected_time() -> None:
+    assert [sweep_limit_ms(expected_s) for expected_s in (0, 30, 31, 86)] == [300_000, 300_000, 310_000, 860_000]
+
+
+def test_a_question_has_the_limit_that_its_option_shows() -> None:
+    assert parse_duration_ms(QUESTION, "--timeout") == QUESTION_MS
 
 
 def test_a_client_without_a_deadline_has_no_end(start: Callable[..., FakeBroker]) -> None:

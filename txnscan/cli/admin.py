@@ -10,8 +10,16 @@ import typer
 
 from txnscan.cli.app import app, warn
 from txnscan.cli.errors import complain, errors_in_one_line, note
-from txnscan.cli.options import BootstrapServer, CommandConfig, RowFormat, RowsFormat, StateName
-from txnscan.config import ConfigError, ScanConfig, printable, utf8_text
+from txnscan.cli.options import (
+    QUESTION,
+    BootstrapServer,
+    CommandConfig,
+    QuestionTimeout,
+    RowFormat,
+    RowsFormat,
+    StateName,
+)
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable, utf8_text
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.help import OneCommand, examples
@@ -77,6 +85,7 @@ def list_transactions(
         list[int] | None,
         typer.Option("--broker-id", metavar="ID", help="Only ids of this coordinator. May be repeated."),
     ] = None,
+    timeout: QuestionTimeout = QUESTION,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """List the transactional ids of all coordinators, a line each, as they answer. Shows age and timeout too.
@@ -95,7 +104,12 @@ def list_transactions(
         for one in producer_id or ():
             if not 0 <= one <= _LONG_MAX:
                 raise ConfigError("--producer-id", f"{one} is no producer id")
-        config = ScanConfig(bootstrap_server, command_config=command_config, broker_ids=tuple(broker_id or ()))
+        config = ScanConfig(
+            bootstrap_server,
+            command_config,
+            broker_ids=tuple(broker_id or ()),
+            timeout_ms=parse_duration_ms(timeout, "--timeout"),
+        )
         wanted = ListingFilter(
             states=tuple(_state(one) for one in state or ()),
             producer_ids=tuple(producer_id or ()),
@@ -143,6 +157,7 @@ def describe(
         ),
     ],
     command_config: CommandConfig = None,
+    timeout: QuestionTimeout = QUESTION,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Describe the transaction of one or many ids: state, age, timeout, coordinator, and where its partitions stand.
@@ -154,7 +169,7 @@ def describe(
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row, read_described
 
-        config = ScanConfig(bootstrap_server, command_config=command_config)
+        config = ScanConfig(bootstrap_server, command_config, timeout_ms=parse_duration_ms(timeout, "--timeout"))
         if not all(transactional_id):
             raise ConfigError("--transactional-id", "is empty; give an id")
         warn(config)
@@ -193,6 +208,7 @@ def describe_producers(
         typer.Option("--broker-id", metavar="ID", help="Ask this replica. Default: the leader of each."),
     ] = None,
     only_open: Annotated[bool, typer.Option("--open", help="Only producers with an open transaction.")] = False,
+    timeout: QuestionTimeout = QUESTION,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Show the producers of a partition, a topic or everything; for open transactions, their owner and blocked records.
@@ -207,6 +223,7 @@ def describe_producers(
             command_config=command_config,
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
+            timeout_ms=parse_duration_ms(timeout, "--timeout"),
         )
         warn(config)
         with opened_cluster(config) as cluster:
@@ -277,6 +294,7 @@ def coordinator(
         ),
     ] = None,
     command_config: CommandConfig = None,
+    timeout: QuestionTimeout = QUESTION,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Show which partition and which broker serve a transactional id or a consumer group. Creates no topic.
@@ -299,7 +317,7 @@ def coordinator(
             behind: list[dict[str, Any]] = []
             shown = [coordinator_row(coordinator_among(kind, name, partitions or 1), None) for kind, name in names]
         else:
-            config = ScanConfig(bootstrap_server, command_config=command_config)
+            config = ScanConfig(bootstrap_server, command_config, timeout_ms=parse_duration_ms(timeout, "--timeout"))
             warn(config)
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}

@@ -8,8 +8,16 @@ import typer
 
 from txnscan.cli.app import app, progress_bar, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
-from txnscan.cli.options import BootstrapServer, CommandConfig, Format, LateAfter, OutputFormat
-from txnscan.config import ScanConfig, parse_optional_duration_ms
+from txnscan.cli.options import (
+    QUESTION,
+    BootstrapServer,
+    CommandConfig,
+    Format,
+    LateAfter,
+    OutputFormat,
+    QuestionTimeout,
+)
+from txnscan.config import ScanConfig, parse_duration_ms, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 
@@ -60,6 +68,7 @@ def explain(
         ),
     ] = None,
     late_after: LateAfter = None,
+    timeout: QuestionTimeout = QUESTION,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Explain a symptom: a stuck group or query, a topic, an id or an error in a log. Read-only.
@@ -89,6 +98,7 @@ def explain(
             bootstrap_server,
             command_config=command_config,
             late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
+            timeout_ms=parse_duration_ms(timeout, "--timeout"),
             engine="threads",
             topic_names=() if asked.topic is None else (asked.topic,),
         )

@@ -78,7 +78,17 @@ Timeout = Annotated[
         "--timeout",
         metavar="DURATION",
         help="Time limit of a sweep, such as 4m. Partitions that it has not read by then are reported as not observed. "
-        "Default: no limit.",
+        "Default: 5 minutes, or 10 times the predicted time of a large cluster.",
+    ),
+]
+# `deadline.QUESTION_MS`, as the option shows it.
+QUESTION = "60s"
+QuestionTimeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout",
+        metavar="DURATION",
+        help="Time limit of the requests, such as 20s. Data that was not read by then is reported as not observed.",
     ),
 ]
 OfflineLateAfter = Annotated[

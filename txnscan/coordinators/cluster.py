@@ -24,7 +24,7 @@ from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coor
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import Deadline
+from txnscan.kafka.client.deadline import QUESTION_MS, SWEEP_MS, Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
@@ -353,13 +353,19 @@ class Cluster:
             self.close()
 
 
-def clients_of(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> ClientFactory:
-    """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows."""
+def clients_of(
+    config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int | None = SWEEP_MS
+) -> ClientFactory:
+    """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows. limit_ms:
+    without a timeout.
+    """
     servers = parse_bootstrap_servers(config.bootstrap_servers)
-    return ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms).time_left())
+    return ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms, limit_ms).time_left())
 
 
-def opened_cluster(config: ScanConfig) -> Cluster:
-    """The cluster of these settings, for questions that are no sweep. Raises ConfigError."""
-    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}")
+def opened_cluster(config: ScanConfig, limit_ms: int | None = QUESTION_MS) -> Cluster:
+    """The cluster of these settings, for questions that are no sweep. limit_ms: without a timeout in `config`. Raises
+    ConfigError.
+    """
+    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}", limit_ms)
     return Cluster(clients, deadline=clients.client().deadline)

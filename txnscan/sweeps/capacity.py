@@ -15,9 +15,12 @@ from math import ceil
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import DRIVER_THREADS
 from txnscan.engine.threads import THREADS
+from txnscan.kafka.topology import ClusterView
 from txnscan.sweeps.reader import FENCED_BATCH_SIZE
 
 _MOST = 10**9
+# For a time limit, when open transactions and latency are not known: open partitions, all hanging, and milliseconds.
+_OPEN, _FAR_MS = 100, 100
 _PRODUCER_BYTES = 37
 _DESCRIBED_PARTITION_BYTES = 9
 _DEFAULTS = ScanConfig("unused:1")
@@ -50,8 +53,8 @@ class Planned:
     brokers: int
     partitions: int
     producers_per_partition: int = 10
-    open_partitions: int = 100
-    hanging: int = 100
+    open_partitions: int = _OPEN
+    hanging: int = _OPEN
     latency_ms: float = 0
     partitions_per_topic: int = 100
     partitions_per_transaction: int = 10
@@ -216,6 +219,17 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
         worker_bytes=2 * batch_bytes * min(THREADS, p.brokers * p.in_flight_max),
         margin=margin(p.partitions),
     )
+
+
+def longest_expected_s(view: ClusterView) -> float:
+    """The longest time that a sweep of this cluster is expected to take, with brokers far away."""
+    partitions = sum(len(topic.indexes) for topic in view.topics)
+    brokers = len(view.brokers)
+    if not brokers or not partitions:
+        return 0.0
+    opened = min(partitions, _OPEN)
+    planned = Planned(brokers, partitions, open_partitions=opened, hanging=opened, latency_ms=_FAR_MS)
+    return predict(planned).seconds_max
 
 
 def _trips(p: Planned) -> int:

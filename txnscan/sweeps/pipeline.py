@@ -17,11 +17,12 @@ from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
 from txnscan.impact.blocking import SHARE_OF_LATE, looked_at
 from txnscan.impact.complete_up_to import TopicRead, concluded
-from txnscan.kafka.client.deadline import TIME_IS_UP
+from txnscan.kafka.client.deadline import TIME_IS_UP, sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow
+from txnscan.sweeps.capacity import longest_expected_s
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.endings import endings
 from txnscan.sweeps.enrichment import enrich, read_topics_named
@@ -110,6 +111,7 @@ def plan(run: Run) -> Planned:
     """The most recent metadata, and the ages from which a transaction is late, and from which a live one gets a row."""
     run.progress("plan", 0, 1)
     latest = run.cluster.latest()
+    run.cluster.deadline.allow(sweep_limit_ms(longest_expected_s(latest.view)))
     unresolved = run.history.unresolved(latest.view.cluster_id)
     past = run.history.past(latest.view.cluster_id) if run.reads_log else Past
     # If all topics are requested, hidden topics would be missed silently.

@@ -11,7 +11,7 @@ import os
 import re
 import resource
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.tables.conditions import DATAFUSION, Condition
+from txnscan.tables.data_files import Counted
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.exclusive import is_local
 from txnscan.tables.metadata import check
@@ -118,6 +119,10 @@ class DeltaRs:
         has = _own(table, found)
         chosen = has if columns is None else [name for name in columns if name in has]
         sql = f"SELECT {', '.join(map(DATAFUSION.named, chosen))} FROM t WHERE {DATAFUSION.all_of(where)}"
+        if order and limit is None:
+            # A sort keeps all rows in memory before it gives the first.
+            for _ in _batches(_reader(found, sql)):
+                pass
         if order:
             sql += f" ORDER BY {', '.join(map(_ordered, order))}"
         if limit is not None:
@@ -127,9 +132,15 @@ class DeltaRs:
     def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
         """See Delta."""
         found = self._table(table)
-        names = ", ".join(map(DATAFUSION.named, _own(table, found)))
-        last = f"max({at}) OVER (PARTITION BY {', '.join(by)}) AS _last"
-        sql = f"SELECT {names} FROM (SELECT *, {last} FROM t WHERE {DATAFUSION.all_of(where)}) AS q WHERE {at} = _last"
+        names = ", ".join(f"q.{DATAFUSION.named(name)}" for name in _own(table, found))
+        keys = [f"_by{number}" for number in range(len(by))]
+        of = ", ".join(f"{one} AS {key}" for one, key in zip(by, keys, strict=True))
+        which = DATAFUSION.all_of(where)
+        # A window would keep all rows in memory.
+        last = f"SELECT {of}, max({at}) AS _last FROM t WHERE {which} GROUP BY {', '.join(by)}"
+        same = " AND ".join(f"(q.{key} IS NOT DISTINCT FROM m.{key})" for key in keys)
+        rows = f"SELECT *, {of} FROM t WHERE {which}"
+        sql = f"SELECT {names} FROM ({last}) AS m JOIN ({rows}) AS q ON q.{at} = m._last AND {same}"
         return from_arrow(_queried(found, sql))
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
@@ -318,8 +329,21 @@ def _own(table: Table, found: DeltaTable) -> list[str]:
 
 
 def _queried(table: DeltaTable, sql: str) -> pa.Table:
+    reader = _reader(table, sql)
+    return pa.Table.from_batches(_batches(reader), reader.schema)
+
+
+def _reader(table: DeltaTable, sql: str) -> pa.RecordBatchReader:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
-    return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql)).read_all()
+    return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql))
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches. Raises TooLarge."""
+    counted = Counted()
+    for batch in reader:
+        counted.add(batch.num_rows, batch.nbytes)
+        yield batch
 
 
 def _ordered(by: By) -> str:

@@ -15,6 +15,7 @@ from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
+from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.metrics import Stuck, Watched, stuck_since
 from txnscan.report.notifications import not_observed, sentence, swept
@@ -31,11 +32,10 @@ Answer = TypeVar("Answer")
 Sweep = Callable[[ScanConfig, History], Scan]
 
 
-# A sweep is overdue five minutes after its --timeout, in which it can end and be stored. Without --timeout: after half
-# an hour, or ten times as long as the last one took. Brokers that are silent may keep a sweep waiting for minutes.
-OVERDUE_S = 1_800.0
-OVERDUE_TIMES = 10
+# A sweep is overdue five minutes after its time limit, in which it can end and be stored.
 AFTER_TIMEOUT_S = 300.0
+# The time that a sweep is expected to take at least, for its limit without --timeout. The cluster may have grown.
+EXPECTED_S_MIN = 180.0
 
 
 class NotSwept(TxnscanError):
@@ -261,9 +261,8 @@ class ClusterWatch:
 
     def _allowed_s(self) -> float:
         """The seconds after which a sweep that begins now is overdue."""
-        if self._config.timeout_ms is not None:
-            return self._config.timeout_ms / 1_000 + AFTER_TIMEOUT_S
-        return max(OVERDUE_S, OVERDUE_TIMES * self._took_s)
+        limit_ms = self._config.timeout_ms or sweep_limit_ms(max(EXPECTED_S_MIN, self._took_s))
+        return limit_ms / 1_000 + AFTER_TIMEOUT_S
 
     def _count(self, result: str) -> None:
         """Counts this sweep, unless it is counted already."""

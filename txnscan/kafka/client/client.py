@@ -307,6 +307,8 @@ class _BrokerConnection:
             failure = Failure(f"{where} {self._unreached(error)}", FailureCode.UNREACHABLE)
         else:
             return RequestFailed(f"{where} answered {name} with {_sentence(error)}")
+        # Else a peer could go on with the exchange on the I/O thread.
+        self.close()
         self._dead = failure
         return RequestFailed(failure)
 

@@ -18,7 +18,10 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.units import duration
 
-TIME_IS_UP = Failure("the time of this sweep is up; set a longer --timeout", FailureCode.TIME_IS_UP)
+TIME_IS_UP = Failure("the time is up; set a longer --timeout", FailureCode.TIME_IS_UP)
+# The limits without --timeout: of one question, and of a sweep. A sweep of a large cluster gets a multiple of the time
+# that it is expected to take.
+QUESTION_MS, SWEEP_MS, SWEEP_TIMES = 60_000, 300_000, 10
 # Timers may fire a little early.
 _TICK_S = 0.02
 
@@ -43,6 +46,8 @@ class TimeLeft:
     ends_at_ms: int
     left_ms: int
     timeout_ms: int
+    # Whether the user gave no limit, so that a large cluster may get more time (`Deadline.allow`).
+    is_default: bool = False
 
 
 class Deadline:
@@ -60,6 +65,7 @@ class Deadline:
         self._ends_s = math.inf
         # The time limit of the whole sweep.
         self.timeout_s = math.inf
+        self._is_default = time_left is not None and time_left.is_default
         if time_left is not None:
             self.timeout_s = time_left.timeout_ms / 1_000
             self._ends_s = monotonic_s() + min(time_left.left_ms, time_left.ends_at_ms - now_ms()) / 1_000
@@ -67,9 +73,19 @@ class Deadline:
         self.missed = False
 
     @classmethod
-    def after(cls, timeout_ms: int | None) -> Deadline:
-        """The end of a sweep that begins now. Without a timeout it has no end."""
-        return cls() if timeout_ms is None else cls(TimeLeft(wall_clock_ms() + timeout_ms, timeout_ms, timeout_ms))
+    def after(cls, timeout_ms: int | None, default_ms: int | None = None) -> Deadline:
+        """The end of a sweep that begins now. timeout_ms: of the user. Without both limits it has no end."""
+        limit_ms = timeout_ms if timeout_ms is not None else default_ms
+        if limit_ms is None:
+            return cls()
+        return cls(TimeLeft(wall_clock_ms() + limit_ms, limit_ms, limit_ms, is_default=timeout_ms is None))
+
+    def allow(self, limit_ms: int) -> None:
+        """Makes this the limit, counted from the same beginning, if it is longer and the user gave none."""
+        more_s = limit_ms / 1_000 - self.timeout_s
+        if self._is_default and more_s > 0:
+            self.timeout_s += more_s
+            self._ends_s += more_s
 
     @property
     def left_s(self) -> float:
@@ -96,7 +112,7 @@ class Deadline:
         if self._ends_s == math.inf:
             return None
         left_ms = round(self.left_s * 1_000)
-        return TimeLeft(self._now_ms() + left_ms, left_ms, round(self.timeout_s * 1_000))
+        return TimeLeft(self._now_ms() + left_ms, left_ms, round(self.timeout_s * 1_000), self._is_default)
 
     def check(self) -> None:
         """Raises RequestFailed if the time is up."""
@@ -107,6 +123,11 @@ class Deadline:
         """The error of a request for which there is no time. sent: see RequestFailed."""
         self.missed = True
         return RequestFailed(TIME_IS_UP, sent=sent)
+
+
+def sweep_limit_ms(expected_s: float) -> int:
+    """The limit of a sweep without --timeout. expected_s: the time that it is expected to take."""
+    return max(SWEEP_MS, round(SWEEP_TIMES * expected_s * 1_000))
 
 
 class Patience:
