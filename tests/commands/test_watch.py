@@ -398,7 +398,7 @@ def test_the_result_of_a_sweep_is_the_history_of_the_next() -> None:
     seen = HANGING.observation.first_seen_ms
     assert sweeps.histories == [
         ({}, {}),
-        *[({WHERE: Incident(seen, None, 3, 4, 105)}, {WHERE: Sighting(seen, 3)})] * 2,
+        *[({WHERE: Incident(seen, None, 3, 4, 105, 0, 5)}, {WHERE: Sighting(seen, 3)})] * 2,
     ]
 
 

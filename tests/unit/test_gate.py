@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.fakes import FakeCluster, broker, no_progress
 from txnscan import ScanConfig
@@ -19,9 +20,11 @@ from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import Broker
+from txnscan.report.gate import gate_object
 from txnscan.sweeps.complete_up_to import read_topics
 from txnscan.sweeps.gate import Gate, stored_gate, wait_at_gate
 from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.restored import Fall, Sign
 
 AT_MS = 1_700_000_000_000
 
@@ -287,3 +290,27 @@ def test_a_gate_of_tables_alone_uses_the_newest_read() -> None:
         ("t", GateState.COMPLETE),
         ("u", GateState.NOT_OBSERVED),
     ]
+
+
+def test_no_stored_read_counts_after_the_history_went_back() -> None:
+    """By the mark of the earlier history, the topic would be complete up to its time, though readers are blocked."""
+    stored = TopicRead("t", "t0", NOW_MS - 1, (PartitionRead(0, 4, 40, 40),))
+    now = TopicRead("t", "t0", NOW_MS, (PartitionRead(0, 5, 60, 45),))
+    fell = Fall(Sign.EPOCH_END, 40, 30, "t-0")
+    with Cases() as cases:
+        for fall, expected in ((None, GateState.COMPLETE), (fell, GateState.BLOCKED)):
+            with cases.case(fall):
+                found = wait_at_gate(
+                    lambda names: ((now,), ()),
+                    "c",
+                    ["t"],
+                    until_ms=NOW_MS - 1,
+                    wait_ms=0,
+                    earlier=[stored],
+                    now_ms=lambda: NOW_MS,
+                    sleep=lambda seconds: None,
+                    fall_in=lambda reads, fall=fall: fall,  # type: ignore[misc]
+                )
+                assert (found.state, found.fall) == (expected, fall)
+                shown = gate_object(found, "User:x")["gate"]["went_back"]
+                assert shown == (None if fall is None else {"code": "epoch_end", "reason": str(fell)})

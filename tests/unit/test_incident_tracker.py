@@ -12,6 +12,7 @@ from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.sweeps.news import Kind, News
+from txnscan.sweeps.restored import LogPosition, Past
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import incident_id as stored_id
 from txnscan.txnlog.facts import LogRead, ProducerFacts
@@ -223,3 +224,19 @@ def test_the_last_reads_of_topics_are_kept_for_the_same_cluster(monkeypatch: pyt
         memory = remember(memory, "c", scan(topic_reads=tuple(reads[at : at + 2]))).memory
     assert list(TrackedHistory(memory).topic_reads("cluster-1", ["t", "u"])()) == reads[2:]
     assert list(TrackedHistory(memory).topic_reads("another cluster", ["t", "u"])()) == []
+
+
+def test_a_new_history_of_the_cluster_starts_everything_anew() -> None:
+    """But stored commits still veto, until the user says that the earlier history is over."""
+    first = replace(read_by(1), positions=(LogPosition("p", "t0", 1, 5, 105),), image_offset=9)
+    memory, *_ = remember(IncidentTracker(), "c", first)
+    ((which, before),) = memory.incidents.items()
+    assert TrackedHistory(memory).past("cluster-1")() == Past(0, 0, 9, first.positions)
+    for vetoes_from, reads in ((0, tuple(reads_of(first))), (1, ())):
+        later = judged(STALE, producer_id=7, partition=1, first_seen_ms=before.first_seen_ms + 5)
+        after, *_ = remember(memory, "c", swept(later, history=1, vetoes_from=vetoes_from))
+        assert after.incidents[which].first_seen_ms == before.first_seen_ms + 5
+        assert after.incidents[which].history == 1
+        assert after.past == Past(1, vetoes_from)
+        seen = after.facts.get(7, ProducerFacts())
+        assert (seen.reads, seen.reads_before) == ((), reads)

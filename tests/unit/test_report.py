@@ -18,6 +18,7 @@ from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
 from txnscan.report.plain import iso_utc
 from txnscan.report.sweep import print_sweep
+from txnscan.sweeps.restored import Fall, Sign
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
 from txnscan.verdict.outcome import with_outcome
@@ -340,3 +341,12 @@ def test_on_a_terminal_lines_are_wrapped_and_indented() -> None:
     assert max(map(len, lines)) <= 40
     start = next(number for number, line in enumerate(lines) if "No transactional id" in line)
     assert lines[start].startswith("  ") and lines[start + 1].startswith("  ")
+
+
+def test_the_first_line_says_that_the_history_went_back() -> None:
+    fell = Fall(Sign.LEADER_EPOCH, 7, 5, "p-0")
+    found = scan_object(scan(fall=fell, history=1))
+    assert found["sweep"]["went_back"] == {"code": "leader_epoch", "reason": str(fell)}
+    assert found["sweep"]["history"] == 1
+    assert shown(found).splitlines()[0] == f"The cluster's history went back: {fell}."
+    assert "went back" not in shown(scan_object(scan()))
