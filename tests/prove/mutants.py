@@ -82,6 +82,8 @@ TARGETS = (
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py", "unit/test_verification.py")),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
+    Target("txnlog/elections.py", ("unit/test_outcome.py",)),
+    Target("sweeps/identity.py", ("unit/test_identity.py",)),
     Target("impact/event.py", ("unit/test_event.py",)),
     Target("sweeps/news.py", ("unit/test_notifications.py",)),
     Target("tables/incidents.py", ("unit/test_incidents.py",)),
@@ -102,6 +104,7 @@ _SAME_BATCHES = "both look at the same batches"
 _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
 _LABELS = "the labels of the others keep it apart"
+_READS = "it saves a read, and the log start is enough"
 _ENDS = "a slice ends where the log ends"
 EXPLAINED: dict[Key, str] = {
     (
@@ -224,6 +227,24 @@ EXPLAINED: dict[Key, str] = {
         "min(elsewhere, default=None) → max(elsewhere, default=None)",
     ): "an event never splits, so there is at most one",
     ("tables/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
+    ("sweeps/identity.py", "", "1024 * 1024 → 1024"): _PIECES,
+    (
+        "sweeps/identity.py",
+        "identity",
+        "later.start_offset < earlier.start_offset → later.start_offset <= earlier.start_offset",
+    ): "at one start offset the epoch is lower here",
+    ("sweeps/identity.py", "_between", "log_start <= earlier.start_offset → log_start < earlier.start_offset"): _READS,
+    (
+        "sweeps/identity.py",
+        "_between",
+        "log_start <= earlier.start_offset or later.start_offset < offset → later.start_offset < offset",
+    ): _READS,
+    ("sweeps/identity.py", "_between", "Reading('it') → Reading('')"): "the error is not shown: the answer is unknown",
+    ("sweeps/identity.py", "_between", "records=False → records=True"): (
+        "headers are enough, and what is decoded besides is not looked at"
+    ),
+    ("sweeps/identity.py", "_between", "if data else None → if data else 'mutant'"): "a text has no number of an epoch",
+    ("sweeps/identity.py", "_between", "return found → pass #2"): "a read without progress ends, and shows no more",
     ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): (
         "headers are enough, and what is decoded besides is not looked at"
     ),

@@ -18,7 +18,7 @@ from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.reads.observation import Observation
 from txnscan.sweeps import identity as identities
 from txnscan.sweeps.history import Incident
-from txnscan.sweeps.identity import Between, Identity, Seen, continued, identified, identity, replaced
+from txnscan.sweeps.identity import Between, Identity, Seen, continued, identified, identity, replaced, seen_of
 from txnscan.verdict.evidence import Reason, Verdict
 
 SAME, ANOTHER, UNKNOWN = Identity.SAME, Identity.ANOTHER, Identity.UNKNOWN
@@ -194,6 +194,24 @@ def test_too_many_bytes_before_the_transaction_show_nothing(monkeypatch: pytest.
     assert shown(whole) is SAME
     monkeypatch.setattr(identities, "BYTES_MAX", 0)
     assert [shown(read) for read in (OF_READS[0], whole)] == [UNKNOWN, UNKNOWN]
+
+
+def test_what_is_not_known_has_one_value() -> None:
+    assert [one.value for one in Identity] == ["same", "another", "unknown"]
+    assert identities.BYTES_MAX == 64 * 1024 * 1024
+    assert (LATER.last_sequence, LATER.end_offset, seen_of(NOW).end_offset) == (-1, None, None)
+    assert Between(101, 103, marker=False, whole=False).first is None
+
+
+def test_a_second_read_without_epoch_and_sequence_has_none() -> None:
+    o, asked = observation(second_start_offset=102), list[Seen]()
+
+    def ask(o: Observation, earlier: Seen, later: Seen) -> Identity:
+        asked.append(later)
+        return UNKNOWN
+
+    replaced(replace(o, second=replace(o.second, producer_epoch=None, last_sequence=None)), ask)
+    assert asked == [Seen(7, -1, 102, -1, 105)]
 
 
 # --- incidents --------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import Observation
 from txnscan.txnlog.decode import tombstone
+from txnscan.txnlog.elections import Election, election_of
 from txnscan.txnlog.facts import LoggedTransaction, ProducerFacts, SeenCommit, SeenMarker
 from txnscan.txnlog.transitions import first_doubt, follows, whole
 from txnscan.verdict.evidence import KnownOutcome, Outcome, OutcomeEvidence, PeerPartitions, Unproven
@@ -128,6 +129,7 @@ LATER = ("a field of tag 3",)
 NO_MORE = replace(tombstone(0, 0, "X"), leader_epoch=0, acknowledged=True)
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
+OPEN = observation(coordinator_epoch=-1)
 FROM_3: dict[str, Any] = {"first_epoch": 3}
 GONE: dict[str, Any] = {"first_epoch": None, "batch_failure": failed("it is deleted")}
 TO_4, TO_5 = {"producer_epoch": 4}, {"producer_epoch": 5}
@@ -1130,7 +1132,42 @@ ABSENT: tuple[Case, ...] = (
         UNKNOWN,
         {"producer_epoch": 0},
     ),
+    Case(
+        "an earlier producer id of the same id is of an earlier leader",
+        [*led(1, [empty(0, producer_id=6)]), *led(2, [empty(0), *v2(ABORT, P, epoch=0)])],
+        NOT,
+        {"producer_epoch": 0},
+    ),
+    Case(
+        "the producer id was first used under an earlier leader, before the chain",
+        [*led(1, [empty(0, producer_id=6), empty(0)]), *led(2, [empty(1), empty(2), *v1(ABORT, P, epoch=2), empty(3)])],
+        UNKNOWN,
+        {"producer_epoch": 2},
+    ),
+    Case(
+        "its first record is a completion, and an older decision is missing",
+        led(2, [empty(5, producer_id=6), complete(COMMIT, 0, V2), *v2(ABORT, P, epoch=0)]),
+        UNKNOWN,
+        {"producer_epoch": 0},
+    ),
+    Case(
+        "its first record is a completion, long after the first record of the id",
+        led(
+            2,
+            [
+                *(empty(5, producer_id=6), prepare(COMMIT, 32767, P, client=V2, producer_id=6)),
+                *(complete(COMMIT, 0, V2), *v2(ABORT, P, epoch=0)),
+            ],
+        ),
+        NOT,
+        {"producer_epoch": 0},
+    ),
     # after the chain
+    Case(
+        "v2: the abort is completed by the next coordinator",
+        [*led(0, ABORTED_V2[:-1]), *led(1, ABORTED_V2[-1:])],
+        UNKNOWN,
+    ),
     Case("the record after the epoch was not acknowledged", led(0, [*BEFORE, empty(4)], **UNREAD), UNKNOWN),
     Case(
         "its coordinator went on from it",
@@ -1169,6 +1206,36 @@ def test_the_reason_names_the_election_by_its_time() -> None:
     log = [*led(4, [empty(2), empty(3)], updated_ms=first), *led(7, [empty(4)], updated_ms=second)]
     times = [f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" for ms in (first, second)]
     assert all(part in told(log).why for part in (*times, "leader epoch 7"))
+
+
+def test_an_election_is_named_by_what_is_known_of_it() -> None:
+    first, second = NOW_MS - 60_000, NOW_MS
+    at = [f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" for ms in (first, second, 1)]
+    log = [*led(-1, [empty(2)], updated_ms=0), *led(0, [empty(3)], updated_ms=1), *led(0, [empty(4)])]
+    table = (
+        (str(Election(5, None, None)), "the election to leader epoch 5"),
+        (str(Election(None, first, None)), f"an election after {at[0]}"),
+        (str(Election(None, first, second)), f"an election between {at[0]} and {at[1]}"),
+        (str(election_of(numbered(log), OPEN)), f"the election to leader epoch 0 before {at[2]}"),
+    )
+    with Cases() as cases:
+        for said, expected in table:
+            with cases.case(expected):
+                assert said == expected
+
+
+def test_a_chain_that_does_not_end_holds_up_to_the_newest_read() -> None:
+    log = numbered([*led(0, [empty(2)], updated_ms=NOW_MS - 9_000), *led(0, [empty(3)], updated_ms=NOW_MS)])
+    at_end = tuple(replace(one, log_epoch=0) for one in log)
+    later = tuple(replace(one, log_epoch=1) for one in log)
+    assert election_of(at_end, OPEN) is None
+    assert election_of(later, OPEN) == Election(None, NOW_MS, None)
+
+
+def test_a_last_decision_is_not_the_one_before_the_first_record() -> None:
+    after = [*v2(ABORT, P, epoch=0), ongoing(1, Q, client=V2), prepare(COMMIT, 2, Q, client=V2)]
+    log = numbered(led(2, [complete(COMMIT, 0, V2), *after]))
+    assert election_of(log, replace(OPEN, producer_epoch=0)) is not None
 
 
 def test_each_case_gets_the_specified_outcome(wording: SnapshotAssertion) -> None:

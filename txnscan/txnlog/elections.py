@@ -34,7 +34,8 @@ Not covered:
   every restart (KIP-380, Kafka 2.2). In KRaft it rises if the controller fences the broker, or if the broker shuts down
   in a controlled way (`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker
   that registers again before it was fenced keeps the leader epoch, also with a new incarnation: for example a single
-  node that is broker and controller (seen with 3.5.2), with any replication. `handleBrokerUncleanShutdown` (since 3.8)
+  node that is broker and controller (seen with 3.5.2), or every broker after a power failure that stopped the
+  controllers too, with any replication. `handleBrokerUncleanShutdown` (since 3.8)
   raises the leader epoch at every such registration, but only with eligible leader replicas (KIP-966,
   `eligible.leader.replicas.version`; the default of new clusters since 4.1). A process that is killed loses nothing
   that the operating system has; the machine must crash.
@@ -62,8 +63,8 @@ class Election:
     """
 
     leader_epoch: int | None
-    after_ms: int | None = None
-    before_ms: int | None = None
+    after_ms: int | None
+    before_ms: int | None
 
     def __str__(self) -> str:
         which = "an election" if self.leader_epoch is None else f"the election to leader epoch {self.leader_epoch}"
@@ -84,15 +85,15 @@ def election_of(logged: Sequence[LoggedTransaction], o: Observation) -> Election
     result holds for the commits up to the newest read.
     """
     chain = chain_of(logged, o)
-    over = next((n for n in range(1, len(chain)) if is_past(chain[n], o) and chain[n].state not in PREPARED), None)
+    over = next((n for n, one in enumerate(chain) if is_past(one, o) and one.state not in PREPARED), None)
     covered = chain if over is None else chain[: over + 1]
     for a, b in pairwise(covered):
         if a.leader_epoch != b.leader_epoch or b.leader_epoch < _FIRST_LEADER_EPOCH:
             return _between(a, b)
-    first, last = covered[0], covered[-1]
-    if not _began_before(logged, o, first.leader_epoch):
-        earlier = [one for one in logged if one.leader_epoch < first.leader_epoch]
-        at_epoch = next(one for one in logged if one.leader_epoch == first.leader_epoch)
+    last = covered[-1]
+    if not _began_before(logged, o, last.leader_epoch):
+        earlier = [one for one in logged if one.leader_epoch < last.leader_epoch]
+        at_epoch = next(one for one in logged if one.leader_epoch == last.leader_epoch)
         return _between(earlier[-1] if earlier else None, at_epoch)
     at_end = last.log_epoch == last.leader_epoch if over is None else _acknowledged(chain, over)
     later = next((one for one in logged if one.leader_epoch > last.leader_epoch), None)
@@ -106,10 +107,13 @@ def _began_before(logged: Sequence[LoggedTransaction], o: Observation, leader_ep
     ours = next((n for n, one in enumerate(logged) if one.producer_id == o.producer_id), None)
     if ours is None or logged[ours].producer_epoch != 0:
         return False
-    # A completion takes the next producer id, which its decision has already chosen.
-    begins = logged[ours : ours + 1] if logged[ours].state is State.EMPTY else logged[max(ours - 1, 0) : ours + 1]
-    chosen = logged[ours].state is State.EMPTY or (len(begins) == 2 and begins[0].state in PREPARED)
-    return chosen and all(one.leader_epoch == leader_epoch for one in begins)
+    begun = logged[ours]
+    if begun.state is not State.EMPTY:
+        # A completion takes the next producer id, which its decision has already chosen.
+        if ours == 0 or logged[ours - 1].state not in PREPARED:
+            return False
+        begun = logged[ours - 1]
+    return begun.leader_epoch == leader_epoch
 
 
 def _acknowledged(chain: Sequence[LoggedTransaction], over: int) -> bool:
@@ -117,7 +121,7 @@ def _acknowledged(chain: Sequence[LoggedTransaction], over: int) -> bool:
     past = chain[over]
     if ends_and_raises(past) or past.acknowledged:
         return True
-    following = next((one for one in chain[over + 1 :] if not same_state(one, past)), None)
+    following = next((one for one in chain[over:] if not same_state(one, past)), None)
     return following is not None and following.leader_epoch == past.leader_epoch
 
 
