@@ -30,6 +30,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.protocol.api_versions import ELIGIBLE_LEADER_REPLICAS
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import AsBytes, Body, api_name
 from txnscan.kafka.security.acls import AclRule
@@ -132,7 +133,7 @@ class FakeCluster:
     unreachable: brokers that fail every request. cached: which `__transaction_state` partitions each broker answers
     for; others get NOT_COORDINATOR. probe_codes: the error code for ids unknown to a broker, by (broker, partition).
     rules: on transactional ids, by broker; None for a broker that refuses to tell. hides: whether a broker refuses to
-    describe an id. fetch_max_bytes: the brokers' own limit.
+    describe an id. fetch_max_bytes: the brokers' own limit. epochs_rise: whether they have eligible leader replicas.
     """
 
     def __init__(self, brokers: Iterable[int] = (1, 2, 3)) -> None:
@@ -147,6 +148,7 @@ class FakeCluster:
         self.rules: dict[int, list[AclRule] | None] = {}
         self.hides: Callable[[int, str], bool] = lambda broker_id, name: False
         self.fetch_max_bytes = 1 << 20
+        self.epochs_rise = True
         self.images: dict[int, int | None] = {}
         self.edit: dict[str, Edit] = {}
         # The free space of the only volume of each broker; of others it is not known.
@@ -186,7 +188,11 @@ class FakeCluster:
 
     def _answer_ApiVersions(self, broker_id: int, request: Any) -> Any:
         offset = self.images.get(broker_id, IMAGE_OFFSET)
-        kraft = [ApiVersionsResponse.FinalizedFeatureKey(name="metadata.version", min_version_level=1)]
+        names = ("metadata.version", *((ELIGIBLE_LEADER_REPLICAS,) if self.epochs_rise else ()))
+        kraft = [
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, min_version_level=1, max_version_level=1)
+            for name in names
+        ]
         return ApiVersionsResponse(
             version=4,
             error_code=0,

@@ -14,8 +14,9 @@ from typing import Any
 from tests.sim import encode
 from tests.sim.codec import Reader
 from tests.sim.records import Data, Idle, Image, Log, Marker, TransactionLogRecord, producer_state
-from tests.sim.world import World
+from tests.sim.world import KEPT_EPOCHS, World
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.protocol.api_versions import ELIGIBLE_LEADER_REPLICAS
 from txnscan.kafka.protocol.frames import AsBytes, api_name
 from txnscan.kafka.topology import Key
 from txnscan.txnlog.decode import transactional_id_key
@@ -39,13 +40,20 @@ def answer(world: World, broker_id: int, request: Any) -> Any:
     return _ENCODED[name](shown) if isinstance(request, AsBytes) else shown
 
 
+def _features(world: World) -> tuple[str, ...]:
+    """In KRaft mode, with the feature that raises leader epochs at every restart, unless they stay in this world."""
+    kept = KEPT_EPOCHS in world.scenario.faults
+    return ("metadata.version",) if kept else ("metadata.version", ELIGIBLE_LEADER_REPLICAS)
+
+
 def _api_versions(world: World, broker_id: int, request: Any) -> Any:
     """The offset of the image that Metadata answers come from (`KRaftMetadataCache.features`)."""
     return SimpleNamespace(
         error_code=0,
         api_keys=[],
         finalized_features_epoch=world.brokers[broker_id].metadata.offset,
-        finalized_features=[SimpleNamespace(name="metadata.version")],
+        supported_features=[],
+        finalized_features=[SimpleNamespace(name=name, max_version_level=1) for name in _features(world)],
     )
 
 

@@ -35,6 +35,7 @@ def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], 
         leader_epoch=0,
         acknowledged=True,
         log_epoch=0,
+        epochs_rise=True,
     )
     return replace(base, **changes)
 

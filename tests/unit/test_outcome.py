@@ -40,7 +40,7 @@ MIXED_DATA = Outcome.MIXED
 
 def record(state: State, epoch: int, *partitions: Key, client: int = V1, **changes: Any) -> LoggedTransaction:
     base = LoggedTransaction(0, 0, "X", 7, epoch, state, frozenset(partitions), client, NOW_MS, NOW_MS)
-    return replace(base, **{"leader_epoch": 0, "acknowledged": True, **changes})
+    return replace(base, **{"leader_epoch": 0, "acknowledged": True, "epochs_rise": True, **changes})
 
 
 def empty(epoch: int, **changes: Any) -> LoggedTransaction:
@@ -126,7 +126,7 @@ class Case:
 COMMIT, ABORT = True, False
 GAP = None
 LATER = ("a field of tag 3",)
-NO_MORE = replace(tombstone(0, 0, "X"), leader_epoch=0, acknowledged=True)
+NO_MORE = replace(tombstone(0, 0, "X"), leader_epoch=0, acknowledged=True, epochs_rise=True)
 MARKED = {"coordinator_epoch": 0}
 BEFORE = [empty(2), empty(3)]
 OPEN = observation(coordinator_epoch=-1)
@@ -389,6 +389,11 @@ CASES = (
         UNKNOWN,
         {},
         {"owner_epoch": None},
+    ),
+    Case(
+        "leader epochs need not rise at a restart",
+        [replace(one, epochs_rise=False) for one in [*BEFORE, *v1(ABORT, P), empty(4)]],
+        UNKNOWN,
     ),
     Case("its id expired at the end of the epoch", [*BEFORE, *v1(ABORT, P), NO_MORE], NOT, {}, {"owner_epoch": None}),
     Case(

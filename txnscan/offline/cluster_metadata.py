@@ -1,9 +1,9 @@
 """`__cluster_metadata`: the topics and replicas of a KRaft cluster, as its controller wrote them. Pure.
 
 Only these records are decoded: TopicRecord, PartitionRecord, PartitionChangeRecord, RemoveTopicRecord,
-RegisterBrokerRecord and BrokerRegistrationChangeRecord (`metadata/src/main/resources/common/metadata`). Each begins
-with a frame version, a key and a version. All are flexible: later versions add fields only after the fields that are
-read here, or in tags.
+RegisterBrokerRecord, BrokerRegistrationChangeRecord and FeatureLevelRecord
+(`metadata/src/main/resources/common/metadata`). Each begins with a frame version, a key and a version. All are
+flexible: later versions add fields only after the fields that are read here, or in tags.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from txnscan.kafka.topology import Key
 
 _FRAME_VERSION = 1
 _REGISTER_BROKER, _TOPIC, _PARTITION, _PARTITION_CHANGE, _REMOVE_TOPIC, _BROKER_CHANGE = 0, 2, 3, 5, 9, 17
+_FEATURE_LEVEL = 12
 # Tags of a PartitionChangeRecord.
 _ISR, _LEADER, _REPLICAS, _DIRECTORIES = 0, 1, 2, 8
 # Tags of a RegisterBrokerRecord and of a BrokerRegistrationChangeRecord.
@@ -51,8 +52,8 @@ class Metadata:
 
     ids: topic ids by name. registered_at: the offset of each broker's last registration; a broker registers each time
     it starts. broker_epochs: of these registrations. log_directories: the ids of each broker's log directories, if it
-    reports them. ended_ms: the time of the last record, by the controller's clock; a controller writes a record every
-    half second, even if it is a no-op.
+    reports them. features: the level of each finalized feature. ended_ms: the time of the last record, by the
+    controller's clock; a controller writes a record every half second, even if it is a no-op.
     """
 
     next_offset: int = 0
@@ -62,6 +63,7 @@ class Metadata:
     registered_at: dict[int, int] = field(default_factory=dict)
     broker_epochs: dict[int, int] = field(default_factory=dict)
     log_directories: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
 
     def assigned(self, key: Key) -> tuple[str, Assigned] | None:
         """The topic id and replicas of a partition, if it exists."""
@@ -112,6 +114,9 @@ class Metadata:
             self.partitions[topic_id, index] = Assigned(replicas, in_sync, leader, directories)
         elif kind == _PARTITION_CHANGE:
             self._change(record)
+        elif kind == _FEATURE_LEVEL:
+            feature = record.string() or ""
+            self.features[feature] = int.from_bytes(record.take(2), signed=True)
 
     def _register(self, offset: int, record: Cursor, version: int) -> None:
         broker_id = record.int32()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from txnscan.kafka.protocol.api_versions import ELIGIBLE_LEADER_REPLICAS
 from txnscan.kafka.topology import Key
 from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.wholeness import end_error, gap_error
@@ -43,6 +44,15 @@ class Copies:
     def latest(self) -> Metadata | None:
         """The longest metadata log of all brokers."""
         return max(self.metadata.values(), key=lambda one: one.next_offset, default=None)
+
+    @property
+    def epochs_rise(self) -> bool:
+        """Whether leader epochs rise at every restart of a leader: outside KRaft mode, and by the features of the
+        newest metadata (`txnlog/elections.py`).
+        """
+        if self.latest is not None:
+            return self.latest.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
+        return bool(self.directories) and all(one.zookeeper for one in self.directories)
 
     def is_clean(self, directory: LogDirectory | None) -> bool:
         """Whether the last run of the directory's broker ended with a clean shutdown. A record of an earlier run, as an

@@ -279,9 +279,13 @@ def logged(logs: Mapping[int, StateLog], producer_id: int) -> tuple[LoggedTransa
         records = []
         for raw in log.raw:
             try:
-                records.append(replace(decoded(raw), acknowledged=log.is_acknowledged(raw), log_epoch=log.leader_epoch))
+                record = decoded(raw)
             except UnknownRecord:
                 continue
+            acknowledged = log.is_acknowledged(raw)
+            records.append(
+                replace(record, acknowledged=acknowledged, log_epoch=log.leader_epoch, epochs_rise=log.epochs_rise)
+            )
         names = {record.transactional_id for record in records if record.producer_id == producer_id}
         found += [record for record in records if record.transactional_id in names]
     return tuple(found)

@@ -196,6 +196,7 @@ def _state_logs(
                 log.error = bad[0].error
             if one is copies.leader((TRANSACTION_STATE_TOPIC, k)):
                 log.leader_epoch, log.high_watermark = one.leader_epoch, one.high_watermark
+            log.epochs_rise = copies.epochs_rise
             if log.error is not None and one is leader:
                 errors.append(FileError(one.files.directory, log.error))
             logs.setdefault(k, []).append(log)

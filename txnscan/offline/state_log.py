@@ -40,7 +40,7 @@ class StateLog:
     last: the last record of each id, tombstones included. steps: all records of the requested ids. unknown: the number
     of records of unknown kinds and versions, by kind. error: why the log is not known up to its end, if so.
     newest_ms: the newest time that its coordinator wrote. holes: offsets that are not in the files. leader_epoch,
-    high_watermark: of the leader's copy, -1 if they are not known. raw: see `Records`.
+    high_watermark: of the leader's copy, -1 if they are not known. epochs_rise: see `Copies`. raw: see `Records`.
     """
 
     partition: int
@@ -54,6 +54,7 @@ class StateLog:
     holes: Sequence[Hole] = ()
     leader_epoch: int = -1
     high_watermark: int = -1
+    epochs_rise: bool = False
     raw: tuple[RawRecord, ...] = ()
 
     @property

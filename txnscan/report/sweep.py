@@ -80,7 +80,7 @@ def headline(found: Mapping[str, Any]) -> list[Text]:
             + (f" {ended} more ended during the sweep." if ended else "")
         ),
     ]
-    if (fell := sweep["went_back"]) is not None:
+    if (fell := sweep.get("went_back")) is not None:
         lines.insert(0, Text(f"The cluster's history went back: {printable(fell['reason'])}.", style="bold red"))
     hanging = sweep["counts"]["hanging"]
     if endangered := endangered_commits(found):

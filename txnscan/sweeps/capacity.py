@@ -170,8 +170,9 @@ def requests(planned: Planned) -> dict[str, int]:
     fenced_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
-        # Each connection begins with one ApiVersions; one connection is to a bootstrap server.
-        "ApiVersions": 1 + 3 * p.brokers,
+        # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The leaders of the logs
+        # that are read are asked for their features.
+        "ApiVersions": 1 + 3 * p.brokers + min(p.brokers, logs),
         "Metadata": 4 + p.brokers * _metadata_rounds(p),
         # One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.hanging > 0),

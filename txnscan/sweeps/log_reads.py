@@ -21,6 +21,7 @@ from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
+from txnscan.kafka.protocol.api_versions import leader_epochs_rise
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.fetch import fetch
@@ -143,7 +144,13 @@ def _read_logs(
     read({log: asked[log] for log in kept}, known)
     unchanged = {log for log in kept if rows[log.partition].failure is None and not rows[log.partition].records}
     read({log: asked[log] for log in asked if log not in unchanged}, {})
-    return {k: Log(cluster, led[k], rows[k], wanted[k], kept[led[k]] if led[k] in unchanged else {}) for k in wanted}
+    leaders = sorted({log.leader for log in asked})
+    answers = cluster.in_parallel(lambda leader: leader_epochs_rise(cluster.send, leader), leaders)
+    rise = {leader for leader, answer in zip(leaders, answers, strict=True) if answer}
+    return {
+        k: Log(cluster, led[k], rows[k], wanted[k], kept[led[k]] if led[k] in unchanged else {}, led[k].leader in rise)
+        for k in wanted
+    }
 
 
 def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, LogRead]:
@@ -304,6 +311,7 @@ def facts_of(
                     stored_by=found.stored_by.get(one.offset),
                     acknowledged=one.offset in found.acknowledged,
                     log_epoch=now[name].leader_epoch,
+                    epochs_rise=now[name].epochs_rise,
                 )
                 for one in found.current
             ]
@@ -412,8 +420,12 @@ class Log:
         row: LogRow,
         producer_ids: frozenset[int],
         unchanged: Mapping[str, LogRead],
+        epochs_rise: bool = False,
     ) -> None:
-        """unchanged: earlier reads, by id, to which the row adds no records; empty if the row is of the whole log."""
+        """unchanged: earlier reads, by id, to which the row adds no records; empty if the row is of the whole log.
+        epochs_rise: see LogRead.
+        """
+        self._epochs_rise = epochs_rise
         self.failure = row.failure
         self.unserved = row.unserved
         self._cluster = cluster
@@ -500,7 +512,8 @@ class Log:
         seen, answered = (
             tuple(EpochEnd(*end) for end in sorted(ends.items())) for ends in (self._wanted_ends, self._answered_ends)
         )
-        return LogRead(p.topic_id, p.partition, p.leader_epoch, self._reached, name, tuple(records), seen, answered)
+        read = LogRead(p.topic_id, p.partition, p.leader_epoch, self._reached, name, tuple(records), seen, answered)
+        return replace(read, epochs_rise=self._epochs_rise)
 
     def describe(self, before: Described) -> Described:
         """The id as its coordinator describes it now, or `before` if the request fails."""

@@ -27,18 +27,19 @@ has committed this data without a record in the chain, if
 Otherwise the absence of a commit is proven only unless the log lost acknowledged records at that election.
 Replication, `min.insync.replicas` and the settings of elections make such a loss less likely, and prove nothing.
 
+**Leader epochs must rise at every restart of a leader.** A leader that restarts at the same leader epoch may have lost
+the end of its log, and the chain does not show it. With ZooKeeper the leader epoch rises (KIP-380, Kafka 2.2). In KRaft
+mode it rises if the controller fences the broker, or if the broker shuts down in a controlled way
+(`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker that registers again
+before it was fenced keeps the leader epoch, for example a single node that is broker and controller (seen with 3.5.2).
+With eligible leader replicas (KIP-966) it rises at every registration without a clean shutdown
+(`handleBrokerUncleanShutdown`). So in KRaft mode without that feature, the absence of a commit is not proven. A process
+that is killed loses nothing that the operating system has; the machine must crash.
+
 Not covered:
 - Two elections that lose records: the first loses a record that was acknowledged at e, and the second elects a replica
   that still has it. Also an unclean election while the former leader still acknowledges.
-- A leader that restarts at the same leader epoch, without the end of its log. With ZooKeeper the leader epoch rises at
-  every restart (KIP-380, Kafka 2.2). In KRaft it rises if the controller fences the broker, or if the broker shuts down
-  in a controlled way (`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker
-  that registers again before it was fenced keeps the leader epoch, also with a new incarnation: for example a single
-  node that is broker and controller (seen with 3.5.2), or every broker after a power failure that stopped the
-  controllers too, with any replication. `handleBrokerUncleanShutdown` (since 3.8)
-  raises the leader epoch at every such registration, but only with eligible leader replicas (KIP-966,
-  `eligible.leader.replicas.version`; the default of new clusters since 4.1). A process that is killed loses nothing
-  that the operating system has; the machine must crash.
+- Such a restart from before eligible leader replicas were switched on. Brokers do not report when that was.
 """
 
 from __future__ import annotations
@@ -60,13 +61,20 @@ _FIRST_LEADER_EPOCH = 0
 class Election:
     """An election of the log's leader. leader_epoch: the new leader epoch, None if only its existence is known.
     after_ms, before_ms: times of records before and after it, by the coordinators' clocks; None if not known.
+    is_restart: it may also be a restart of the leader, which no leader epoch shows.
     """
 
     leader_epoch: int | None
     after_ms: int | None
     before_ms: int | None
+    is_restart: bool = False
 
     def __str__(self) -> str:
+        if self.is_restart:
+            return (
+                "a restart of its leader, which leader epochs do not show in KRaft mode without eligible leader "
+                "replicas (KIP-966)"
+            )
         which = "an election" if self.leader_epoch is None else f"the election to leader epoch {self.leader_epoch}"
         after, before = _time(self.after_ms), _time(self.before_ms)
         if after and before:
@@ -91,6 +99,8 @@ def election_of(logged: Sequence[LoggedTransaction], o: Observation) -> Election
         if a.leader_epoch != b.leader_epoch or b.leader_epoch < _FIRST_LEADER_EPOCH:
             return _between(a, b)
     last = covered[-1]
+    if not last.epochs_rise:
+        return Election(None, _ms(covered[0]), _ms(last), is_restart=True)
     if not _began_before(logged, o, last.leader_epoch):
         earlier = [one for one in logged if one.leader_epoch < last.leader_epoch]
         at_epoch = next(one for one in logged if one.leader_epoch == last.leader_epoch)

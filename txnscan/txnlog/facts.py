@@ -48,7 +48,8 @@ class LogRead:
     wanted producer id on, and the record before that. epoch_ends: the ends of leader epochs that earlier reads show, by
     the batches that the log still has. answered_ends: the ends of the same epochs by the leader's answer
     (OffsetForLeaderEpoch). sweep_id, swept_at_ms: the sweep that read it, and its start time; empty and -1 until that
-    sweep ends.
+    sweep ends. epochs_rise: whether the leader's answer shows that leader epochs rise at every restart of a leader
+    (`elections.py`).
     """
 
     topic_id: str
@@ -61,6 +62,7 @@ class LogRead:
     answered_ends: tuple[EpochEnd, ...] = ()
     sweep_id: str = ""
     swept_at_ms: int = -1
+    epochs_rise: bool = False
 
     def __str__(self) -> str:
         return f"sweep {self.sweep_id} of {datetime.fromtimestamp(self.swept_at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
@@ -224,7 +226,8 @@ class LoggedTransaction:
     timeout_ms: of the id's transactions. unknown_fields: fields of a later Kafka that this version does not know.
     stored_by: the sweep that stored the record, if the log does not have it any more. leader_epoch: of the record's
     batch, -1 if it is not known. acknowledged: whether a read from the leader of that epoch shows the record, and so
-    below its high watermark. log_epoch: the leader epoch of the newest read of the log, -1 if it is not known. The
+    below its high watermark. log_epoch: the leader epoch of the newest read of the log, -1 if it is not known.
+    epochs_rise: by the newest read, see LogRead. The
     tombstone of an expired id has the state Dead and no other data.
     """
 
@@ -244,6 +247,7 @@ class LoggedTransaction:
     leader_epoch: int = -1
     acknowledged: bool = False
     log_epoch: int = -1
+    epochs_rise: bool = False
 
     def __str__(self) -> str:
         partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(self.partitions)) or "no partitions"

@@ -21,7 +21,8 @@ _UNSUPPORTED_VERSION = 35
 _FIRST_FLEXIBLE_API_VERSIONS = 3
 
 
-# The finalized feature of brokers in KRaft mode, from level 7 to level 7, and the offset of the metadata log.
+# Finalized features of brokers in KRaft mode, each from a level to the same level, and the offset of the metadata log.
+_ELIGIBLE_LEADER_REPLICAS = string("eligible.leader.replicas.version") + 2 * (1).to_bytes(2) + NO_TAGS
 _METADATA_VERSION, _METADATA_OFFSET = string("metadata.version") + 2 * (7).to_bytes(2) + NO_TAGS, 1_000
 
 
@@ -83,7 +84,7 @@ OFFERED: Mapping[Api, Offered] = MappingProxyType(
 
 def _features() -> bytes:
     """The tagged fields of ApiVersions: the offset of the metadata image, and the finalized features at it."""
-    return _tagged({1: _METADATA_OFFSET.to_bytes(8), 2: items([_METADATA_VERSION])})
+    return _tagged({1: _METADATA_OFFSET.to_bytes(8), 2: items([_METADATA_VERSION, _ELIGIBLE_LEADER_REPLICAS])})
 
 
 def _tagged(fields: Mapping[int, bytes]) -> bytes:

@@ -28,6 +28,9 @@ API_KEYS: Mapping[str, int] = {
 
 # A finalized feature of brokers in KRaft mode. Other brokers do not have it.
 _KRAFT_FEATURE = "metadata.version"
+# With this feature (KIP-966), the controller elects other leaders if a broker registers again without a clean shutdown
+# (`ReplicationControlManager.handleBrokerUncleanShutdown`).
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,17 @@ def image_offset(send: Send, broker_id: int) -> int | None:
     response = _ask(send, broker_id)
     features = {feature.name for feature in response.finalized_features or ()}
     return response.finalized_features_epoch if _KRAFT_FEATURE in features else None
+
+
+def leader_epochs_rise(send: Send, broker_id: int) -> bool:
+    """Whether the leader epoch of a partition rises at every restart of its leader: outside KRaft mode (KIP-380), and
+    with eligible leader replicas. False also if the broker does not answer.
+    """
+    try:
+        finalized = api_versions(send, broker_id).finalized
+    except RequestFailed:
+        return False
+    return _KRAFT_FEATURE not in finalized or finalized.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
 
 
 def _ask(send: Send, broker_id: int) -> Any:
