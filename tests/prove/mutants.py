@@ -84,6 +84,8 @@ TARGETS = (
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
     Target("txnlog/elections.py", ("unit/test_outcome.py",)),
     Target("sweeps/identity.py", ("unit/test_identity.py",)),
+    Target("txnlog/signs_of_loss.py", ("unit/test_signs_of_loss.py",)),
+    Target("sweeps/endings.py", ("unit/test_joined_commit.py",)),
     Target("impact/event.py", ("unit/test_event.py",)),
     Target("sweeps/news.py", ("unit/test_notifications.py",)),
     Target("tables/incidents.py", ("unit/test_incidents.py",)),
