@@ -69,7 +69,6 @@ class Reader:
         self._cluster = cluster
         self._engine = engine
         self._config = config
-        self._kept: tuple[int, ...] = ()
 
     def wide(
         self, planned: Latest, on_progress: OnProgress, on_retry: OnProgress, producer_ids: Iterable[int] = ()
@@ -80,16 +79,16 @@ class Reader:
         on_progress, on_retry: called with progress in partitions. producer_ids: the producers to report although they
         have no open transaction.
         """
-        self._kept = tuple(producer_ids)
+        kept = tuple(producer_ids)
         before = in_scope(self._config, planned.view)
-        first, failed = self._wide(before, on_progress)
+        first, failed = self._wide(before, on_progress, kept)
         now, hidden = self._latest(planned, before)
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
         # `stale`: the first answers that do not count. `to_read`: the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
-        second, errors = self._again(to_read, failed, on_retry) if to_read else ([], [])
+        second, errors = self._again(to_read, failed, on_retry, kept) if to_read else ([], [])
         errors += [*hidden, *self._unsettled(planned, now, to_read)]
         last = [*(row for row in first if (row.topic, row.partition) not in stale), *second]
         return Wide(
@@ -103,11 +102,11 @@ class Reader:
         )
 
     def _again(
-        self, topics: Sequence[Topic], failed: Sequence[Unobserved], on_progress: OnProgress
+        self, topics: Sequence[Topic], failed: Sequence[Unobserved], on_progress: OnProgress, kept: Sequence[int]
     ) -> tuple[list[WideRow], list[Unobserved]]:
         """Reads these topics again. If the sweep's time is up, asks no executors and returns each earlier failure."""
         if not self._cluster.deadline.is_up:
-            return self._wide(topics, on_progress)
+            return self._wide(topics, on_progress, kept)
         why = {(error.topic, error.partition): error for error in failed}
         keys = [(topic.name, index) for topic in topics for index in topic.indexes]
         return [], [why.get(key, Unobserved("read", TIME_IS_UP, None, *key)) for key in keys]
@@ -150,10 +149,12 @@ class Reader:
                 yield from (Unobserved("read", failure, None, topic.name, index) for index in topic.indexes)
         yield from self._cluster.lagging(latest, planned.offset)
 
-    def _wide(self, topics: Iterable[Topic], on_progress: OnProgress) -> tuple[list[WideRow], list[Unobserved]]:
+    def _wide(
+        self, topics: Iterable[Topic], on_progress: OnProgress, kept: Sequence[int]
+    ) -> tuple[list[WideRow], list[Unobserved]]:
         config = self._config
         batches, unled = plan_wide(
-            topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max, producer_ids=self._kept
+            topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max, producer_ids=kept
         )
         count = sum(batch.size for batch in batches)
         rows = self._engine.read(
