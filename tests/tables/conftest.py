@@ -6,11 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.tables.stored import After, Prepared
+from tests.tables.stored import After, Prepared, next_sweep
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Opens
     from txnscan.tables.tables import Tables
+
+
+@pytest.fixture(scope="module")
+def template(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The location of tables with one sweep, for tests that copy and change them."""
+    location = tmp_path_factory.mktemp("template") / "tables"
+    tables = opens(str(location))
+    tables.create()
+    tables.write(next_sweep(1))
+    return location
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ import pytest
 from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.conftest import Opens
-from tests.tables.stored import next_sweep
 from txnscan.config import ConfigError
 from txnscan.tables import data_files
 from txnscan.tables.delta import By
@@ -28,15 +27,6 @@ from txnscan.tables.tables import Tables
 
 BOMB = "cluster_id=cluster-1/part-bomb.parquet"
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def template(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    location = tmp_path_factory.mktemp("template") / "tables"
-    tables = opens(str(location))
-    tables.create()
-    tables.write(next_sweep(1))
-    return location
 
 
 def repeated(times: int) -> Callable[[pa.Table], pa.Table]:

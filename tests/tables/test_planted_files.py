@@ -15,7 +15,6 @@ import pytest
 from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.conftest import Opens
-from tests.tables.stored import next_sweep
 from txnscan.config import ConfigError
 from txnscan.resolve.lock import Lock
 from txnscan.sweeps.preflight import Level
@@ -24,15 +23,6 @@ from txnscan.tables.preflight import check_tables
 from txnscan.tables.schema import SWEEPS
 
 LOCK = "apply_locks/_cluster-1.lock"
-
-
-@pytest.fixture(scope="module")
-def template(opens: Opens, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    location = tmp_path_factory.mktemp("template") / "tables"
-    tables = opens(str(location))
-    tables.create()
-    tables.write(next_sweep(1))
-    return location
 
 
 def link(to: str) -> Callable[[Path, Path], None]:
