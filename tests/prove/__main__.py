@@ -12,14 +12,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from tests.prove.histories import PARTS as HISTORIES
 from tests.prove.parts import Parts, commit
 
 # The arguments of `python -m` for each part.
 PARTS: Mapping[str, Sequence[str]] = {
-    **{
-        f"histories-{part}": ("tests.prove.histories", "--only", part)
-        for part in ("obligations", "small", "random", "again", "applies")
-    },
+    **{f"histories-{part}": ("tests.prove.histories", "--only", part) for part in HISTORIES},
     **{part: (f"tests.prove.{part}",) for part in ("conformance", "faults", "watching")},
 }
 

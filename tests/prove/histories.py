@@ -2,11 +2,11 @@
 
     python -m tests.prove.histories
 
-Five parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find an
-innocent transaction accused; larger worlds at random; the same with several sweeps, which know of each other; and the
-same with an apply, whose markers must do no harm. Prints the figures at the end. Exits with 1 if a verdict is wrong, if
-a marker did harm, or if an obligation turns out not to be needed. A random history of one sweep is run again by
-`python -m tests.sim --world WORLD --seed SEED`.
+Six parts: small worlds in every way up to their bounds; every obligation dropped, where the search must find an
+innocent transaction accused; larger worlds at random; the same with several sweeps, which know of each other; the same
+with a cluster that is restored from a copy; and the same with an apply, whose markers must do no harm. Prints the
+figures at the end. Exits with 1 if a verdict is wrong, if a marker did harm, or if an obligation turns out not to be
+needed. A random history of one sweep is run again by `python -m tests.sim --world WORLD --seed SEED`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.sim.check import Figures
 from tests.sim.exhaustive import exhaustive
 from tests.sim.obligations import DROPPED, with_all
+from tests.sim.restoring import wander_restored
 from tests.sim.scenarios import ARENAS, SMALL, WIDE
 from tests.sim.wander import Resolved, wander, wander_again, wander_and_apply
 
 # Shares of an exhaustive search, each of which computes all worlds again; and random histories in one share.
 _SHARES = 2
 _SEEDS = 2_000
-PARTS = ("obligations", "small", "random", "again", "applies")
+# Searches random histories of a world from a seed on, so many. Returns the figures, and the seeds with a wrong result.
+Search = Callable[[str, int, int], tuple[Figures, list[int]]]
+PARTS = ("obligations", "small", "random", "again", "restored", "applies")
 
 
 def searched(number: int, bound: tuple[int, int], share: int) -> Figures:
@@ -59,6 +62,17 @@ def wandered_again(world: str, first_seed: int, count: int) -> tuple[Figures, li
         figures, _ = wander_again(WIDE[world], seed)
         total.add(figures)
         if figures.wrong:
+            failing.append(seed)
+    return total, failing
+
+
+def restored(world: str, first_seed: int, count: int) -> tuple[Figures, list[int]]:
+    """The same with a cluster that is restored from a copy."""
+    total, failing = Figures(), []
+    for seed in range(first_seed, first_seed + count):
+        found = wander_restored(WIDE[world], seed)
+        total.add(found.figures)
+        if found.figures.wrong or any(one.torn or one.verdict for one in found.wrong_unnoticed):
             failing.append(seed)
     return total, failing
 
@@ -143,15 +157,26 @@ def prove_at_random(pool: ProcessPoolExecutor, count: int, first_seed: int) -> F
 
 def prove_again(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figures:
     """Random histories of the larger worlds with several sweeps, the same number of each."""
+    return _prove_each(pool, count, first_seed, wandered_again, "wander_again", "several sweeps")
+
+
+def prove_restored(pool: ProcessPoolExecutor, count: int, first_seed: int) -> Figures:
+    """The same with a cluster that is restored from a copy."""
+    return _prove_each(pool, count, first_seed, restored, "wander_restored", "restored from a copy")
+
+
+def _prove_each(
+    pool: ProcessPoolExecutor, count: int, first_seed: int, search: Search, repeat: str, what: str
+) -> Figures:
     total = Figures()
     shares = list(_shares(count // len(WIDE), first_seed))
     for world in WIDE:
         figures, began_s = Figures(), time.monotonic()
-        for part, failing in pool.map(wandered_again, *zip(*((world, *share) for share in shares), strict=True)):
+        for part, failing in pool.map(search, *zip(*((world, *share) for share in shares), strict=True)):
             figures.add(part)
             for seed in failing:
-                say(f"WRONG: wander_again(WIDE[{world!r}], {seed})")
-        say(f"{world}, several sweeps: {in_words(figures)} ({time.monotonic() - began_s:.0f} s)")
+                say(f"WRONG: {repeat}(WIDE[{world!r}], {seed})")
+        say(f"{world}, {what}: {in_words(figures)} ({time.monotonic() - began_s:.0f} s)")
         total.add(figures)
     return total
 
@@ -227,6 +252,10 @@ def main(arguments: list[str] | None = None) -> int:
                 known = f"{options.again:,} histories of several sweeps that know of each other, at random"
                 said.append(f"{known}: {in_words(again)}")
                 good.append(right(again))
+            elif part == "restored":
+                after = prove_restored(pool, options.again, options.seed)
+                said.append(f"{options.again:,} histories of a restored cluster, at random: {in_words(after)}")
+                good.append(right(after))
             else:
                 markers = prove_applying(pool, options.applies, options.seed)
                 said.append(f"{options.applies:,} histories with an apply, at random: {markers_in_words(markers)}")

@@ -116,7 +116,7 @@ class Forgetful(Memory):
 
     def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
         """See Memory."""
-        self.kept = {}
+        self.learned.clear()
         self.incidents.clear()
         super().keep(found, at_start)
 
@@ -152,7 +152,10 @@ class OfOpenIncidents(Memory):
         """See Memory."""
         super().keep(found, at_start)
         known = {row["producer_id"] for row in self.open_incidents}
-        self.kept = {one: facts for one, facts in self.kept.items() if one in known}
+        self.learned = {
+            history: {one: facts for one, facts in news.items() if one in known}
+            for history, news in self.learned.items()
+        }
 
 
 UNADDED = "a record of ('a', 2), which was not committed, was made visible"

@@ -197,7 +197,7 @@ class Apply:
 
 def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
     """A hanging transaction as the tables would have it, watched for long enough."""
-    seen = memory.kept.get(judged.observation.producer_id, NO_FACTS)
+    seen = memory.facts(CLUSTER_ID, ())().get(judged.observation.producer_id, NO_FACTS)
     evidence = found.evidence_of_outcome(judged)
     known = outcome(with_stored(evidence, seen)) if evidence is not None else None
     o, judgement, views = judged.observation, judged.judgement, judged.evidence.coordinators

@@ -133,9 +133,10 @@ class SimulatedConnect:
 class SimulatedEngine(ThreadsEngine):
     """Reads and judges with the real functions, in order."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, now_ms: int = NOW_MS) -> None:
         super().__init__(threads=1)
         self.simulation = simulation
+        self._now_ms = now_ms
 
     def read(
         self,
@@ -156,7 +157,7 @@ class SimulatedEngine(ThreadsEngine):
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
         """The proven reads of a sweep."""
-        return [row for batch in batches for row in read_fenced(batch, self.simulation.send, lambda: NOW_MS)]
+        return [row for batch in batches for row in read_fenced(batch, self.simulation.send, lambda: self._now_ms)]
 
 
 class SimulatedCluster(Cluster):
@@ -229,7 +230,7 @@ def sweep(
     return scan(
         CONFIG,
         cluster_class(simulation),
-        engine_class(simulation),
+        engine_class(simulation, now_ms),
         sweep_id=sweep_id,
         now_ms=lambda: now_ms,
         history=history if history is not None else _Watching(simulation.world.scenario.watched),

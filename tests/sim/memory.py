@@ -11,19 +11,24 @@ from typing import Any
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import DiskReads, Incident, Incidents, NoHistory, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, Ended, Incident, Incidents, NoHistory, Sightings, together_facts
+from txnscan.sweeps.restored import Past, latest_of
 from txnscan.sweeps.result import Scan, news_of
+from txnscan.tables.facts import counted
 from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 
 
 class Memory(NoHistory):
-    """The `History` of a sweep. kept: facts. incidents: the row of each incident, by its id."""
+    """The `History` of a sweep. learned: facts, by the number of the cluster's history. incidents: the row of each
+    incident, by its id. pasts: the positions that each sweep stored.
+    """
 
     def __init__(self) -> None:
-        self.kept: Facts = {}
+        self.learned: dict[int, Facts] = {}
         self.incidents: dict[str, Row] = {}
+        self.pasts: list[Past] = []
 
     def keep(self, found: Scan, at_start: Sequence[Row] | None = None) -> None:
         """Adds the result of a sweep. at_start: the incidents that were open when it began; None means the
@@ -35,12 +40,33 @@ class Memory(NoHistory):
             after = folded(self.incidents.get(row["incident_id"]), row)
             if after is not None:
                 self.incidents[row["incident_id"]] = after
-        self.kept = together_facts(self.kept, news_of(found))
+        self._learn(found.history, news_of(found))
+        self.pasts.append(Past(found.history, found.vetoes_from, found.image_offset, found.positions))
 
     def remember(self, marker: SeenMarker) -> None:
         """Adds the marker that an apply saw."""
-        seen = {marker.producer_id: ProducerFacts(markers=(marker,))}
-        self.kept = together_facts(self.kept, seen)
+        self._learn(self._past().history, {marker.producer_id: ProducerFacts(markers=(marker,))})
+
+    def _learn(self, history: int, news: Facts) -> None:
+        self.learned[history] = together_facts(self.learned.get(history, {}), news)
+
+    def _past(self) -> Past:
+        return latest_of([*(Past(row["history"]) for row in self.incidents.values()), *self.pasts])
+
+    def past(self, cluster_id: str) -> Callable[[], Past]:
+        """See History."""
+        return self._past
+
+    def ended(self, cluster_id: str, transactions: Collection[TransactionKey]) -> Callable[[], Ended]:
+        """See History."""
+        of = {which.incident_id(cluster_id): which for which in transactions}
+        history = self._past().history
+        found = {
+            of[name]: row["leader_epoch"]
+            for name, row in self.incidents.items()
+            if name in of and row["resolved_how"] is not None and row["history"] == history
+        }
+        return lambda: found
 
     @property
     def open_incidents(self) -> Sequence[Row]:
@@ -52,7 +78,9 @@ class Memory(NoHistory):
             TransactionKey.of(row): Incident(
                 *(epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]),
                 row["high_watermark"],
-                outcome=row["outcome"],
+                row["history"],
+                row["leader_epoch"],
+                row["outcome"],
             )
             for row in self.open_incidents
         }
@@ -64,7 +92,14 @@ class Memory(NoHistory):
 
     def facts(self, cluster_id: str, producer_ids: Collection[int]) -> Callable[[], Facts]:
         """See History."""
-        return lambda: self.kept
+        past = self._past()
+        found: Facts = {}
+        for learned_in, news in self.learned.items():
+            what_counts = {
+                one: counted(facts, learned_in, past.history, past.vetoes_from) for one, facts in news.items()
+            }
+            found = together_facts(found, what_counts)
+        return lambda: found
 
     def topic_reads(self, cluster_id: str, topics: Collection[str]) -> Callable[[], Sequence[TopicRead]]:
         """See History."""

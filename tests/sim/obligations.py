@@ -166,8 +166,8 @@ class _NothingHidden(SimulatedCluster):
 class _ReadOnce(SimulatedEngine):
     """The second read omitted: the first read is used twice."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__(simulation)
+    def __init__(self, simulation: Simulation, now_ms: int = NOW_MS) -> None:
+        super().__init__(simulation, now_ms)
         self.first: list[FencedRow] | None = None
 
     def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:

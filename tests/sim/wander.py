@@ -34,7 +34,7 @@ _WEIGHTS = {
 # How many kinds are tried by weight, before any possible event is taken.
 _PICKS = 20
 # How often a cluster heals before a step of resolving.
-_CALM = 0.5
+CALM = 0.5
 # How often every partition is read with proof, whatever coordinators claim.
 _WATCHED = 0.5
 # How often the results of sweeps are stored in another order.
@@ -64,7 +64,7 @@ _FAULT_WEIGHTS = {
 }
 
 
-class _Wandering:
+class Wandering:
     """Makes random events happen between answers, and records them."""
 
     def __init__(self, chooser: random.Random, chance: float, fault_chance: float) -> None:
@@ -117,11 +117,11 @@ def _underway(scenario: Scenario, chooser: random.Random) -> tuple[World, list[E
     world = opened(scenario, OPENINGS.get(scenario.name, ()))
     path: list[Event] = []
     # First without faults, so that transactions begin; then further until a transaction is open.
-    _go_on(world, chooser, chooser.randint(5, 40), 0.0, path)
-    _go_on(world, chooser, 15, chooser.choice((0.0, 0.1, 0.3)), path)
+    go_on(world, chooser, chooser.randint(5, 40), 0.0, path)
+    go_on(world, chooser, 15, chooser.choice((0.0, 0.1, 0.3)), path)
     for _ in range(_FURTHER):
         if not something_open(world):
-            _go_on(world, chooser, 1, 0.05, path)
+            go_on(world, chooser, 1, 0.05, path)
     return world, path
 
 
@@ -130,17 +130,17 @@ def begun(scenario: Scenario, seed: int) -> World:
     return _underway(scenario, random.Random(seed))[0]
 
 
-def _begun(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:
+def begun_or_opened(scenario: Scenario, chooser: random.Random) -> tuple[World, list[Event]]:
     """The same; or a world shortly after its opening, if it has one, before others end its hanging transactions."""
     opening, path = OPENINGS.get(scenario.name), list[Event]()
     if opening is None or chooser.random() < _LATER:
         return _underway(scenario, chooser)
     world = opened(scenario, opening)
-    _go_on(world, chooser, chooser.randint(0, 8), 0.1, path)
+    go_on(world, chooser, chooser.randint(0, 8), 0.1, path)
     return world, path
 
 
-def _go_on(world: World, chooser: random.Random, events: int, fault_chance: float, path: list[Event]) -> None:
+def go_on(world: World, chooser: random.Random, events: int, fault_chance: float, path: list[Event]) -> None:
     for _ in range(events):
         event = at_random(world, chooser, fault_chance)
         if event is not None:
@@ -155,7 +155,7 @@ def wander(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING) -> tu
     if chooser.random() < _WATCHED:
         scenario = replace(scenario, watched=frozenset(key for key, _ in scenario.topics))
     world, path = _underway(scenario, chooser)
-    pilot = _Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
+    pilot = Wandering(chooser, chooser.choice((0.0, 0.1, 0.25, 0.5)), chooser.choice((0.0, 0.1, 0.3)))
     # Threads that take turns are the most expensive part, so one history in four uses them.
     turns = chooser.choice((None, None, None, chooser.getrandbits(32)))
     simulation = Simulation(world.copy(), pilot, in_turns(turns))
@@ -185,15 +185,15 @@ def wander_again(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHING)
     chooser = random.Random(seed)
     figures, histories, visits = Figures(worlds=1), list[History](), list[Visit]()
     sweeps, opening = Sweeps(protocol), OPENINGS.get(scenario.name, ())
-    world, path = _begun(scenario, chooser)
+    world, path = begun_or_opened(scenario, chooser)
     chance, fault_chance = chooser.choice((0.0, 0.02, 0.1, 0.25)), chooser.choice((0.0, 0.1, 0.3, 1.0))
     for number in range(1 + chooser.randint(1, _EARLIER_MAX)):
         if number:
             path = []
-            _go_on(world, chooser, chooser.randint(0, 12), fault_chance, path)
-            path += settle(world, HEALING) if chooser.random() < _CALM else []
+            go_on(world, chooser, chooser.randint(0, 12), fault_chance, path)
+            path += settle(world, HEALING) if chooser.random() < CALM else []
         known, now_ms = _some(chooser, number), NOW_MS + number * 60_000 + chooser.choice(_JUMPS_MS)
-        before, pilot, told = world.copy(), _Wandering(chooser, chance, fault_chance), sweeps.next(known, now_ms)
+        before, pilot, told = world.copy(), Wandering(chooser, chance, fault_chance), sweeps.next(known, now_ms)
         try:
             found = sweeps.sweep(Simulation(world, pilot), known, now_ms)
         except ClusterUnreachable:
@@ -258,16 +258,16 @@ def wander_and_apply(scenario: Scenario, seed: int, apply: Apply = Apply()) -> R
 
     def between(world: World, step: str) -> None:
         # In a cluster that has healed for a while, more can be proven.
-        if chooser.random() < _CALM:
+        if chooser.random() < CALM:
             settle(world, HEALING)
         else:
-            _go_on(world, chooser, chooser.randint(0, 12), fault_chance, path)
+            go_on(world, chooser, chooser.randint(0, 12), fault_chance, path)
 
     def simulated(world: World) -> Simulation:
-        return Simulation(world, _Wandering(chooser, chance, fault_chance))
+        return Simulation(world, Wandering(chooser, chance, fault_chance))
 
     done, end = apply.resolve(world, between, simulated)
-    _go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
+    go_on(end, chooser, chooser.randint(0, 20), 0.0, path)
     broken = [(written, found) for written in done.written if (found := harm(written, end)) is not None]
     risked = [written.accepted and found.forgotten for written, found in broken]
     excused = [was_risked or found.undated for (_, found), was_risked in zip(broken, risked, strict=True)]

@@ -748,11 +748,11 @@ def test_a_known_log_is_read_from_its_last_end(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
     same, fetched = again(cluster, first, owned(1))
-    assert (same.logged, same.contradiction, fetched) == (first.logged, None, [(1, 4)])
+    assert (same.logged, same.contradiction, fetched) == (first.logged, None, [(1, 3), (1, 4)])
     assert same.news == ProducerFacts()
     cluster.write(1, *history(id_for(1, "other"), producer_id=8))
     same, fetched = again(cluster, first, owned(1))
-    assert (same.logged, fetched, same.news) == (first.logged, [(1, 4)], ProducerFacts())
+    assert (same.logged, fetched, same.news) == (first.logged, [(1, 3), (1, 4)], ProducerFacts())
 
 
 def test_new_records_of_the_producer_id_cause_a_full_read(cluster: FakeLogs) -> None:
@@ -761,10 +761,13 @@ def test_new_records_of_the_producer_id_cause_a_full_read(cluster: FakeLogs) -> 
     cluster.write(1, record(id_for(1), State.EMPTY, 9))
     found, fetched = again(cluster, first, owned(1, "Empty", 9))
     assert [one.offset for one in found.logged] == [0, 1, 2, 3, 4]
-    assert (found.contradiction, fetched) == (None, [(1, 4), (1, 0)])
+    assert (found.contradiction, fetched) == (None, [(1, 3), (1, 4), (1, 0)])
     cluster.write(1, record("another", State.EMPTY, 3, 7))
     found, fetched = again(cluster, found, owned(1, "Empty", 9))
-    assert fetched == [(1, 4), (1, 0)] and {one.transactional_id for one in found.logged} == {id_for(1), "another"}
+    assert fetched == [(1, 4), (1, 4), (1, 0)] and {one.transactional_id for one in found.logged} == {
+        id_for(1),
+        "another",
+    }
 
 
 def test_a_known_log_of_an_orphan_is_not_read_again(cluster: FakeLogs) -> None:
@@ -775,10 +778,23 @@ def test_a_known_log_of_an_orphan_is_not_read_again(cluster: FakeLogs) -> None:
         *((0, ()), (1, ()), (2, (id_for(2),))),
     ]
     same, fetched = again(cluster, first, judged())
-    assert (same.logged, sorted(fetched)) == (first.logged, [(0, 4), (1, 0), (2, 5)])
+    assert (same.logged, sorted(fetched)) == (first.logged, [(0, 4), (1, 0), (2, 4), (2, 5)])
     cluster.write(1, record("late", State.ONGOING))
     found, fetched = again(cluster, first, judged())
     assert found.contradiction is not None, "an id has come to have its producer id"
+
+
+def test_a_known_log_whose_last_record_is_another_is_read_fully(cluster: FakeLogs) -> None:
+    """The log of a restored cluster may end where the stored read ended, at the same leader epoch."""
+    cluster.write(1, *history(id_for(1)))
+    first = read(cluster)
+    log = cluster.log(1)
+    log.log, log.high_watermark = log.log[:3], 3
+    cluster.write(1, record(id_for(1), State.COMPLETE_ABORT, 4))
+    found, fetched = again(cluster, first, owned(1, "CompleteAbort", 4))
+    assert fetched == [(1, 3), (1, 0)]
+    assert states(found)[-1] == (3, State.COMPLETE_ABORT)
+    assert [one.state for one in found.vetoes] == [State.COMPLETE_COMMIT]
 
 
 @pytest.mark.parametrize("lost", ["the leader moved", "its reads are lost", "the log could not be read"])
@@ -820,7 +836,7 @@ class Kept(NoHistory):
 def test_apply_and_abort_read_the_whole_log(cluster: FakeLogs, history_of: Callable[[Kept], History]) -> None:
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
-    assert again(cluster, first, owned(1))[1] == [(1, 4)], "a sweep reads what was appended"
+    assert again(cluster, first, owned(1))[1] == [(1, 3), (1, 4)], "a sweep reads what was appended"
     before = len(cluster.reads_of(STATE))
     (found,) = read_all(cluster, owned(1), stored=history_of(Kept(first.seen + first.news)).facts("c", [7])())
     assert [offset for _, _, offset in cluster.reads_of(STATE)[before:]] == [0]

@@ -113,7 +113,8 @@ def _read_logs(
     """These partitions of the log, by number, read for these producer ids.
 
     If earlier sweeps read a partition at the same leader epoch, only the records appended since are read. If these
-    contain any of the producer ids, the whole partition is read again.
+    contain any of the producer ids, the whole partition is read again; and if it lacks the last record of an earlier
+    read, for then it may be of another history (`restored.py`), and the whole shows the contradiction.
     """
     led: dict[int, Partition] = {}
     rows: dict[int, LogRow] = {}
@@ -128,7 +129,9 @@ def _read_logs(
     facts = {log: [stored.get(one, NO_FACTS) for one in asked[log]] for log in asked}
     ends = {one: stored.get(one, NO_FACTS).scanned() for one in frozenset().union(*asked.values())}
     scanned = {log: min((ends[one].get(at_epoch(log), -1) for one in asked[log]), default=-1) for log in asked}
-    kept = {log: _stored_reads(log, facts[log]) for log, offset in scanned.items() if offset >= 0}
+    reads = {log: _stored_reads(log, facts[log]) for log, offset in scanned.items() if offset >= 0}
+    stands = cluster.in_parallel(lambda log: _has_last_of(cluster.send, log, reads[log].values()), reads)
+    kept = {log: reads[log] for log, has in zip(reads, stands, strict=True) if has}
     known = {log: (scanned[log], tuple(sorted(reads))) for log, reads in kept.items()}
 
     def read(which: Mapping[Partition, frozenset[int]], known: Mapping[Partition, tuple[int, tuple[str, ...]]]) -> None:
@@ -162,6 +165,25 @@ def _stored_reads(log: Partition, facts: Iterable[ProducerFacts]) -> dict[str, L
             before = found.get(read.transactional_id, read)
             found[read.transactional_id] = max(before, read, key=lambda one: one.end_offset)
     return found
+
+
+def _has_last_of(send: Send, log: Partition, reads: Iterable[LogRead]) -> bool:
+    """Whether the log still has the last record of each of these reads. (The last record of an id is compacted away
+    only when a later one follows.)
+    """
+    last = [read.records[-1] for read in reads if read.records]
+    try:
+        return all(_has(fetch(send, log, one.offset, _FIRST_BATCH_BYTES, records=True).batches, one) for one in last)
+    except RequestFailed:
+        return False
+
+
+def _has(batches: Iterable[Batch], one: RawRecord) -> bool:
+    return any(
+        (offset, value, batch.leader_epoch) == (one.offset, one.value, one.leader_epoch)
+        for batch in batches
+        for offset, _, value in batch.records or ()
+    )
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[Failure | None]:

@@ -31,8 +31,11 @@ These prove nothing, and are not compared:
 - two positions without an order between them: of concurrent sweeps, or by clocks.
 
 A fall is noticed as long as the new history has not passed the stored position. A clone whose positions are all above
-the stored ones is not noticed (docs/trust.md). If all brokers that answer are cut off from a broker that is ahead of
-them, this looks like a fall. Then facts are not believed that might have been: that costs time, and no data.
+the stored ones is not noticed (docs/trust.md). Even then a stored outcome proves nothing if the histories have
+different records of the id: a sweep that resumes its read of the log looks whether the last stored record still stands
+(`log_reads.py`; no two histories write the same record at the same time). If all brokers that answer are cut off from a
+broker that is ahead of them, this looks like a fall. Then facts are not believed that might have been: that costs time,
+and no data.
 
 What follows
 ------------

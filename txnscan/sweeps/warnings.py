@@ -34,8 +34,9 @@ def history_warnings(fell: Fall | None, vetoes_dropped: int | None) -> tuple[str
     dropped = vetoes_dropped is not None
     forbid = "" if dropped else ". Commits that they saw still forbid an ABORT"
     said = (
-        f"{HISTORY_WENT_BACK}: {fell}. The cluster was restored, is a clone, or lost acknowledged data. What earlier "
-        f"sweeps stored proves nothing any more: ages begin anew{forbid}"
+        f"{HISTORY_WENT_BACK}: {fell}. The cluster was restored, is a clone, or lost acknowledged data, or every "
+        "broker that answers is cut off from one that is ahead. What earlier sweeps stored proves nothing any more: "
+        f"ages begin anew{forbid}"
     )
     facts = f"--new-history: {plural(vetoes_dropped or 0, 'stored fact')} of before forbid no ABORT any more"
     return (*((said,) if fell is not None else ()), *((facts,) if dropped else ()))

@@ -44,11 +44,16 @@ def known(rows: Iterable[Mapping[str, Any]], history: int, vetoes_from: int) -> 
     """The facts in these rows, by producer id. history, vetoes_from: see `restored.Past`."""
     found: dict[int, list[ProducerFacts]] = defaultdict(list)
     for row in rows:
-        if row["history"] < vetoes_from:
-            continue
         facts = from_row(ProducerFacts, {kind: row[kind] for kind in KINDS} | dict.fromkeys(_NO_COLUMN, ()))
-        found[row["producer_id"]].append(facts if row["history"] == history else facts.only_vetoes())
+        found[row["producer_id"]].append(counted(facts, row["history"], history, vetoes_from))
     return {producer_id: together(facts) for producer_id, facts in found.items()}
+
+
+def counted(facts: ProducerFacts, learned_in: int, history: int, vetoes_from: int) -> ProducerFacts:
+    """What counts of these facts. learned_in: the history in which they were learned."""
+    if learned_in == history:
+        return facts
+    return facts.only_vetoes() if learned_in >= vetoes_from else NO_FACTS
 
 
 def vetoes_in(rows: Iterable[Mapping[str, Any]], vetoes_from: int) -> int:
