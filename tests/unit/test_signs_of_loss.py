@@ -75,6 +75,18 @@ def test_only_a_lost_decision_leaves_an_unexplained_marker() -> None:
                 assert found == (case.one if case.is_sign else None)
 
 
+def test_of_several_signs_the_first_partition_is_named() -> None:
+    first = closed(3, 4, topic="a", partition=5)
+    others = [
+        *(replace(first, topic="b", partition=0), replace(first, partition=6, producer_epoch=4)),
+        *(replace(first, producer_epoch=4, coordinator_epoch=3), replace(first, coordinator_epoch=5)),
+    ]
+    for one in others:
+        assert sign_of_loss(numbered(LOST_V1), observation(), [one], ()) == one
+        for signs in ([first, one], [one, first]):
+            assert sign_of_loss(numbered(LOST_V1), observation(), signs, ()) == first
+
+
 def test_a_sign_of_loss_vetoes_the_absence_of_a_commit() -> None:
     one_epoch = [*led(5, [*v2(True, epoch=2), empty(4, client=V2)]), *led(5, [ongoing(4, Q, client=V2)])]
     cases_of_logs = (
