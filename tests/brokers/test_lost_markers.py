@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from kafka.protocol.admin import DeleteRecordsRequest
 
 from tests.brokers.test_lost_records import RECORDS, by_topic, markers
 from tests.prove.compaction import PROPERTIES, compact_transaction_log, id_served_by
-from tests.prove.moves import reassign
+from tests.prove.moves import delete_records, reassign
 from txnscan import ScanConfig, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
@@ -26,7 +25,6 @@ from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
@@ -107,15 +105,6 @@ def ended_all(wire: Wire, producers: Mapping[str, Producer], commits: Mapping[st
         producers[name].end(commit=commit)
         states[str(producers[name].transactional_id)] = "CompleteCommit" if commit else "CompleteAbort"
     wait_until(lambda: {i: plant.describe_owner(wire, i).state for i in states} == states, "all were complete")
-
-
-def delete_records(wire: Wire, topic: str, before_offset: int) -> None:
-    """Deletes what stands before this offset."""
-    asked = DeleteRecordsRequest.DeleteRecordsTopic
-    partition = asked.DeleteRecordsPartition(partition_index=0, offset=before_offset)
-    request = DeleteRecordsRequest(topics=[asked(name=topic, partitions=[partition])], timeout_ms=30_000)
-    (answer,) = wire.send(wire.partition(topic, 0).leader, request).topics[0].partitions
-    assert answer.error_code == ErrorCode.NONE
 
 
 def moved_without_its_first_records(cluster: KafkaCluster, wire: Wire, producer_id: int) -> None:

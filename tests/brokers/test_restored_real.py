@@ -5,6 +5,7 @@ the incident closes. Then the node gets back an earlier state of its disk:
 
 - the whole disk from a copy, as a restore and a clone do;
 - only the end of the partition's log is gone, as after a crash of the machine. Kafka 3.5.2 keeps the leader epoch.
+  In one case the log grows beyond its former end before the next sweep: then only the transaction itself shows it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, OLD_KAFKA_VERSION
 from txnscan.demo.plant import Planted
+from txnscan.demo.producer import Producer
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.resolve.run import plan_sweep
 from txnscan.sweeps.result import Scan
@@ -77,6 +79,18 @@ def _restored_from_copy(cluster: KafkaCluster, copy: Path, logs: Path) -> None:
     shutil.copytree(copy, cluster.data_of(1))
 
 
+def _grown(cluster: KafkaCluster, copy: Path, logs: Path) -> None:
+    """A lost end, and then more records than were lost."""
+    _without_the_end(cluster, copy, logs)
+    cluster.start()
+    with cluster.wire() as wire:
+        other = Producer(wire, "other-service")
+        other.init_producer_id()
+        other.write(TOPIC, 0, [b"later"] * 5)
+        other.end(commit=True)
+    cluster.stop()
+
+
 def _without_the_end(cluster: KafkaCluster, copy: Path, logs: Path) -> None:
     shutil.rmtree(logs)
     shutil.copytree(copy / logs.name, logs)
@@ -88,8 +102,9 @@ def _without_the_end(cluster: KafkaCluster, copy: Path, logs: Path) -> None:
         (KAFKA_VERSION, _restored_from_copy, {"image_offset", "leader_epoch", "high_watermark"}),
         (OLD_KAFKA_VERSION, _restored_from_copy, {"image_offset", "leader_epoch", "high_watermark"}),
         (OLD_KAFKA_VERSION, _without_the_end, {"high_watermark", "open_again", "epoch_end"}),
+        (OLD_KAFKA_VERSION, _grown, {"open_again"}),
     ],
-    ids=["restored", "restored, 3.5.2", "a lost end of a log, 3.5.2"],
+    ids=["restored", "restored, 3.5.2", "a lost end of a log, 3.5.2", "a lost end, and a later one, 3.5.2"],
 )
 def test_a_cluster_that_went_back(
     tmp_path: Path, version: str, restore: Callable[[KafkaCluster, Path, Path], None], signs: set[str]
@@ -115,7 +130,8 @@ def test_a_cluster_that_went_back(
 
         gate = world.gate()
         assert (gate["state"], gate["status"]) == ("blocked", 3)
-        assert gate["went_back"]["code"] in signs
+        # A gate reads offsets alone, and these are past the stored ones where the log has grown.
+        assert gate["went_back"] is None if restore is _grown else gate["went_back"]["code"] in signs
         third = world.sweep()
         assert third.fall is not None and third.fall.sign in signs
         assert [one.judgement.verdict for one in third.transactions] == ["hanging"]

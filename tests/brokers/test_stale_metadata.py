@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.brokers.offsets import commit_offset
 from tests.cut_off import CUT_OFF, cluster_to_cut
 from txnscan import ScanConfig, find_hanging
 from txnscan.cli.app import app
@@ -30,6 +31,8 @@ from txnscan.sweeps.result import Scan
 
 LINKED, OTHER = 1, 2
 MOVED, FRESH = "moved", "fresh"
+# It waits at the first offset of the moved topic.
+GROUP = "moved-readers"
 
 
 RECORDS = [b"late"] * 5
@@ -64,6 +67,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         create_topic(wire, MOVED, [[CUT_OFF, LINKED, OTHER]])
         for asked in cluster.broker_ids:
             wait_until(lambda b=asked: leads(wire, b) == CUT_OFF, f"{CUT_OFF} led {MOVED}-0")  # type: ignore[misc]
+        commit_offset(cluster, GROUP, MOVED, 0)
         controllers.cut_off()
         for asked in (LINKED, OTHER):
             wait_until(lambda b=asked: leads(wire, b) == LINKED, f"{LINKED} led {MOVED}-0")  # type: ignore[misc]
@@ -162,6 +166,14 @@ def test_the_coordinator_is_that_of_the_newest_metadata(world: World) -> None:
 def test_explain_gives_no_negative_answer_while_a_broker_lags(world: World, asked: tuple[str, str]) -> None:
     status, shown, _ = ran(world, "explain", *asked)
     assert (status, shown["cause"]) == (4, "not_observed")
+
+
+def test_explain_shows_that_a_group_is_blocked_where_a_broker_that_lags_has_nothing(world: World) -> None:
+    """The broker that is cut off believes that it leads the partition, and has no open transaction there."""
+    status, shown, _ = ran(world, "explain", "--group", GROUP)
+    assert (status, shown["cause"], shown["failure"]) == (4, "not_observed", "partition")
+    assert (shown["topic"], shown["partition"], shown["verdict"]) == (MOVED, 0, "indeterminate")
+    assert (shown["committed_offset"], shown["last_stable_offset"], shown["blocked_records"]) == (0, 0, len(RECORDS))
 
 
 def said(found: Scan) -> dict[str, str]:

@@ -1,15 +1,21 @@
-"""Move replicas and leaders of partitions on real brokers, as an administrator does."""
+"""Move replicas and leaders of partitions on real brokers, and delete records, as an administrator does."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
+    DeleteRecordsRequest,
+    ElectLeadersRequest,
+)
 
 from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
+from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.topology import Key
 
 _PREFERRED = 0
@@ -46,6 +52,37 @@ def elect(wire: Wire, wanted: Iterable[Key]) -> None:
         timeout_ms=10_000,
     )
     wire.send(wire.any_broker(), request)
+
+
+def delete_records(wire: Wire, topic: str, before_offset: int) -> None:
+    """Deletes the records of partition 0 before this offset, on all its replicas. Raises DemoError."""
+    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    partition = asked.DeleteRecordsPartition(partition_index=0, offset=before_offset)
+    request = DeleteRecordsRequest(topics=[asked(name=topic, partitions=[partition])], timeout_ms=30_000)
+    (answer,) = wire.send(wire.partition(topic, 0).leader, request).topics[0].partitions
+    if answer.error_code != ErrorCode.NONE:
+        raise DemoError(f"records of {topic}-0 could not be deleted: {error_name(answer.error_code)}")
+
+
+def move_to_other_disk(wire: Wire, broker_id: int, keys: Iterable[Key]) -> None:
+    """Moves these replicas of a broker with two log directories, each to the other directory. The broker copies the log
+    to a new replica, which then takes the place of the old one. Raises DemoError if the request is refused.
+    """
+    wanted = list(keys)
+    dirs = describe_log_dirs(wire.send, broker_id, wanted)
+    moves = {there.path: _by_topic(key for key in wanted if key not in there.sizes_bytes) for there in dirs}
+    kind = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    topic = kind.AlterReplicaLogDirTopic
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            kind(path=path, topics=[topic(name=name, partitions=indexes) for name, indexes in moved.items()])
+            for path, moved in moves.items()
+        ]
+    )
+    answer = wire.send(broker_id, request)
+    codes = {p.error_code for t in answer.results for p in t.partitions}
+    if codes != {int(ErrorCode.NONE)}:
+        raise DemoError(f"replicas could not be moved: {', '.join(map(error_name, codes))}")
 
 
 def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:

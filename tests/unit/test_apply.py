@@ -495,16 +495,17 @@ def test_a_busy_owner_refuses_the_marker(wording: SnapshotAssertion) -> None:
 
 # After an append the broker waits for the replicas. If it loses the lead meanwhile, it answers as if it had never led
 # (`DelayedProduce.tryComplete`, cases A and B): the marker may be in the log, and the next leader may have it.
-R, N, U, F, C = Status.RESOLVED, Status.NOT_RESOLVED, Status.UNKNOWN, Status.FAILED, Status.RACED
+R, G, N, U = Status.RESOLVED, Status.GONE, Status.NOT_RESOLVED, Status.UNKNOWN
+F, C = Status.FAILED, Status.RACED
 ANSWERS: tuple[tuple[int, str, tuple[Status, Status, Status]], ...] = (
     # Code, its name, and the status if the next read shows: gone, still open, unreadable.
     (0, "the marker was written", (R, N, U)),
-    (7, "REQUEST_TIMED_OUT", (R, U, U)),
-    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", (R, U, U)),
-    (3, "UNKNOWN_TOPIC_OR_PARTITION", (R, F, U)),
-    (6, "NOT_LEADER_OR_FOLLOWER", (R, F, U)),
-    (56, "KAFKA_STORAGE_ERROR", (R, F, U)),
-    (-1, "UNKNOWN", (R, F, U)),
+    (7, "REQUEST_TIMED_OUT", (G, U, U)),
+    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", (G, U, U)),
+    (3, "UNKNOWN_TOPIC_OR_PARTITION", (G, F, U)),
+    (6, "NOT_LEADER_OR_FOLLOWER", (G, F, U)),
+    (56, "KAFKA_STORAGE_ERROR", (G, F, U)),
+    (-1, "UNKNOWN", (G, F, U)),
     (19, "NOT_ENOUGH_REPLICAS", (F, F, F)),
     (31, "CLUSTER_AUTHORIZATION_FAILED", (F, F, F)),
     (47, "INVALID_PRODUCER_EPOCH", (C, C, C)),
@@ -537,7 +538,7 @@ def test_an_unknown_error_code_is_a_failure() -> None:
     [
         (False, OPEN, Status.FAILED, ["prove", "connect", "prove without log", "write"]),
         (False, GONE, Status.FAILED, ["prove", "connect", "prove without log", "write"]),
-        (True, GONE, Status.RESOLVED, ["prove", "connect", "prove without log", "write", "read partition"]),
+        (True, GONE, Status.GONE, ["prove", "connect", "prove without log", "write", "read partition"]),
         (True, OPEN, Status.UNKNOWN, ["prove", "connect", "prove without log", "write", "read partition"]),
         (True, UNREADABLE, Status.UNKNOWN, ["prove", "connect", "prove without log", "write", "read partition"]),
     ],

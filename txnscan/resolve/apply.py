@@ -528,7 +528,8 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
         )
     name = error_name(code)
     if code == ErrorCode.NONE:
-        return _after(action, judged, brokers.read_partition(action), "the marker was written", Status.NOT_RESOLVED)
+        state = brokers.read_partition(action)
+        return _after(action, judged, state, "the marker was written", Status.NOT_RESOLVED, is_written=True)
     if code in (*_APPENDED, *_MAYBE_APPENDED):
         otherwise = Status.UNKNOWN if code in _APPENDED else Status.FAILED
         return _after(action, judged, brokers.read_partition(action), f"the broker answered {name}", otherwise)
@@ -543,8 +544,13 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
     return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}", forbidden=forbidden)
 
 
-def _after(action: Action, judged: Judged, state: PartitionState, what: str, otherwise: Status) -> Result:
-    """The result, according to a read of the partition after a marker was sent."""
+def _after(
+    action: Action, judged: Judged, state: PartitionState, what: str, otherwise: Status, *, is_written: bool = False
+) -> Result:
+    """The result, according to a read of the partition after a marker was sent. is_written: whether the broker said
+    that the marker is in the log of all replicas in sync. Otherwise a closed transaction shows no marker: a replica
+    that rebuilt its state may lead now, after the records of the transaction were deleted.
+    """
     if state.error is not None:
         return Result(action, Status.UNKNOWN, f"{what}, and the partition cannot be read: {state.error}")
     if state.is_open:
@@ -553,4 +559,7 @@ def _after(action: Action, judged: Judged, state: PartitionState, what: str, oth
     moved = f"the last stable offset went from {before} to {state.last_stable_offset}"
     held = f", and another transaction keeps it below the high watermark {state.high_watermark}"
     free = state.last_stable_offset == state.high_watermark
-    return Result(action, Status.RESOLVED, f"{what} and the transaction is gone: {moved}{'' if free else held}")
+    gone = f"{what} and the transaction is gone: {moved}{'' if free else held}"
+    if not is_written:
+        return Result(action, Status.GONE, f"{gone}. It is not known whether the marker of this apply ended it")
+    return Result(action, Status.RESOLVED, gone)

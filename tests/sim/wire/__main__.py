@@ -37,6 +37,7 @@ _MEANINGS: dict[str, tuple[str, str | None]] = {
     "latency_ms": ("from a request to its answer", None),
     "error_every": ("every n-th partition refuses DescribeProducers", "0: none"),
     "reset_every": ("a broker hangs up at every n-th DescribeProducers request", "0: never"),
+    "epochs_lower_by": ("lowers the leader epochs of all user partitions, 0 to 5", None),
 }
 
 

@@ -121,7 +121,8 @@ class ClusterShape:
     the throttle time in DescribeProducers answers of single brokers, by id; they do not enforce it.
     error_every: every n-th partition answers DescribeProducers with NOT_LEADER_OR_FOLLOWER. reset_every: a broker
     closes the connection at every n-th DescribeProducers request, without an answer. For both, 0 means never.
-    cluster_id: the id of the cluster. Raises ValueError.
+    cluster_id: the id of the cluster. epochs_lower_by: how much lower all leader epochs of user partitions are than
+    usual, at most 5. Raises ValueError.
     """
 
     brokers: int = 3
@@ -145,6 +146,7 @@ class ClusterShape:
     error_every: int = 0
     reset_every: int = 0
     cluster_id: str = "txnscan-wire-cluster00"
+    epochs_lower_by: int = 0
 
     @staticmethod
     def busy(
@@ -206,6 +208,8 @@ class ClusterShape:
             raise ValueError(f"log_records must be at most {_ROUNDS_MAX} for each of the transactional_ids")
         if self.replication_factor > self.brokers:
             raise ValueError("replication_factor must not be more than brokers")
+        if not 0 <= self.epochs_lower_by <= 5:
+            raise ValueError("epochs_lower_by must be between 0 and 5")
         if not 0 <= self.busy_share <= 1:
             raise ValueError("busy_share must be between 0 and 1")
 
@@ -261,10 +265,9 @@ class ClusterShape:
         busy = int(ordinal * self.busy_share)
         return 1 if int((ordinal + 1) * self.busy_share) > busy else 2 + (ordinal - busy) % (self.brokers - 1)
 
-    @staticmethod
-    def leader_epoch(ordinal: int) -> int:
+    def leader_epoch(self, ordinal: int) -> int:
         """The leader epoch of a partition."""
-        return 5 + ordinal % 3
+        return 5 + ordinal % 3 - self.epochs_lower_by
 
     def replicas(self, leader: int) -> tuple[int, ...]:
         """The brokers with a replica of a partition with this leader; all are in sync."""
