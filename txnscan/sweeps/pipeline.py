@@ -57,7 +57,11 @@ from txnscan.version import __version__
 DRIVER_JUDGES_MAX = 20_000
 # The wide read reports closed producers of so many incidents: each answer is searched for each of them.
 CLOSED_PRODUCERS_MAX = 100
-_UNSURE = Failure("the start of its log cannot be read: does its incident go on?", FailureCode.UNUSABLE_ANSWER)
+_UNSURE = Failure(
+    "its log does not show whether its incident goes on: the records between the two start offsets cannot be read, are "
+    "deleted, or exceed 64 MiB",
+    FailureCode.UNUSABLE_ANSWER,
+)
 
 
 def scan(
