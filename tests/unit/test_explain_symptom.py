@@ -95,6 +95,65 @@ def test_ids_and_epochs_are_parsed_from_the_line() -> None:
                 assert found.error is not None
 
 
+NAMES = ("orders-1", "orders.v2-0", "my-sink-0-1", "app_0_1", "tx:orders", "orders(1)", "a[0]", "o/p", "a")
+
+
+def test_names_are_extracted_from_all_forms_of_a_line() -> None:
+    ids = (
+        "[Producer clientId=c-1, transactionalId={}] X",
+        "ProducerConfig: transactional.id = {}",
+        "TransactionMetadata(transactionalId={}, producerId=5)",
+        "InitProducerIdRequestData(transactionTimeoutMs=1, transactionalId={})",
+        "TxnMetadata{{transactionalId={}}}",
+        "(transactionalId: {}; state: Empty)",
+        "<TransactionManager transactional_id={}>",
+        "%4|1795756486.569|TXN|c-1#producer-1| [thrd:main]: transactional.id={}.",
+        "the id is transactionalId={}.",
+        "Producer with transactionalId '{}' and",
+        'the transactional id "{}" and',
+        '{{"transactionalId":"{}","producerId":5}}',
+        "TransactionalId: {}'s state is Empty, but received transaction marker result to send: COMMIT",
+        "Completed rollback of ongoing transaction for transactionalId {} due to timeout",
+        "Initialized transactionalId {} with producerId 5 and producer epoch 3 on partition __transaction_state-12",
+    )
+    groups = (
+        "[Consumer clientId=c, groupId={}] X",
+        'consumer group "{}" is rebalancing',
+        "ConsumerGroupMetadata(groupId = {}, generationId = 3)",
+        "group.id={} X",
+        "Not authorized to access group: {}",
+        '{{"group_id": "{}"}}',
+        "Meta{{groupId={}}}",
+    )
+    with Cases() as cases:
+        for name in NAMES:
+            for form in ids:
+                with cases.case(form.format(name)):
+                    assert symptom(error=form.format(name)).transactional_id == name
+            for form in groups:
+                with cases.case(form.format(name)):
+                    assert symptom(error=form.format(name)).group == name
+
+
+def test_words_beside_an_id_are_no_name() -> None:
+    table = (
+        "PRODUCER_FENCED: There is a newer producer with the same transactionalId which fences the current one.",
+        "transactional.id = null PRODUCER_FENCED",
+        "PRODUCER_FENCED group.instance.id=a",
+        "PRODUCER_FENCED transactionalId=}",
+    )
+    with Cases() as cases:
+        for text in table:
+            with cases.case(text):
+                found = symptom(error=text)
+                assert (found.transactional_id, found.group) == (None, None)
+
+
+def test_the_epoch_of_a_coordinator_is_no_epoch_of_the_producer() -> None:
+    assert symptom(error="producerId=5 PRODUCER_FENCED at coordinator epoch 9, epoch=3").producer_epoch == 3
+    assert symptom(error="producerId=5 PRODUCER_FENCED at leader epoch 9").producer_epoch is None
+
+
 def test_an_explicit_id_overrides_the_id_in_the_line() -> None:
     found = symptom(transactional_id="mine", error=FENCED)
     assert (found.kind, found.transactional_id, found.producer_epoch) == (Kind.TRANSACTIONAL_ID, "mine", 7)
