@@ -326,6 +326,7 @@ CASES = (
         facts(ID, on(HANGING, base=NO_GROUP), transaction=x("Empty", producer_id=8)),
         C.NO_TRANSACTION,
     ),
+    Case("its error is not known", facts(replace(ID, unrecognised=True), transaction=x("Empty")), C.NO_TRANSACTION),
     Case("no coordinator knows it", facts(ID, absent=True), C.NO_TRANSACTION, {"state": None}),
     Case("its coordinator cannot be asked", facts(ID, failures=(failed("NOT_COORDINATOR"),)), C.NOT_OBSERVED),
     Case("nobody has the producer id", facts(NUMBER, whole_cluster=True), C.NO_TRANSACTION, {"producer_id": 7}),

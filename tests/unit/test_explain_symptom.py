@@ -163,7 +163,10 @@ def test_an_explicit_id_overrides_the_id_in_the_line() -> None:
 
 def test_a_line_with_an_id_and_no_error_asks_about_the_id() -> None:
     found = symptom(error="[Producer clientId=a, transactionalId=a] something went wrong")
-    assert (found.kind, found.error) == (Kind.TRANSACTIONAL_ID, None)
+    assert (found.kind, found.error, found.unrecognised) == (Kind.TRANSACTIONAL_ID, None, True)
+    assert symptom(transactional_id="a", error="something went wrong").unrecognised
+    assert not symptom(transactional_id="a", error="PRODUCER_FENCED").unrecognised
+    assert not symptom(transactional_id="a").unrecognised
 
 
 @pytest.mark.parametrize(

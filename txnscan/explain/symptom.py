@@ -55,6 +55,7 @@ class Kind(StrEnum):
 class Symptom:
     """A symptom. kind: the field that it is about. error: recognised in the text from a log, if any. producer_epoch: of
     the producer that logged the error, if its text has it. checkpoint: the path of the checkpoint of a streaming query.
+    unrecognised: whether there is a text from a log, without an error that txnscan knows.
     """
 
     kind: Kind
@@ -66,6 +67,7 @@ class Symptom:
     error: ClientError | None = None
     producer_epoch: int | None = None
     checkpoint: str | None = None
+    unrecognised: bool = False
 
     @property
     def is_reader(self) -> bool:
@@ -128,9 +130,10 @@ def _with_error(asked: Symptom, text: str) -> Symptom:
         if named.kind is Kind.ERROR and error is None:
             known = ", ".join(one.name for one in CLIENT_ERRORS)
             raise ConfigError("--error", f"no error that txnscan knows is in this text; it knows {known}")
-        return replace(named, error=error)
+        return replace(named, error=error, unrecognised=error is None)
     same = asked.producer_id is None or named.producer_id in (None, asked.producer_id)
-    return replace(asked, error=error, producer_epoch=named.producer_epoch if same else None)
+    epoch = named.producer_epoch if same else None
+    return replace(asked, error=error, producer_epoch=epoch, unrecognised=error is None)
 
 
 def _named_in(text: str) -> Symptom:

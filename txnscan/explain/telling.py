@@ -381,6 +381,8 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def of_error(f: Facts) -> tuple[str, ...]:
+    if f.symptom.unrecognised:
+        return ("No error that txnscan knows is in the text: the answer does not explain it.",)
     error = f.symptom.error
     return (f"{error.name}: {error.meaning}.",) if error is not None else ()
 
