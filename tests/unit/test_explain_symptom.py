@@ -51,6 +51,45 @@ TEXTS = (
         "LOG_CLEANER",
     ),
     ("ERROR [kafka-log-cleaner-thread-1]: Error due to", "LOG_CLEANER"),
+    ("WARN [kafka-log-cleaner-thread-0], Error due to  (kafka.log.LogCleaner)", "LOG_CLEANER"),
+    ("WARN Stopping cleaning logs in dir /data/kafka (kafka.log.LogCleanerManager)", "LOG_CLEANER"),
+    (
+        "requirement failed: offset map is too small to fit in even a single message, so log cleaning will never make "
+        "progress. You can increase log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
+        "LOG_CLEANER",
+    ),
+    ("TimeoutException: Timeout expired after 60000ms while awaiting EndTxn(true)", "END_TXN_TIMEOUT"),
+    ("TimeoutException: Timeout expired after 60000ms while awaiting AddOffsetsToTxn", "ADD_OFFSETS_TIMEOUT"),
+    ("InvalidPidMappingException: The producer attempted to use a producer id", "INVALID_PRODUCER_ID_MAPPING"),
+    (
+        'KafkaError{code=TRANSACTION_ABORTABLE,val=120,str="Broker: The server encountered an error with the '
+        'transaction"}',
+        "TRANSACTION_ABORTABLE",
+    ),
+    (
+        "OutOfOrderSequenceException: Out of order sequence number for producer 5 at offset 9 in partition t-0: 7 "
+        "(incoming seq. number), 3 (current end sequence number)",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
+    ("[Error 15] CoordinatorNotAvailableError", "COORDINATOR_NOT_AVAILABLE"),
+    ("kafka server: The coordinator is not available", "COORDINATOR_NOT_AVAILABLE"),
+    ("COORDINATOR_LOAD_IN_PROGRESS: The coordinator is loading and hence can't", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ("This is not the correct coordinator.", "NOT_COORDINATOR"),
+    ("Got error produce response on topic-partition t-0, retrying. Error: NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS"),
+    (
+        "Messages are written to the log, but to fewer in-sync replicas than required.",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    ),
+    ("Transactional Id authorization failed.", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+    ("GroupAuthorizationException: Not authorized to access group: g", "GROUP_AUTHORIZATION_FAILED"),
+    ("TopicAuthorizationException: Not authorized to access topics: [t]", "TOPIC_AUTHORIZATION_FAILED"),
+    ("UnsupportedVersionException: The version of API is not supported.", "UNSUPPORTED_VERSION"),
+    (
+        'KafkaError{code=_TIMED_OUT,val=-185,str="Timed out waiting for operation to finish, retry call to resume"}',
+        "_TIMED_OUT",
+    ),
+    ("Completed rollback of ongoing transaction for transactionalId a due to timeout", "ROLLED_BACK"),
+    ("Initialized transactionalId a with producerId 5 and producer epoch 3 on partition", "INITIALIZED"),
     ("TimeoutException: Topic orders not present in metadata after 60000 ms.", None),
     ("NullPointerException", None),
 )
@@ -150,8 +189,11 @@ def test_words_beside_an_id_are_no_name() -> None:
 
 
 def test_the_epoch_of_a_coordinator_is_no_epoch_of_the_producer() -> None:
-    assert symptom(error="producerId=5 PRODUCER_FENCED at coordinator epoch 9, epoch=3").producer_epoch == 3
-    assert symptom(error="producerId=5 PRODUCER_FENCED at leader epoch 9").producer_epoch is None
+    for text, epoch in (
+        ("producerId=5 PRODUCER_FENCED at coordinator epoch 9, epoch=3", 3),
+        ("producerId=5 PRODUCER_FENCED at leader epoch 9", None),
+    ):
+        assert symptom(error=text).producer_epoch == epoch
 
 
 def test_an_explicit_id_overrides_the_id_in_the_line() -> None:

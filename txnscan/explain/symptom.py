@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from txnscan.config import ConfigError, parse_checkpoint, utf8_text
-from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, recognised
+from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind, recognised
 
 _LONG_MAX = 2**63 - 1
 # A name in quotes, or up to a space, a comma or a quote: "[Producer clientId=producer-a, transactionalId=a] ...",
@@ -73,6 +73,11 @@ class Symptom:
     def is_reader(self) -> bool:
         """Whether it is a reader with offsets: a group, or a streaming query by its checkpoint."""
         return self.kind in (Kind.GROUP, Kind.QUERY)
+
+    @property
+    def needs_no_broker(self) -> bool:
+        """Whether the text of an error has the answer alone."""
+        return self.error is not None and self.error.kind is ErrorKind.ITSELF
 
 
 def symptom(
