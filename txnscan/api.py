@@ -326,11 +326,19 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress)
 
 
-def explain_symptom(config: ScanConfig, symptom: Symptom, *, progress: Progress = quiet) -> Cause:
-    """The cause of a symptom. Only reads. Raises the same errors as `sweep`."""
+def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Progress = quiet) -> Cause:
+    """The cause of a symptom. Only reads. config: may be None if the symptom needs no broker. Raises the same errors
+    as `sweep`.
+    """
     from txnscan.explain.ask import Asking, ask
     from txnscan.explain.causes import cause_of
+    from txnscan.explain.facts import Facts
 
+    if symptom.needs_no_broker:
+        facts = Facts(symptom, wall_clock_ms(), 0)
+        return cause_of(facts if config is None else replace(facts, connection=config.connection_options()))
+    if config is None:
+        raise ConfigError("--bootstrap-server", "is missing: this symptom needs the cluster")
     with opened_cluster(config) as cluster:
         asking = Asking(cluster, config, wall_clock_ms, time.sleep, lambda: new_sweep_id(wall_clock_ms), progress)
         return cause_of(ask(asking, symptom))

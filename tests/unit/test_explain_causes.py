@@ -15,7 +15,7 @@ from tests.cases import Cases
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import Cause, CauseCode
 from txnscan.explain.causes import RULES, cause_of
-from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError
+from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind
 from txnscan.explain.facts import Ahead, Cleaning, Facts, HangingCause, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Kind, Symptom
 from txnscan.impact.cause import Cause as Hangs
@@ -326,6 +326,7 @@ CASES = (
         facts(ID, on(HANGING, base=NO_GROUP), transaction=x("Empty", producer_id=8)),
         C.NO_TRANSACTION,
     ),
+    Case("its error is not known", facts(replace(ID, unrecognised=True), transaction=x("Empty")), C.NO_TRANSACTION),
     Case("no coordinator knows it", facts(ID, absent=True), C.NO_TRANSACTION, {"state": None}),
     Case("its coordinator cannot be asked", facts(ID, failures=(failed("NOT_COORDINATOR"),)), C.NOT_OBSERVED),
     Case("nobody has the producer id", facts(NUMBER, whole_cluster=True), C.NO_TRANSACTION, {"producer_id": 7}),
@@ -378,6 +379,11 @@ CASES = (
         "the longest timeout is not known",
         facts(saying("INVALID_TRANSACTION_TIMEOUT", ALONE), failures=(REFUSED,)),
         C.NOT_OBSERVED,
+    ),
+    *(
+        Case(one.name, facts(replace(ID, error=one), transaction=ONGOING), C.CLIENT_ERROR, {"transactional_id": "X"})
+        for one in CLIENT_ERRORS
+        if one.kind is ErrorKind.ITSELF
     ),
     Case("the broker forgot the producer", facts(saying("UNKNOWN_PRODUCER_ID", ALONE)), C.NO_TRANSACTION),
     Case("no offsets are pending", facts(saying("UNSTABLE_OFFSET_COMMIT", ALONE)), C.NO_TRANSACTION),

@@ -51,6 +51,45 @@ TEXTS = (
         "LOG_CLEANER",
     ),
     ("ERROR [kafka-log-cleaner-thread-1]: Error due to", "LOG_CLEANER"),
+    ("WARN [kafka-log-cleaner-thread-0], Error due to  (kafka.log.LogCleaner)", "LOG_CLEANER"),
+    ("WARN Stopping cleaning logs in dir /data/kafka (kafka.log.LogCleanerManager)", "LOG_CLEANER"),
+    (
+        "requirement failed: offset map is too small to fit in even a single message, so log cleaning will never make "
+        "progress. You can increase log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
+        "LOG_CLEANER",
+    ),
+    ("TimeoutException: Timeout expired after 60000ms while awaiting EndTxn(true)", "END_TXN_TIMEOUT"),
+    ("TimeoutException: Timeout expired after 60000ms while awaiting AddOffsetsToTxn", "ADD_OFFSETS_TIMEOUT"),
+    ("InvalidPidMappingException: The producer attempted to use a producer id", "INVALID_PRODUCER_ID_MAPPING"),
+    (
+        'KafkaError{code=TRANSACTION_ABORTABLE,val=120,str="Broker: The server encountered an error with the '
+        'transaction"}',
+        "TRANSACTION_ABORTABLE",
+    ),
+    (
+        "OutOfOrderSequenceException: Out of order sequence number for producer 5 at offset 9 in partition t-0: 7 "
+        "(incoming seq. number), 3 (current end sequence number)",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
+    ("[Error 15] CoordinatorNotAvailableError", "COORDINATOR_NOT_AVAILABLE"),
+    ("kafka server: The coordinator is not available", "COORDINATOR_NOT_AVAILABLE"),
+    ("COORDINATOR_LOAD_IN_PROGRESS: The coordinator is loading and hence can't", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ("This is not the correct coordinator.", "NOT_COORDINATOR"),
+    ("Got error produce response on topic-partition t-0, retrying. Error: NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS"),
+    (
+        "Messages are written to the log, but to fewer in-sync replicas than required.",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    ),
+    ("Transactional Id authorization failed.", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+    ("GroupAuthorizationException: Not authorized to access group: g", "GROUP_AUTHORIZATION_FAILED"),
+    ("TopicAuthorizationException: Not authorized to access topics: [t]", "TOPIC_AUTHORIZATION_FAILED"),
+    ("UnsupportedVersionException: The version of API is not supported.", "UNSUPPORTED_VERSION"),
+    (
+        'KafkaError{code=_TIMED_OUT,val=-185,str="Timed out waiting for operation to finish, retry call to resume"}',
+        "_TIMED_OUT",
+    ),
+    ("Completed rollback of ongoing transaction for transactionalId a due to timeout", "ROLLED_BACK"),
+    ("Initialized transactionalId a with producerId 5 and producer epoch 3 on partition", "INITIALIZED"),
     ("TimeoutException: Topic orders not present in metadata after 60000 ms.", None),
     ("NullPointerException", None),
 )
@@ -95,6 +134,68 @@ def test_ids_and_epochs_are_parsed_from_the_line() -> None:
                 assert found.error is not None
 
 
+NAMES = ("orders-1", "orders.v2-0", "my-sink-0-1", "app_0_1", "tx:orders", "orders(1)", "a[0]", "o/p", "a")
+
+
+def test_names_are_extracted_from_all_forms_of_a_line() -> None:
+    ids = (
+        "[Producer clientId=c-1, transactionalId={}] X",
+        "ProducerConfig: transactional.id = {}",
+        "TransactionMetadata(transactionalId={}, producerId=5)",
+        "InitProducerIdRequestData(transactionTimeoutMs=1, transactionalId={})",
+        "TxnMetadata{{transactionalId={}}}",
+        "(transactionalId: {}; state: Empty)",
+        "<TransactionManager transactional_id={}>",
+        "%4|1795756486.569|TXN|c-1#producer-1| [thrd:main]: transactional.id={}.",
+        "the id is transactionalId={}.",
+        "Producer with transactionalId '{}' and",
+        'the transactional id "{}" and',
+        '{{"transactionalId":"{}","producerId":5}}',
+        "TransactionalId: {}'s state is Empty, but received transaction marker result to send: COMMIT",
+        "Completed rollback of ongoing transaction for transactionalId {} due to timeout",
+        "Initialized transactionalId {} with producerId 5 and producer epoch 3 on partition __transaction_state-12",
+    )
+    groups = (
+        "[Consumer clientId=c, groupId={}] X",
+        'consumer group "{}" is rebalancing',
+        "ConsumerGroupMetadata(groupId = {}, generationId = 3)",
+        "group.id={} X",
+        "Not authorized to access group: {}",
+        '{{"group_id": "{}"}}',
+        "Meta{{groupId={}}}",
+    )
+    with Cases() as cases:
+        for name in NAMES:
+            for form in ids:
+                with cases.case(form.format(name)):
+                    assert symptom(error=form.format(name)).transactional_id == name
+            for form in groups:
+                with cases.case(form.format(name)):
+                    assert symptom(error=form.format(name)).group == name
+
+
+def test_words_beside_an_id_are_no_name() -> None:
+    table = (
+        "PRODUCER_FENCED: There is a newer producer with the same transactionalId which fences the current one.",
+        "transactional.id = null PRODUCER_FENCED",
+        "PRODUCER_FENCED group.instance.id=a",
+        "PRODUCER_FENCED transactionalId=}",
+    )
+    with Cases() as cases:
+        for text in table:
+            with cases.case(text):
+                found = symptom(error=text)
+                assert (found.transactional_id, found.group) == (None, None)
+
+
+def test_the_epoch_of_a_coordinator_is_no_epoch_of_the_producer() -> None:
+    for text, epoch in (
+        ("producerId=5 PRODUCER_FENCED at coordinator epoch 9, epoch=3", 3),
+        ("producerId=5 PRODUCER_FENCED at leader epoch 9", None),
+    ):
+        assert symptom(error=text).producer_epoch == epoch
+
+
 def test_an_explicit_id_overrides_the_id_in_the_line() -> None:
     found = symptom(transactional_id="mine", error=FENCED)
     assert (found.kind, found.transactional_id, found.producer_epoch) == (Kind.TRANSACTIONAL_ID, "mine", 7)
@@ -104,7 +205,10 @@ def test_an_explicit_id_overrides_the_id_in_the_line() -> None:
 
 def test_a_line_with_an_id_and_no_error_asks_about_the_id() -> None:
     found = symptom(error="[Producer clientId=a, transactionalId=a] something went wrong")
-    assert (found.kind, found.error) == (Kind.TRANSACTIONAL_ID, None)
+    assert (found.kind, found.error, found.unrecognised) == (Kind.TRANSACTIONAL_ID, None, True)
+    assert symptom(transactional_id="a", error="something went wrong").unrecognised
+    assert not symptom(transactional_id="a", error="PRODUCER_FENCED").unrecognised
+    assert not symptom(transactional_id="a").unrecognised
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from txnscan.cli.app import app, progress_bar, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import (
     QUESTION,
-    BootstrapServer,
     CommandConfig,
     Format,
     LateAfter,
@@ -31,7 +30,14 @@ from txnscan.report.help import OneCommand, examples
     ),
 )
 def explain(
-    bootstrap_server: BootstrapServer,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            metavar="HOST:PORT[,...]",
+            help="Brokers to start from. Some errors need none.",
+        ),
+    ] = None,
     command_config: CommandConfig = None,
     group: Annotated[
         str | None,
@@ -94,15 +100,17 @@ def explain(
             error=error,
             spark_checkpoint=spark_checkpoint,
         )
-        config = ScanConfig(
-            bootstrap_server,
-            command_config=command_config,
-            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
-            timeout_ms=parse_duration_ms(timeout, "--timeout"),
-            engine="threads",
-            topic_names=() if asked.topic is None else (asked.topic,),
-        )
-        warn(config)
+        config = None
+        if bootstrap_server is not None:
+            config = ScanConfig(
+                bootstrap_server,
+                command_config=command_config,
+                late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
+                timeout_ms=parse_duration_ms(timeout, "--timeout"),
+                engine="threads",
+                topic_names=() if asked.topic is None else (asked.topic,),
+            )
+            warn(config)
         with progress_bar() as progress:
             cause = explain_symptom(config, asked, progress=progress)
         if format is Format.JSON:

@@ -32,6 +32,7 @@ class CauseCode(StrEnum):
     PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
     NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
+    CLIENT_ERROR = "client_error", "The error shows its cause itself, and no broker is asked"
     CLEANER_STUCK = (
         "cleaner_stuck",
         "Compaction stops at a transaction that its coordinator will end, or does not work",

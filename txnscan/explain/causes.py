@@ -3,7 +3,8 @@
 A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules are in
 order below, and the first rule with a subject gives the cause. The most urgent causes come first:
 - `fenced` first, but only for a fencing error: the producer that logged it is fenced, whatever else is open;
-- then a setting that an error names, and a log cleaner that has given up by its log, for the same reason;
+- then a setting that an error names, an error that shows its cause itself, and a log cleaner that has given up by its
+  log, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
@@ -37,6 +38,7 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(CauseCode.FENCED, finding.fenced, telling.fenced),
     Rule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
+    Rule(CauseCode.CLIENT_ERROR, finding.itself, telling.itself),
     Rule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
     Rule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
     Rule(CauseCode.HANGING, finding.hanging, telling.hanging),

@@ -22,6 +22,8 @@ class ErrorKind(StrEnum):
     SETTING = "setting"
     EXPIRED = "expired"
     CLEANER = "cleaner"
+    # The text alone has the answer: no broker is asked.
+    ITSELF = "itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,16 @@ class KnownCause:
 
 @dataclass(frozen=True, slots=True)
 class ClientError:
-    """An error, by the protocol's name. texts: regular expressions, any of which recognises it. meaning: a sentence."""
+    """An error, by the protocol's name. texts: regular expressions, any of which recognises it. meaning: a sentence.
+    remedy: what to do, only for an error that needs no broker.
+    """
 
     name: str
     kind: ErrorKind
     texts: tuple[str, ...]
     meaning: str
     known: tuple[KnownCause, ...] = ()
+    remedy: str = ""
 
 
 CLIENT_ERRORS = (
@@ -157,14 +162,213 @@ CLIENT_ERRORS = (
         "initTransactions did not end in time: the coordinator is missing, or has not finished the last transaction",
     ),
     ClientError(
+        "END_TXN_TIMEOUT",
+        ErrorKind.BUSY,
+        (r"while awaiting EndTxn\(",),
+        "The client does not know how its transaction ended: the coordinator did not answer in time",
+    ),
+    ClientError(
+        "ADD_OFFSETS_TIMEOUT",
+        ErrorKind.BUSY,
+        (r"while awaiting (?:AddOffsetsToTxn|AddPartitionsToTxn)",),
+        "The coordinator did not add offsets or partitions to the transaction in time",
+    ),
+    ClientError(
         "LOG_CLEANER",
         ErrorKind.CLEANER,
         (
             r"\bLOG_CLEANER\b",
             r"Marking its partition \(\S+\) as uncleanable",
-            r"kafka-log-cleaner-thread-\d+\]?:? Error due to",
+            # With a comma in the logs of Kafka before 2.0.
+            r"kafka-log-cleaner-thread-\d+\]?[:,]? Error due to",
+            r"Stopping cleaning logs in dir",
+            r"Failed to clean up log for \S+ in dir \S+ due to IOException",
+            r"offset map is too small to fit in even a single message",
         ),
         "A broker's log cleaner met an exception, by the broker's log",
+    ),
+    # Below: errors that need no broker. Lines of a coordinator's log come first, as they may contain other errors.
+    ClientError(
+        "ROLLED_BACK",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])ROLLED_BACK(?![A-Za-z0-9_])",
+            r"Completed rollback of ongoing transaction for transactionalId .+ due to timeout",
+        ),
+        "A coordinator aborted a transaction that was open for longer than its transaction.timeout.ms",
+        remedy="It raised the epoch of the id: the producer of that transaction is fenced if it goes on with it",
+    ),
+    ClientError(
+        "INITIALIZED",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])INITIALIZED(?![A-Za-z0-9_])",
+            r"Initialized transactionalId .+ with producerId \d+ and producer epoch",
+        ),
+        "An instance of the producer initialized its transactional id: earlier epochs are fenced",
+        remedy="This line of a coordinator's log is no error",
+    ),
+    ClientError(
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])TRANSACTIONAL_ID_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
+            r"TransactionalIdAuthorization(?:Failed)?(?:Exception|Error)",
+            r"(?i)transactional ?id authorization failed",
+        ),
+        "The client's principal lacks the right to use the transactional id",
+        remedy="A producer needs Write on its transactional id",
+    ),
+    ClientError(
+        "GROUP_AUTHORIZATION_FAILED",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])GROUP_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
+            r"GroupAuthorization(?:Failed)?(?:Exception|Error)",
+            r"(?i)\bgroup authorization failed",
+            r"Not authorized to access group",
+        ),
+        "The client's principal lacks the right to use the consumer group",
+        remedy="A producer that adds offsets of a group needs Read on it",
+    ),
+    ClientError(
+        "TOPIC_AUTHORIZATION_FAILED",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])TOPIC_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
+            r"TopicAuthorization(?:Failed)?(?:Exception|Error)",
+            r"(?i)\btopic authorization failed",
+            r"Not authorized to access topics",
+        ),
+        "The client's principal lacks a right on the topic",
+        remedy="A producer needs Write, and a consumer Read",
+    ),
+    ClientError(
+        "CLUSTER_AUTHORIZATION_FAILED",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])CLUSTER_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
+            r"ClusterAuthorization(?:Failed)?(?:Exception|Error)",
+            r"(?i)\bcluster authorization failed",
+        ),
+        "The client's principal lacks a right on the cluster",
+        remedy="A producer without a transactional id needs IdempotentWrite on the cluster, or Write on a topic",
+    ),
+    ClientError(
+        "UNSUPPORTED_VERSION",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])UNSUPPORTED_VERSION(?![A-Za-z0-9_])",
+            r"UnsupportedVersion(?:Exception|Error)",
+            r"(?i)the version of API is not supported",
+            r"API version not supported",
+        ),
+        "The broker does not support the request in the client's version",
+        remedy="kafka-broker-api-versions.sh shows what each broker supports",
+    ),
+    ClientError(
+        "INVALID_PRODUCER_ID_MAPPING",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])INVALID_PRODUCER_ID_MAPPING(?![A-Za-z0-9_])",
+            r"InvalidPidMappingException",
+            r"InvalidProducerIdMapping",
+            r"producer id which is not currently assigned to its transactional id",
+        ),
+        "The producer id is not assigned to the transactional id any more: the id expired, or got another producer id",
+        remedy="The producer has to call initTransactions again",
+    ),
+    ClientError(
+        "TRANSACTION_ABORTABLE",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])TRANSACTION_ABORTABLE(?![A-Za-z0-9_])",
+            r"TransactionAbortable(?:Exception|Error)",
+            r"server encountered an error with the transaction",
+        ),
+        "The transaction cannot be committed: the producer has to abort it, and may then go on",
+        remedy="The broker's log has the reason",
+    ),
+    ClientError(
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])OUT_OF_ORDER_SEQUENCE_NUMBER(?![A-Za-z0-9_])",
+            r"OutOfOrderSequence(?:Number)?(?:Exception|Error)",
+            r"(?i)out of order sequence number",
+        ),
+        "The partition's leader refused a batch that does not follow the producer's last batch in its log",
+        remedy="The producer has to abort the transaction, and to send its records again",
+    ),
+    ClientError(
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])NOT_ENOUGH_REPLICAS_AFTER_APPEND(?![A-Za-z0-9_])",
+            r"NotEnoughReplicasAfterAppend",
+            r"but to fewer in-sync replicas than required",
+            r"written to insufficient number of in-sync replicas",
+        ),
+        "The batch is in the leader's log, and fewer replicas than min.insync.replicas have it",
+        remedy="kafka-topics.sh --describe --under-min-isr-partitions lists such partitions",
+    ),
+    ClientError(
+        "NOT_ENOUGH_REPLICAS",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])NOT_ENOUGH_REPLICAS(?![A-Za-z0-9_])",
+            r"NotEnoughReplicas(?:Exception|Error)",
+            r"fewer in-sync replicas than required",
+            r"Broker: Not enough in-sync replicas",
+        ),
+        "The partition has fewer in-sync replicas than min.insync.replicas, so its leader refused the batch",
+        remedy="kafka-topics.sh --describe --under-min-isr-partitions lists such partitions",
+    ),
+    ClientError(
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])COORDINATOR_LOAD_IN_PROGRESS(?![A-Za-z0-9_])",
+            r"CoordinatorLoadInProgress",
+            r"(?i)coordinator (?:is loading|load in progress)",
+        ),
+        "The coordinator is new, and still reads its log: clients try again until it has done so",
+        remedy="If it lasts, look at the log of that broker",
+    ),
+    ClientError(
+        "COORDINATOR_NOT_AVAILABLE",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])COORDINATOR_NOT_AVAILABLE(?![A-Za-z0-9_])",
+            r"CoordinatorNotAvailable",
+            r"(?i)the coordinator is not available",
+            r"Broker: Coordinator not available",
+        ),
+        "The coordinator is not available, as while its log has no leader or too few in-sync replicas",
+        remedy="txnscan check shows whether every coordinator answers",
+    ),
+    ClientError(
+        "NOT_COORDINATOR",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])NOT_COORDINATOR(?![A-Za-z0-9_])",
+            r"NotCoordinator(?:Exception|Error)",
+            r"This is not the correct coordinator",
+            r"Broker: Not coordinator",
+        ),
+        "The broker is not the coordinator any more: clients look for the new one, and try again",
+        remedy="txnscan check shows whether every coordinator answers",
+    ),
+    ClientError(
+        "_TIMED_OUT",
+        ErrorKind.ITSELF,
+        (
+            r"(?<![A-Za-z0-9_])_TIMED_OUT(?![A-Za-z0-9_])",
+            r"Local: Timed out",
+            r"Timed out waiting for operation to finish, retry call to resume",
+        ),
+        "A call of the client did not end in time, and the text does not show which",
+        remedy="The application calls the same method again, or aborts the transaction",
     ),
 )
 

@@ -35,6 +35,10 @@ def setting(f: Facts) -> Subject | None:
     return Subject() if about and f.max_timeout_ms is not None else None
 
 
+def itself(f: Facts) -> Subject | None:
+    return Subject() if f.symptom.needs_no_broker else None
+
+
 def pending(f: Facts) -> Subject | None:
     """Offsets in a hanging transaction first."""
     ordered = sorted(f.pending, key=lambda one: one.holder is None or not is_(one.holder, Verdict.HANGING))

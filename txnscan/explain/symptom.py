@@ -12,19 +12,32 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from txnscan.config import ConfigError, parse_checkpoint, utf8_text
-from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, recognised
+from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind, recognised
 
 _LONG_MAX = 2**63 - 1
-# "[Producer clientId=producer-a, transactionalId=a] ...", "Producer with transactionalId 'a' and ...".
-_TRANSACTIONAL_ID = re.compile(r"\btransactionalId(?:=([^\],\s]+)|\s*[:=]?\s*'([^']+)')")
-_GROUP = re.compile(r"\bgroup(?:Id|\.id|_id)?=([^\],\s]+)")
+# A name in quotes, or up to a space, a comma or a quote: "[Producer clientId=producer-a, transactionalId=a] ...",
+# "Producer with transactionalId 'a' and ...", '"transactional_id": "a"'.
+_NAME = r"""(?:"([^"]+)"|'([^']+)'|`([^`]+)`|([^\s,;'"`]+))"""
+_QUOTED = r"""(?:"([^"]+)"|'([^']+)')"""
+_TRANSACTIONAL_ID = re.compile(
+    rf"""\btransactional[._ -]?id["']?(?:\s*[=:]\s*{_NAME}|\s+{_QUOTED})"""
+    # A coordinator's log writes the id without a mark (`TransactionCoordinator`).
+    r"""|\btransactionalId (\S+) (?:due to timeout|failed due to|has been cancelled|with producerId)\b""",
+    re.IGNORECASE,
+)
+_GROUP = re.compile(rf"""\bgroup(?:[._ ]?id)?["']?(?:\s*[=:]\s*{_NAME}|\s+{_QUOTED})""", re.IGNORECASE)
+# What surrounds a name without quotes, and is closed behind it.
+_PAIRS = {")": "(", "]": "[", "}": "{", ">": "<"}
 # The last one is what a leader answers: "Epoch of producer 5 at offset 9 in t-0 is 3, which is smaller than ...".
 _PRODUCER_ID = re.compile(
     r"\bproducer\s?id\s*(?:set to|is|[=:])?\s*(\d{1,18})\b|\bepoch of producer (\d{1,18})\b", re.IGNORECASE
 )
 # What the log cleaner of a broker writes (`LogCleaner.CleanerThread`).
 _UNCLEANABLE = re.compile(r"Marking its partition \((\S+)-(\d{1,9})\) as uncleanable")
-_EPOCH = re.compile(r"\bepoch\s*(?:is|[=:])?\s*(\d{1,5})\b|\bis (\d{1,5}), which is smaller", re.IGNORECASE)
+_EPOCH = re.compile(
+    r"(?<!coordinator )(?<!leader )(?<!seen )\bepoch\s*(?:is|[=:])?\s*(\d{1,5})\b|\bis (\d{1,5}), which is smaller",
+    re.IGNORECASE,
+)
 
 
 class Kind(StrEnum):
@@ -42,6 +55,7 @@ class Kind(StrEnum):
 class Symptom:
     """A symptom. kind: the field that it is about. error: recognised in the text from a log, if any. producer_epoch: of
     the producer that logged the error, if its text has it. checkpoint: the path of the checkpoint of a streaming query.
+    unrecognised: whether there is a text from a log, without an error that txnscan knows.
     """
 
     kind: Kind
@@ -53,11 +67,17 @@ class Symptom:
     error: ClientError | None = None
     producer_epoch: int | None = None
     checkpoint: str | None = None
+    unrecognised: bool = False
 
     @property
     def is_reader(self) -> bool:
         """Whether it is a reader with offsets: a group, or a streaming query by its checkpoint."""
         return self.kind in (Kind.GROUP, Kind.QUERY)
+
+    @property
+    def needs_no_broker(self) -> bool:
+        """Whether the text of an error has the answer alone."""
+        return self.error is not None and self.error.kind is ErrorKind.ITSELF
 
 
 def symptom(
@@ -115,15 +135,16 @@ def _with_error(asked: Symptom, text: str) -> Symptom:
         if named.kind is Kind.ERROR and error is None:
             known = ", ".join(one.name for one in CLIENT_ERRORS)
             raise ConfigError("--error", f"no error that txnscan knows is in this text; it knows {known}")
-        return replace(named, error=error)
+        return replace(named, error=error, unrecognised=error is None)
     same = asked.producer_id is None or named.producer_id in (None, asked.producer_id)
-    return replace(asked, error=error, producer_epoch=named.producer_epoch if same else None)
+    epoch = named.producer_epoch if same else None
+    return replace(asked, error=error, producer_epoch=epoch, unrecognised=error is None)
 
 
 def _named_in(text: str) -> Symptom:
     if (uncleanable := _UNCLEANABLE.search(text)) is not None:
         return Symptom(Kind.TOPIC, topic=uncleanable[1], partition=int(uncleanable[2]))
-    transactional_id, group = _first(_TRANSACTIONAL_ID, text), _first(_GROUP, text)
+    transactional_id, group = _name(_TRANSACTIONAL_ID, text), _name(_GROUP, text)
     producer_id, epoch = _first(_PRODUCER_ID, text), _first(_EPOCH, text)
     if transactional_id is not None:
         kind = Kind.TRANSACTIONAL_ID
@@ -143,3 +164,29 @@ def _named_in(text: str) -> Symptom:
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
     match = pattern.search(text)
     return None if match is None else next(one for one in match.groups() if one is not None)
+
+
+def _name(pattern: re.Pattern[str], text: str) -> str | None:
+    """The first name in the text. Marks behind a name without quotes are none of it."""
+    for match in pattern.finditer(text):
+        found = next(one for one in match.groups() if one is not None)
+        quoted = text[match.end() - 1] in "\"'`"
+        name = found if quoted else _bare(found)
+        if name and (quoted or name.lower() not in _NO_NAMES):
+            return name
+    return None
+
+
+# How clients write that there is no name.
+_NO_NAMES = frozenset({"null", "none", "nil"})
+
+
+def _bare(name: str) -> str:
+    """The name without the brackets and the full stop behind it. A bracket that it opens itself belongs to it."""
+    while name:
+        last = name[-1]
+        opened = _PAIRS.get(last)
+        if last not in ".:" and (opened is None or name.count(opened) >= name.count(last)):
+            break
+        name = name[:-1]
+    return name

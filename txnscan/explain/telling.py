@@ -71,6 +71,13 @@ def setting(f: Facts, s: Subject) -> Told:
     return Told(sentence, (), (), _numbers(f, None, None))
 
 
+def itself(f: Facts, s: Subject) -> Told:
+    error = _found(f.symptom.error)
+    about = f.symptom.transactional_id
+    commands = (f"txnscan explain --transactional-id {_quoted(about)}",) if about is not None else ()
+    return Told(f"{error.meaning}.", (f"{error.remedy}.",), commands, _numbers(f, None, None))
+
+
 def pending(f: Facts, s: Subject) -> Told:
     pending, holder = _pending(s), s.judged
     named = ", ".join(pending.partitions[:_NAMED_MAX]) or "some of its partitions"
@@ -381,8 +388,14 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def of_error(f: Facts) -> tuple[str, ...]:
+    if f.symptom.unrecognised:
+        return ("No error that txnscan knows is in the text: the answer does not explain it.",)
     error = f.symptom.error
-    return (f"{error.name}: {error.meaning}.",) if error is not None else ()
+    if error is None:
+        return ()
+    if error.kind is ErrorKind.ITSELF:
+        return (f"The text has {error.name}.",)
+    return (f"{error.name}: {error.meaning}.",)
 
 
 def of_members(f: Facts) -> tuple[str, ...]:
