@@ -31,6 +31,7 @@ from txnscan.engine.spark.jobs import described, inheriting
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.json import sweep_summary
 from txnscan.sweeps.checkpoints import FILE_BYTES_MAX, OpenFiles, open_files
@@ -376,7 +377,7 @@ def _scan(
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     stages = Stopwatch(progress)
-    clients = clients_of(config, settings, sweep_id)
+    clients = clients_of(config, settings, sweep_id, sweep_limit_ms())
     with clients.driven(), Cluster(clients, deadline=clients.client().deadline) as cluster:
         found = scan(
             config,

@@ -23,8 +23,8 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import (
     QUESTION_MS,
     SWEEP_MS,
-    TIME_IS_UP,
     Deadline,
+    FirstTries,
     Patience,
     TimeLeft,
     sweep_limit_ms,
@@ -72,23 +72,24 @@ def test_a_request_in_flight_ends_with_the_deadline_and_later_requests_are_not_s
                 with Client(LONG, peers, deadline=deadline) as client:
                     assert not deadline.missed
                     first = failure(client)
-                    assert (first.failure, first.sent, deadline.missed) == (TIME_IS_UP, True, True)
+                    assert (first.failure, first.sent, deadline.missed) == (deadline.time_is_up, True, True)
                     for broker_id in (1, 2):
                         later = failure(client, broker_id)
-                        assert (later.failure, later.sent) == (TIME_IS_UP, False)
+                        assert (later.failure, later.sent) == (deadline.time_is_up, False)
                 assert time.monotonic() - began_s < SECONDS_MAX
 
 
 def test_queued_requests_end_with_the_deadline(start: Callable[..., FakeBroker]) -> None:
     began_s, failed = time.monotonic(), list[RequestFailed]()
     peers = [broker(1, start(instead(SILENCE)).port)]
-    with Client(LONG, peers, deadline=Deadline(TimeLeft(10**15, 400, 100_000))) as client:
+    deadline = Deadline(TimeLeft(10**15, 400, 100_000))
+    with Client(LONG, peers, deadline=deadline) as client:
         threads = [threading.Thread(target=lambda: failed.append(failure(client))) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert [one.failure for one in failed] == [TIME_IS_UP] * 8
+    assert [one.failure for one in failed] == [deadline.time_is_up] * 8
     assert time.monotonic() - began_s < SECONDS_MAX
 
 
@@ -114,7 +115,7 @@ def test_a_throttle_pause_ends_with_the_deadline(start: Callable[..., FakeBroker
     deadline = Deadline(TimeLeft(10**15, 20_000, 20_000), monotonic_s=lambda: clock_s[0])
     with Client(SOON, [broker(1, peer.port)], deadline=deadline, monotonic_s=lambda: clock_s[0], sleep=sleep) as client:
         assert client.send(1, ask()).error_code == 0
-        assert (failure(client).failure, slept_s) == (TIME_IS_UP, [20.0])
+        assert (failure(client).failure, slept_s) == (deadline.time_is_up, [20.0])
 
 
 def test_a_broker_that_answered_before_gets_a_second_try(start: Callable[..., FakeBroker]) -> None:
@@ -233,6 +234,31 @@ def test_the_limit_of_a_sweep_follows_from_the_expected_time() -> None:
 
 def test_a_question_has_the_limit_that_its_option_shows() -> None:
     assert parse_duration_ms(QUESTION, "--timeout") == QUESTION_MS
+
+
+def test_brokers_that_never_answered_share_a_limit_and_then_get_short_tries() -> None:
+    tries = FirstTries(40.0)
+    for _ in range(31):
+        tries.failed(10.0)
+        assert not tries.are_short and tries.s_max == float("inf")
+    tries.failed(10.0)
+    assert tries.are_short and tries.s_max == under_test.SHORT_TRY_S
+    assert not FirstTries().are_short
+
+
+def test_many_silent_brokers_leave_time_for_a_good_one(start: Callable[..., FakeBroker]) -> None:
+    """One after the other, they would take all of the time."""
+    silent = start(lambda *_: SILENCE)
+    peers = [*(broker(number, silent.port) for number in range(1, 60)), broker(60, start().port)]
+    deadline = Deadline(TimeLeft(10**15, 120_000, 2_000))
+    with Client(LONG, peers, deadline=deadline) as client:
+        client.first_tries.failed(15.0)
+        first = failure(client, 1)
+        assert "500 ms" in first.error and first.failure.code == "NO_ANSWER"
+        for _ in range(2):
+            client.first_tries.failed(15.0)
+            assert "500 ms" in failure(client, 2).error
+        assert client.send(60, ask()).error_code == 0
 
 
 def test_a_client_without_a_deadline_has_no_end(start: Callable[..., FakeBroker]) -> None:

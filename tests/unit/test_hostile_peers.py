@@ -214,7 +214,7 @@ def test_the_look_at_a_port_ends_however_slowly_its_peer_answers(monkeypatch: py
         for name, first, then in DRIPPING_PORTS:
             with cases.case(name), Dripping(first, then) as port:
                 began = time.monotonic()
-                look(ADDRESS, port)
+                look([ADDRESS], port)
                 assert time.monotonic() - began < 3
 
 
@@ -490,7 +490,7 @@ def test_the_mechanisms_of_a_peer_are_bounded_and_printable() -> None:
             return in_frame(c, struct.pack(">hi", 33, claimed) + answer)
 
         peer = FakeBroker(handshake)
-        found = look(ADDRESS, peer.port)
+        found = look([ADDRESS], peer.port)
         peer.close()
         assert bool(found.mechanisms) == shown
         assert all(name.isprintable() for name in found.mechanisms)

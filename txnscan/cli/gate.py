@@ -150,7 +150,7 @@ def _of_cluster(
     from txnscan.sweeps.reader import Reader
     from txnscan.sweeps.restored import Past
 
-    with opened_cluster(config, limit_ms=None) as cluster:
+    with opened_cluster(config, limited=False) as cluster:
         reader = Reader(cluster, ThreadsEngine(), config)
         found_id = cluster.newest([]).cluster_id
         if cluster_id not in (None, found_id):

@@ -159,7 +159,7 @@ def _live_log(
     from txnscan.txnlog.timeline import timeline, to_read
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
-    with opened_cluster(config, limit_ms=None) as cluster:
+    with opened_cluster(config, limited=False) as cluster:
         wanted, failed = to_read(cluster.newest([TRANSACTION_STATE_TOPIC]), names, producer_ids)
         errors = [error_object(one, cluster.principal) for one in (*failed, *cluster.behind())]
         found = 0

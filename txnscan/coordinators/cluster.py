@@ -6,7 +6,6 @@ Most methods ask every broker, in parallel, and return failures as data. Partiti
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -18,19 +17,19 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
-from txnscan.coordinators.metadata_image import Latest, catch_up, read_latest
+from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_latest
 from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import QUESTION_MS, SWEEP_MS, Deadline
+from txnscan.kafka.client.deadline import QUESTION_MS, Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
-from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
+from txnscan.kafka.protocol.metadata import BROKERS_MAX, MetadataRound, read_metadata
 from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
 from txnscan.kafka.units import duration
@@ -56,23 +55,6 @@ class ClusterUnreachable(TxnscanError):
     def failure(self) -> Failure:
         """The same failure as data."""
         return Failure(str(self), FailureCode.UNREACHABLE)
-
-
-_OF_BROKER = re.compile(r"(?P<where>(?:broker \d+|the bootstrap server) \([^()\s]+\)) (?P<why>.+)", re.DOTALL)
-
-
-def _merged(errors: Iterable[str]) -> list[str]:
-    """The errors, in order. Brokers with the same error share one sentence."""
-    brokers: dict[str, list[str]] = {}
-    for error in errors:
-        found = _OF_BROKER.fullmatch(error)
-        where, why = (found["where"], found["why"]) if found is not None else ("", error)
-        brokers.setdefault(why, []).append(where)
-    said = []
-    for why, (*others, last) in brokers.items():
-        where = f"{', '.join(others)} and {last}: each" if others else last
-        said.append(f"{where} {why}".strip() if last else why)
-    return said
 
 
 class Cluster:
@@ -135,9 +117,17 @@ class Cluster:
         self._sleep(min(seconds, self.deadline.left_s))
 
     def _learn(self, brokers: Iterable[Broker]) -> None:
-        named = tuple(brokers)
-        self._client.learn(named)
-        self._brokers.update((broker.broker_id, broker) for broker in named)
+        """Notes the brokers that an answer names, up to a limit: each answer could make up others. A broker that is not
+        known is not asked, and its requests fail.
+        """
+        known, room = [], BROKERS_MAX - len(self._brokers)
+        for broker in brokers:
+            is_new = broker.broker_id not in self._brokers
+            room -= is_new
+            if not is_new or room >= 0:
+                known.append(broker)
+        self._client.learn(known)
+        self._brokers.update((broker.broker_id, broker) for broker in known)
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results of the call for each item, in the order of the items."""
@@ -159,7 +149,7 @@ class Cluster:
                 self._tried.add(broker_id)
             self._learn(view.brokers)
             return view
-        raise ClusterUnreachable("; ".join(_merged(failures)))
+        raise ClusterUnreachable(merged(failures))
 
     def latest(self, topics: Iterable[str] | None = None) -> Latest:
         """The latest metadata that any broker has, of these topics or of all. Raises ClusterUnreachable."""
@@ -353,9 +343,7 @@ class Cluster:
             self.close()
 
 
-def clients_of(
-    config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int | None = SWEEP_MS
-) -> ClientFactory:
+def clients_of(config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int | None) -> ClientFactory:
     """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows. limit_ms:
     without a timeout.
     """
@@ -363,9 +351,10 @@ def clients_of(
     return ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms, limit_ms).time_left())
 
 
-def opened_cluster(config: ScanConfig, limit_ms: int | None = QUESTION_MS) -> Cluster:
-    """The cluster of these settings, for questions that are no sweep. limit_ms: without a timeout in `config`. Raises
-    ConfigError.
+def opened_cluster(config: ScanConfig, *, limited: bool = True) -> Cluster:
+    """The cluster of these settings, for questions that are no sweep. limited: whether they have a time limit if
+    `config` has none. Raises ConfigError.
     """
+    limit_ms = QUESTION_MS if limited else None
     clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}", limit_ms)
     return Cluster(clients, deadline=clients.client().deadline)

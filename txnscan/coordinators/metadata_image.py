@@ -19,11 +19,12 @@ Not covered: a broker that is newer than all brokers that answered, and that non
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
+from txnscan.coordinators.metadata_quorum import NOT_ASKED, ROUNDS_MAX, MetadataQuorum, read_metadata_quorum
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
@@ -41,6 +42,8 @@ InParallel = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]
 # Up to date brokers differ by one or two records for some milliseconds. A broker that is still behind after five
 # seconds is cut off, paused, or very slow.
 _LAG_WAIT_S, _LAG_WAITS = 0.25, 20
+_NAMED_MAX = 3
+_OF_BROKER = re.compile(r"(?P<where>(?:broker \d+|the bootstrap server) \([^()\s]+\)) (?P<why>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def read_latest(
     """
     reported: dict[int, Reported] = {}
     to_ask = set(broker_ids)
-    while True:
+    for _ in range(ROUNDS_MAX):
         reported |= ask_offsets(send, to_ask, in_parallel)
         if None in reported.values():
             return _without_order(read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn), reported)
@@ -108,7 +111,8 @@ def read_latest(
         learn(view.brokers)
         to_ask = {broker.broker_id for broker in view.brokers} - reported.keys()
         if not to_ask:
-            return Latest(view, reported)
+            break
+    return Latest(view, {**reported, **dict.fromkeys(to_ask, NOT_ASKED)})
 
 
 def catch_up(
@@ -135,6 +139,22 @@ def _lags(broker_id: int, records: int) -> Failure:
     return Failure(error, FailureCode.BROKER_BEHIND)
 
 
+def merged(errors: Iterable[str]) -> str:
+    """The errors of brokers in one text, in order. Brokers with the same error share a sentence, which names some."""
+    brokers: dict[str, list[str]] = {}
+    for error in errors:
+        found = _OF_BROKER.fullmatch(error)
+        where, why = (found["where"], found["why"]) if found is not None else ("", error)
+        brokers.setdefault(why, []).append(where)
+    return "; ".join(f"{_named(where)} {why}".strip() for why, where in brokers.items())
+
+
+def _named(where: Sequence[str]) -> str:
+    """The subject of a sentence about these brokers; empty if the sentence is about no broker."""
+    *others, last = where if len(where) <= _NAMED_MAX + 1 else (*where[:_NAMED_MAX], f"{len(where) - _NAMED_MAX} more")
+    return f"{', '.join(others)} and {last}: each" if others and where[0] else last if where[0] else ""
+
+
 def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView:
     """The Metadata of the broker with the newest image. If a broker does not answer, its failure is recorded in
     `reported`, and the next is asked. Raises RequestFailed.
@@ -146,8 +166,8 @@ def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reporte
             return metadata.ask(send, newest)
         except RequestFailed as failed:
             reported[newest] = failed.failure
-    failures = dict.fromkeys(answer.error for answer in reported.values() if isinstance(answer, Failure))
-    raise RequestFailed("; ".join(failures), FailureCode.UNREACHABLE)
+    errors = merged(answer.error for answer in reported.values() if isinstance(answer, Failure))
+    raise RequestFailed(errors, FailureCode.UNREACHABLE)
 
 
 def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
@@ -158,7 +178,7 @@ def _without_order(quorum: MetadataQuorum, reported: Mapping[int, Reported]) -> 
     """The merged metadata of brokers outside KRaft mode. Raises RequestFailed."""
     failures = {one.broker: one.failure for one in quorum.errors if one.broker is not None}
     if not quorum.views:
-        raise RequestFailed("; ".join(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
+        raise RequestFailed(merged(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
     topics, disputed = _merged([view.topics for view in quorum.views])
     view = replace(quorum.views[0], brokers=quorum.brokers, topics=topics)
     return Latest(view, {**reported, **failures}, disputed)

@@ -25,6 +25,10 @@ from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
 TOPIC_DELETED, TOPIC_RECREATED = "topic_deleted", "topic_recreated"
 
 
+# The rounds in which answers may name brokers that were not asked yet. Usually the second round has all of them.
+ROUNDS_MAX = 5
+NOT_ASKED = Failure("brokers named other brokers in each answer, and not all of them were asked", FailureCode.NOT_ASKED)
+
 # Calls the function on each item, possibly in parallel, and returns the results in order.
 InParallel = Callable[[Callable[[int], ClusterView | Unobserved], Iterable[int]], list[ClusterView | Unobserved]]
 
@@ -177,7 +181,7 @@ def read_metadata_quorum(
     views: list[ClusterView] = []
     errors: dict[int, Unobserved] = {}
     to_ask = set(broker_ids)
-    while to_ask:
+    for _ in range(ROUNDS_MAX):
         asked |= to_ask
         asking = sorted(to_ask)
         for broker_id, answer in zip(asking, in_parallel(ask, asking), strict=True):
@@ -187,6 +191,9 @@ def read_metadata_quorum(
                 views.append(answer)
                 learn(answer.brokers)
         to_ask = {broker.broker_id for view in views for broker in view.brokers} - asked
+        if not to_ask:
+            break
+    errors |= {broker_id: Unobserved("metadata", NOT_ASKED, broker_id) for broker_id in to_ask}
     named = {broker.broker_id for view in views for broker in view.brokers}
     return MetadataQuorum(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),

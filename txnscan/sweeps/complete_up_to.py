@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.impact.complete_up_to import PartitionRead, TopicRead
-from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.fenced_read import fenced_failed
@@ -33,19 +32,19 @@ def read_topics(
     quorum = cluster.metadata_quorum({TRANSACTION_STATE_TOPIC, *names})
     keys = [(topic, index) for topic in names for index in quorum.indexes(topic)]
     rows, _ = reader.fenced(keys, quorum, on_progress, ReadEnds)
-    reads, errors = [], []
+    reads, errors, time_is_up = [], [], cluster.deadline.time_is_up
     for topic in names:
         # Executors leave out what they have not read when the time is up.
-        of_topic = [rows.get(key) or _unread(key, read_at_ms) for key in keys if key[0] == topic]
+        of_topic = [rows.get(key) or _unread(key, time_is_up, read_at_ms) for key in keys if key[0] == topic]
         failures = _failures(topic, of_topic, quorum)
         reads.append(_topic_read(topic, of_topic, read_at_ms, {at: one.code for at, one in failures.items()}))
         errors += [Unobserved(STAGE, failure, None, topic, index) for index, failure in failures.items()]
     return tuple(reads), tuple(errors)
 
 
-def _unread(key: Key, read_at_ms: int) -> FencedRow:
+def _unread(key: Key, failure: Failure, read_at_ms: int) -> FencedRow:
     topic, index = key
-    return fenced_failed(Partition(topic, "", index, leader=-1, leader_epoch=-1), TIME_IS_UP, read_at_ms)
+    return fenced_failed(Partition(topic, "", index, leader=-1, leader_epoch=-1), failure, read_at_ms)
 
 
 def _failures(topic: str, rows: Sequence[FencedRow], quorum: MetadataQuorum) -> Mapping[int | None, Failure]:

@@ -17,7 +17,7 @@ from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
 from txnscan.impact.blocking import SHARE_OF_LATE, looked_at
 from txnscan.impact.complete_up_to import TopicRead, concluded
-from txnscan.kafka.client.deadline import TIME_IS_UP, sweep_limit_ms
+from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.reads.observation import Observation, TransactionKey
@@ -320,7 +320,7 @@ def result(
         *_snapshot_errors(snapshot, enriched.judged),
         *(Unobserved("judge", _UNSURE, rows[key].leader, *key) for key in sorted(unsure)),
         *enriched.topic_errors,
-        *([Unobserved("timeout", TIME_IS_UP)] if run.cluster.deadline.missed else ()),
+        *([Unobserved("timeout", run.cluster.deadline.time_is_up)] if run.cluster.deadline.missed else ()),
     )
     return Scan(
         sweep_id=run.sweep_id,

@@ -17,7 +17,6 @@ from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
 from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine import Engine
 from txnscan.kafka.answers import OpenProducer
-from txnscan.kafka.client.deadline import TIME_IS_UP
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
@@ -109,7 +108,8 @@ class Reader:
             return self._wide(topics, on_progress, kept)
         why = {(error.topic, error.partition): error for error in failed}
         keys = [(topic.name, index) for topic in topics for index in topic.indexes]
-        return [], [why.get(key, Unobserved("read", TIME_IS_UP, None, *key)) for key in keys]
+        time_is_up = self._cluster.deadline.time_is_up
+        return [], [why.get(key, Unobserved("read", time_is_up, None, *key)) for key in keys]
 
     def _latest(self, planned: Latest, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
         """The latest metadata, and a failure for each of these topics that it hides.

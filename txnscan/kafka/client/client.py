@@ -7,8 +7,8 @@ Each broker has its own connection manager, all on one I/O thread, for two reaso
   requests to it fail at once with the same error. A broker that has answered before gets a second try after a request
   timeout.
 
-`Patience` limits the time for which a broker keeps a client waiting. All requests and waits end at the deadline of the
-client's sweep (`Deadline`).
+`Patience` limits the time for which a broker keeps a client waiting, and `FirstTries` the time for all brokers that
+never answered. All requests and waits end at the deadline of the client's sweep (`Deadline`).
 
 One request at a time is in flight per broker and client. A client waits for a broker's throttle time before the next
 request. Sizes and times that a peer controls have limits (`receiving.py`, `THROTTLE_MS_MAX`, `fetch.Reading`).
@@ -17,6 +17,7 @@ request. Sizes and times that a peer controls have limits (`receiving.py`, `THRO
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -31,8 +32,9 @@ from kafka.net.selector import NetworkSelector
 
 from txnscan.kafka.client.configuration import configuration
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import Deadline, Patience
+from txnscan.kafka.client.deadline import Deadline, FirstTries, Patience
 from txnscan.kafka.client.listener import LOOK_S_MAX, Listener, look, mismatch
+from txnscan.kafka.client.names import Address, addresses
 from txnscan.kafka.client.receiving import received
 from txnscan.kafka.client.selector import QuietSelector
 from txnscan.kafka.errors import RequestFailed
@@ -66,15 +68,33 @@ class Send(Protocol):
     def __call__(self, broker_id: int, request: Any) -> Any: ...
 
 
+class _Route(str):
+    """A URL for `_Sockets`, with the addresses of the broker."""
+
+    addresses: list[Address]
+
+    def __new__(cls, addresses: list[Address]) -> _Route:
+        route = super().__new__(cls, "txnscan://no-proxy")
+        route.addresses = addresses
+        return route
+
+
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # kafka-python has no types
     """Connects as kafka-python does, but closes a socket that fails to connect. kafka-python leaves it to the garbage
     collector, and so leaves another socket open at each request to a broker that is down.
 
-    kafka-python chooses how to connect by the scheme of the proxy's URL, so this class has its own URL.
+    kafka-python chooses how to connect by the scheme of the proxy's URL, so this class has its own URL. The URL brings
+    the addresses, because kafka-python would look up names on the I/O thread (`names.py`).
     """
 
-    URL = "txnscan://no-proxy"
     SCHEMES = ("txnscan",)
+
+    def __init__(self, url: _Route) -> None:
+        super().__init__(url)
+        self._addresses = url.addresses
+
+    def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> list[Address]:
+        return self._addresses
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
         try:
@@ -91,6 +111,16 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         transport = await super()._build_transport(node, timeout_at)
         transport._sock_recv = partial(received, transport)
         return transport
+
+    def close_idle_connections(self) -> None:
+        """Does nothing: brokers close idle connections. kafka-python would leave a timer of nine minutes for each
+        manager, also after its end, and searches the list of timers after each request: of thousands of brokers, for
+        minutes.
+        """
+
+
+class _NoAddress(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
+    """The name of a broker did not resolve. The message is a clause with the remedy."""
 
 
 class Client:
@@ -119,17 +149,23 @@ class Client:
         self.settings = settings
         self._monotonic_s = monotonic_s
         self._sleep = sleep
-        self._configs = {**configuration(settings), "proxy_url": _Sockets.URL}
+        self._configs = configuration(settings)
+        self.first_tries = FirstTries(self.deadline.timeout_s)
         self.tokens: Tokens | None = self._configs.get("sasl_oauth_token_provider")
         self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0, selector=QuietSelector)
         self._net.start()
         self._lock = threading.Lock()
         self._connections: dict[int, _BrokerConnection] = {}
+        self._learned: tuple[Broker, ...] | None = None
         self.learn(brokers)
 
     def learn(self, brokers: Iterable[Broker]) -> None:
         """Gives the client the addresses of brokers. A broker with a new address gets a new connection."""
+        # The tasks of a sweep bring the same tuple, and there may be thousands of both.
+        if brokers is self._learned:
+            return
         with self._lock:
+            self._learned = brokers if isinstance(brokers, tuple) else None
             for broker in brokers:
                 known = self._connections.get(broker.broker_id)
                 if known is None or known.broker != broker:
@@ -172,6 +208,7 @@ class _BrokerConnection:
         self.broker = broker
         self._client = client
         self._manager: Any = None
+        self._addresses: list[Address] = []
         self._turn = threading.Lock()
         self._dead: Failure | None = None
         # Whether the broker has ever answered a request.
@@ -194,6 +231,7 @@ class _BrokerConnection:
                     # Not on the I/O thread, because all brokers share that thread.
                     client.tokens.token(client.deadline.request_s_max)
                 response = self._send_when_ready(request, ready_s)
+                self._answered = True
             except kafka_errors.KafkaError as error:
                 failed = self._failed(request, error)
                 _LOG.debug("%s: %s", api_name(request), failed.error)
@@ -203,8 +241,7 @@ class _BrokerConnection:
                 what = type(error).__name__
                 raise RequestFailed(f"{self._where} gave an answer that cannot be decoded ({what})") from error
             finally:
-                self._waited((client._monotonic_s() - began_s) * 1_000)
-            self._answered = True
+                self._waited(client._monotonic_s() - began_s)
             self._patience.answered()
             took_ms = round((client._monotonic_s() - began_s) * 1_000)
             _LOG.debug("%s answered %s: %s bytes in %d ms", self._where, api_name(request), self._answer_bytes, took_ms)
@@ -220,9 +257,11 @@ class _BrokerConnection:
             self._patience.paused(wait_s * 1_000)
             client.deadline.check()
 
-    def _waited(self, took_ms: float) -> None:
+    def _waited(self, took_s: float) -> None:
         """Counts the time of a finished request. After too much time in all, the broker is not asked again."""
-        self._patience.took(took_ms)
+        if not self._answered:
+            self._client.first_tries.failed(took_s)
+        self._patience.took(took_s * 1_000)
         why = self._patience.why_over
         if why is not None and self._dead is None:
             self._dead = Failure(f"{self._where} {why}", FailureCode.TIME_IS_UP)
@@ -244,9 +283,7 @@ class _BrokerConnection:
         fresh = self._manager is None
         while True:
             if self._manager is None:
-                self._manager = _Manager(
-                    self._client._net, bootstrap_servers=[self.broker.address], **self._client._configs
-                )
+                self._manager = self._connecting()
             try:
                 return self._client._net.run(self._exchange, request)
             except kafka_errors.NodeNotReadyError:
@@ -263,11 +300,35 @@ class _BrokerConnection:
             self.close()
             fresh = True
 
+    def _connecting(self) -> _Manager:
+        """A manager of a new connection. Raises _NoAddress."""
+        host, seconds = self.broker.host, self._setup_s_max
+        try:
+            self._addresses = addresses(host, self.broker.port, seconds)
+        except TimeoutError:
+            took = duration(round(seconds * 1_000))
+            raise _NoAddress(f"the name {host} did not resolve within {took}; check the DNS of this machine") from None
+        except OSError:
+            raise _NoAddress(f"the name {host} does not resolve; check it, and the DNS of this machine") from None
+        configs = {**self._client._configs, "proxy_url": _Route(self._addresses)}
+        return _Manager(self._client._net, bootstrap_servers=[self.broker.address], **configs)
+
+    @property
+    def _setup_s_max(self) -> float:
+        """The maximum time for a new connection."""
+        client = self._client
+        return min(client.settings.connection_setup_timeout_ms / 1_000, client.deadline.request_s_max, self._try_s_max)
+
+    @property
+    def _try_s_max(self) -> float:
+        """The maximum time of a request, by the patience with brokers that never answered."""
+        return math.inf if self._answered else self._client.first_tries.s_max
+
     async def _exchange(self, request: Any) -> Any:
         """Runs on the I/O thread. The whole exchange has a time limit: kafka-python's TLS handshake has none."""
         settings = self._client.settings
         timeouts_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
-        bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000)
+        bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000, self._try_s_max * 1_000)
         # Without this option, a lost connection would make the manager ask for metadata in the background.
         connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
         answer = await self._manager.wait_for(connection.send_request(request), bound_ms)
@@ -316,7 +377,7 @@ class _BrokerConnection:
         settings, share_ms = self._client.settings, self._client.deadline.share_s * 1_000
         if self._answered:
             return f"did not answer {name} within {duration(round(min(settings.request_timeout_ms, share_ms)))}"
-        waited = duration(round(min(settings.connection_setup_timeout_ms, share_ms)))
+        waited = duration(round(min(settings.connection_setup_timeout_ms, share_ms, self._try_s_max * 1_000)))
         return (
             f"takes connections and does not answer within {waited}; check "
             "that the port is a Kafka broker's, and that the broker is not stuck"
@@ -330,9 +391,10 @@ class _BrokerConnection:
         untrusted = _UNTRUSTED.search(said)
         if untrusted is not None:
             return f"has a certificate that {_distrusted(untrusted['why'])}"
-        if self._client.deadline.left_s < LOOK_S_MAX:
+        too_late = self._client.deadline.left_s < LOOK_S_MAX or self._client.first_tries.are_short
+        if isinstance(error, _NoAddress) or too_late:
             return f"cannot be reached: {said}"
-        seen = look(self.broker.host, self.broker.port)
+        seen = look([str(one[4][0]) for one in self._addresses], self.broker.port)
         # If the broker has answered before, it accepts these settings.
         differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)
         if differs is not None:

@@ -9,6 +9,7 @@ If it is behind, they end when the remaining time is over.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.units import duration
 
-TIME_IS_UP = Failure("the time is up; set a longer --timeout", FailureCode.TIME_IS_UP)
 # The limits without --timeout: of one question, and of a sweep. A sweep of a large cluster gets a multiple of the time
 # that it is expected to take.
 QUESTION_MS, SWEEP_MS, SWEEP_TIMES = 60_000, 300_000, 10
@@ -31,6 +31,10 @@ QUICK_MS_MAX = 1_000
 WAITS_MAX, SWEEP_PART_MAX = 8, 0.5
 # The part of the sweep's time for a single request.
 REQUEST_PART_MAX = 0.25
+# The part of the sweep's time for brokers that have never answered, all together, if so many are asked at once.
+FIRST_TRIES_PART_MAX, ASKED_AT_ONCE = 0.25, 32
+# After that, the time that each of them gets for its first answer: enough for TLS and SASL between continents.
+SHORT_TRY_S = 0.5
 # If a broker has answered before, it is given up after this number of unanswered requests in a row.
 UNANSWERED_MAX = 2
 # The limit of the sum of the pauses that a broker asks for (quotas).
@@ -114,6 +118,12 @@ class Deadline:
         left_ms = round(self.left_s * 1_000)
         return TimeLeft(self._now_ms() + left_ms, left_ms, round(self.timeout_s * 1_000), self._is_default)
 
+    @property
+    def time_is_up(self) -> Failure:
+        """The failure of everything that was not observed before the time was up. It names the limit."""
+        error = f"the time limit of {duration(round(self.timeout_s * 1_000))} is over; set a longer --timeout"
+        return Failure(error, FailureCode.TIME_IS_UP)
+
     def check(self) -> None:
         """Raises RequestFailed if the time is up."""
         if self.is_up:
@@ -122,12 +132,38 @@ class Deadline:
     def miss(self, *, sent: bool) -> RequestFailed:
         """The error of a request for which there is no time. sent: see RequestFailed."""
         self.missed = True
-        return RequestFailed(TIME_IS_UP, sent=sent)
+        return RequestFailed(self.time_is_up, sent=sent)
 
 
-def sweep_limit_ms(expected_s: float) -> int:
+def sweep_limit_ms(expected_s: float = 0.0) -> int:
     """The limit of a sweep without --timeout. expected_s: the time that it is expected to take."""
     return max(SWEEP_MS, round(SWEEP_TIMES * expected_s * 1_000))
+
+
+class FirstTries:
+    """Limits the time for which all brokers that have never answered may keep a sweep waiting: dead ones, and addresses
+    that another broker made up. When it is used up, each of them still gets a short try, because it may be a good one.
+    Safe to use from many threads.
+    """
+
+    def __init__(self, sweep_s: float = math.inf) -> None:
+        self._left_s = FIRST_TRIES_PART_MAX * ASKED_AT_ONCE * sweep_s
+        self._lock = threading.Lock()
+
+    def failed(self, took_s: float) -> None:
+        """Counts the time of a try without an answer."""
+        with self._lock:
+            self._left_s -= took_s
+
+    @property
+    def are_short(self) -> bool:
+        """Whether the next try is short."""
+        return self._left_s <= 0
+
+    @property
+    def s_max(self) -> float:
+        """The maximum time of the next try."""
+        return SHORT_TRY_S if self.are_short else math.inf
 
 
 class Patience:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -42,26 +42,24 @@ class Listener:
     wants_certificate: bool = False
 
 
-def look(host: str, port: int) -> Listener:
+def look(hosts: Sequence[str], port: int) -> Listener:
     """Connects up to three times and sends no credentials. Takes seconds if the port does not answer, and never more
-    than LOOK_S_MAX after its name was resolved.
+    than LOOK_S_MAX. hosts: the IP addresses of the broker, of which the first that takes a connection counts.
     """
     ends_s = time.monotonic() + LOOK_S_MAX
     try:
-        with _connected(host, port, ends_s):
+        with _connected(hosts, port, ends_s):
             pass
-    except socket.gaierror:
-        return Listener(f"the name {host} does not resolve; check it, and the DNS of this machine")
     except ConnectionRefusedError:
         return Listener("nothing listens at that port; check host and port, and whether the broker is up")
     except TimeoutError:
         return Listener(f"no connection within {_STEP_S_MAX:g} s; check host and port, and firewalls on the way")
     except OSError as error:
         return Listener(f"{(error.strerror or type(error).__name__).lower()}; check host and port")
-    tls = _speaks_tls(host, port, ends_s)
+    tls = _speaks_tls(hosts, port, ends_s)
     transport = "SSL" if tls else "PLAINTEXT"
     try:
-        with _connected(host, port, ends_s) as plain:
+        with _connected(hosts, port, ends_s) as plain:
             if tls:
                 with _encrypted(plain, ends_s) as encrypted:
                     error_code, mechanisms = _sasl_handshake(encrypted, ends_s)
@@ -102,9 +100,17 @@ def mismatch(seen: Listener, settings: ConnectionSettings) -> str | None:
 
 
 @contextlib.contextmanager
-def _connected(host: str, port: int, ends_s: float) -> Iterator[socket.socket]:
-    with socket.create_connection((host, port), timeout=_step_s(ends_s)) as connection:
+def _connected(hosts: Sequence[str], port: int, ends_s: float) -> Iterator[socket.socket]:
+    with _connection(hosts, port, ends_s) as connection:
         yield connection
+
+
+def _connection(hosts: Sequence[str], port: int, ends_s: float) -> socket.socket:
+    *others, last = hosts
+    for host in others:
+        with contextlib.suppress(OSError):
+            return socket.create_connection((host, port), timeout=_step_s(ends_s))
+    return socket.create_connection((last, port), timeout=_step_s(ends_s))
 
 
 def _step_s(ends_s: float) -> float:
@@ -115,9 +121,9 @@ def _step_s(ends_s: float) -> float:
     return min(_STEP_S_MAX, left_s)
 
 
-def _speaks_tls(host: str, port: int, ends_s: float) -> bool:
+def _speaks_tls(hosts: Sequence[str], port: int, ends_s: float) -> bool:
     try:
-        with _connected(host, port, ends_s) as plain, _encrypted(plain, ends_s):
+        with _connected(hosts, port, ends_s) as plain, _encrypted(plain, ends_s):
             return True
     except ssl.SSLError as error:
         # An alert is also TLS: under TLS 1.2, a listener that wants a certificate answers with it.
