@@ -8,8 +8,16 @@ import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
-from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
-from txnscan.config import ScanConfig
+from txnscan.cli.options import (
+    QUESTION,
+    BootstrapServer,
+    CommandConfig,
+    Format,
+    OutputFormat,
+    QuestionTimeout,
+    SparkMaster,
+)
+from txnscan.config import ScanConfig, parse_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -32,6 +40,7 @@ def check(
         ),
     ] = None,
     master: SparkMaster = None,
+    timeout: QuestionTimeout = QUESTION,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes no data.
@@ -39,7 +48,13 @@ def check(
     Exit status: 0 if a sweep can observe everything, 4 if only a part, 1 if it is not possible.
     """
     with errors_in_one_line():
-        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        config = ScanConfig(
+            bootstrap_server,
+            command_config=command_config,
+            tables=tables,
+            engine="threads",
+            timeout_ms=parse_duration_ms(timeout, "--timeout"),
+        )
         warn(config)
         from txnscan.api import check_sweep
         from txnscan.report.check import check_object, print_check

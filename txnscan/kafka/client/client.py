@@ -16,6 +16,7 @@ request. Sizes and times that a peer controls have limits (`receiving.py`, `THRO
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import re
@@ -33,7 +34,7 @@ from kafka.net.selector import NetworkSelector
 from txnscan.kafka.client.configuration import configuration
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, FirstTries, Patience
-from txnscan.kafka.client.listener import LOOK_S_MAX, Listener, look, mismatch
+from txnscan.kafka.client.listener import LOOK_S_MAX, NOTHING_LISTENS, Listener, look, mismatch
 from txnscan.kafka.client.names import Address, addresses
 from txnscan.kafka.client.receiving import received
 from txnscan.kafka.client.selector import QuietSelector
@@ -66,6 +67,9 @@ class Send(Protocol):
     """Sends one request to one broker and returns its answer, or raises RequestFailed."""
 
     def __call__(self, broker_id: int, request: Any) -> Any: ...
+
+
+_REFUSED = errno.errorcode[errno.ECONNREFUSED]
 
 
 class _Route(str):
@@ -393,7 +397,7 @@ class _BrokerConnection:
             return f"has a certificate that {_distrusted(untrusted['why'])}"
         too_late = self._client.deadline.left_s < LOOK_S_MAX or self._client.first_tries.are_short
         if isinstance(error, _NoAddress) or too_late:
-            return f"cannot be reached: {said}"
+            return f"cannot be reached: {NOTHING_LISTENS if _REFUSED in said else said}"
         seen = look([str(one[4][0]) for one in self._addresses], self.broker.port)
         # If the broker has answered before, it accepts these settings.
         differs = mismatch(Listener(seen.trouble) if self._answered else seen, settings)

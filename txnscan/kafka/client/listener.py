@@ -28,6 +28,9 @@ _ANSWER_BYTES_MAX = 64 * 1024
 _IN_FILE = "in the file of --command-config"
 
 
+NOTHING_LISTENS = "nothing listens at that port; check host and port, and whether the broker is up"
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """The observed protocol of a port. trouble: why there is no connection to it at all, with the remedy, as a clause.
@@ -51,7 +54,7 @@ def look(hosts: Sequence[str], port: int) -> Listener:
         with _connected(hosts, port, ends_s):
             pass
     except ConnectionRefusedError:
-        return Listener("nothing listens at that port; check host and port, and whether the broker is up")
+        return Listener(NOTHING_LISTENS)
     except TimeoutError:
         return Listener(f"no connection within {_STEP_S_MAX:g} s; check host and port, and firewalls on the way")
     except OSError as error:
