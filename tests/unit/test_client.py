@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,11 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from tests.fakes import ADDRESS, broker
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.client.deadline import Deadline
+from txnscan.kafka.client.listener import NOTHING_LISTENS
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.topology import Broker
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -183,6 +187,38 @@ def test_a_refused_connection_is_not_retried_until_the_address_changes(
         assert (second.error, second.sent) == (first.error, False), "the broker answers now, and was not asked"
         client.learn([broker(1, start().port)])
         assert client.send(1, ask()).error_code == 0
+
+
+def test_a_refused_connection_has_the_same_remedy_if_there_is_no_time_for_a_look() -> None:
+    with socket.create_server((ADDRESS, 0)) as taken:
+        port = taken.getsockname()[1]
+    with (
+        Client(SOON, [broker(1, port)]) as looks,
+        Client(SOON, [broker(1, port)], deadline=Deadline.after(3_000)) as hurries,
+    ):
+        errors = [failure(client).error for client in (looks, hurries)]
+    assert errors == [f"broker 1 ({ADDRESS}:{port}) cannot be reached: {NOTHING_LISTENS}"] * 2
+
+
+@pytest.mark.parametrize("lookup_s", [0.0, 5.0])
+def test_the_lookup_of_a_name_has_a_time_limit(lookup_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs on no thread that other brokers need."""
+    asked, release = threading.Event(), threading.Event()
+
+    def slow(host: str, *arguments: Any, flags: int = 0) -> Any:
+        if not flags & socket.AI_NUMERICHOST:
+            asked.set()
+            release.wait(lookup_s)
+        raise socket.gaierror("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with Client(SOON, [Broker(1, "made-up.example", 9092)]) as client:
+        began_s = time.monotonic()
+        error = failure(client).error
+        assert asked.is_set() and time.monotonic() - began_s < 2
+        release.set()
+    assert error.startswith("broker 1 (made-up.example:9092) cannot be reached: the name made-up.example d")
+    assert ("not resolve within" in error) == (lookup_s > 0)
 
 
 def test_sockets_of_unreachable_brokers_are_closed_at_once() -> None:
