@@ -231,6 +231,7 @@ def test_only_the_client_opens_connections_to_brokers() -> None:
         "kafka/client/client.py",
         "kafka/client/connection.py",
         "kafka/client/listener.py",
+        "kafka/client/names.py",
         "kafka/client/receiving.py",
         # The token endpoint and webhooks.
         "kafka/security/timed_http.py",

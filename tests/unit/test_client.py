@@ -217,8 +217,8 @@ def test_the_lookup_of_a_name_has_a_time_limit(lookup_s: float, monkeypatch: pyt
         error = failure(client).error
         assert asked.is_set() and time.monotonic() - began_s < 2
         release.set()
-    assert error.startswith("broker 1 (made-up.example:9092) cannot be reached: the name made-up.example d")
-    assert ("not resolve within" in error) == (lookup_s > 0)
+    assert error.startswith("broker 1 (made-up.example:9092) cannot be reached: ")
+    assert ("300 ms" in error) == (lookup_s > 0)
 
 
 def test_sockets_of_unreachable_brokers_are_closed_at_once() -> None:

@@ -32,10 +32,10 @@ def read_topics(
     quorum = cluster.metadata_quorum({TRANSACTION_STATE_TOPIC, *names})
     keys = [(topic, index) for topic in names for index in quorum.indexes(topic)]
     rows, _ = reader.fenced(keys, quorum, on_progress, ReadEnds)
-    reads, errors, time_is_up = [], [], cluster.deadline.time_is_up
+    reads, errors, deadline = [], [], cluster.deadline
     for topic in names:
         # Executors leave out what they have not read when the time is up.
-        of_topic = [rows.get(key) or _unread(key, time_is_up, read_at_ms) for key in keys if key[0] == topic]
+        of_topic = [rows.get(key) or _unread(key, deadline.time_is_up, read_at_ms) for key in keys if key[0] == topic]
         failures = _failures(topic, of_topic, quorum)
         reads.append(_topic_read(topic, of_topic, read_at_ms, {at: one.code for at, one in failures.items()}))
         errors += [Unobserved(STAGE, failure, None, topic, index) for index, failure in failures.items()]

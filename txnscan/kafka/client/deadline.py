@@ -121,7 +121,8 @@ class Deadline:
     @property
     def time_is_up(self) -> Failure:
         """The failure of everything that was not observed before the time was up. It names the limit."""
-        error = f"the time limit of {duration(round(self.timeout_s * 1_000))} is over; set a longer --timeout"
+        limit = f" of {duration(round(self.timeout_s * 1_000))}" if math.isfinite(self.timeout_s) else ""
+        error = f"the time limit{limit} is over; set a longer --timeout"
         return Failure(error, FailureCode.TIME_IS_UP)
 
     def check(self) -> None:
