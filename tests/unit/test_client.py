@@ -217,7 +217,6 @@ def test_the_lookup_of_a_name_has_a_time_limit(lookup_s: float, monkeypatch: pyt
         error = failure(client).error
         assert asked.is_set() and time.monotonic() - began_s < 2
         release.set()
-    assert error.startswith("broker 1 (made-up.example:9092) cannot be reached: ")
     assert ("300 ms" in error) == (lookup_s > 0)
 
 
