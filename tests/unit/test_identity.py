@@ -182,7 +182,7 @@ def test_the_log_between_two_start_offsets_gives_the_evidence() -> None:
 
 
 def test_a_log_in_pieces_gives_the_same_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(identities, "PIECE_BYTES", 1)
     with Cases() as cases:
         for read in OF_READS:
             with cases.case(read.why):

@@ -17,7 +17,7 @@ from tests.unit.test_fetch import control
 from tests.unit.test_identity import data
 from tests.unit.test_outcome import V2, empty, numbered, ongoing, v1, v2
 from txnscan.coordinators.claims import CountedClaims
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
+from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, MetadataQuorum
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import Owner
@@ -30,6 +30,7 @@ from txnscan.sweeps import endings as endings_module
 from txnscan.sweeps.endings import endings
 from txnscan.sweeps.enrichment import _may_endanger_commit, with_outcomes
 from txnscan.sweeps.history import Incident
+from txnscan.sweeps.identity import PIECE_BYTES
 from txnscan.sweeps.news import Kind
 from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import COMPLETED, ENDED, TORN
@@ -176,7 +177,7 @@ ENDS = (
     End("an ABORT marker", TORN, (RECORDS, ABORT)),
     End("the marker stands at the end that was seen", TORN, (control(105, 7, 4, 0),)),
     End("the first marker counts", TORN, (RECORDS, ABORT, control(108, 7, 5))),
-    End("a marker of another producer does not", COMPLETED, (control(105, 8, 4), data(106, 0, 9, 1), COMMIT)),
+    End("a marker of another producer does not", COMPLETED, (control(105, 8, 4, 0), data(106, 0, 9, 1), COMMIT)),
     End("more of its own records stand before it", COMPLETED, (data(105, 5, 7, 2), COMMIT)),
     End("an offset is missing before it", ENDED, (data(105, 0, 8, 1), COMMIT)),
     End("the log starts after the end that was seen", ENDED, (data(106, 0, 8, 1), COMMIT)),
@@ -201,11 +202,11 @@ def how_ended(end: End) -> str:
     return replace(swept, endings=endings(cluster.send, quorum, incidents, swept)).over(incidents)[WHICH]
 
 
-@pytest.mark.parametrize("piece_bytes", [endings_module._PIECE_BYTES, 1])
+@pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 1])
 def test_the_first_marker_after_the_last_sighting_shows_the_end(
     piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endings_module, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(endings_module, "PIECE_BYTES", piece_bytes)
     with Cases() as cases:
         for end in ENDS:
             with cases.case(end.why):
@@ -215,6 +216,16 @@ def test_the_first_marker_after_the_last_sighting_shows_the_end(
 def test_a_marker_behind_too_many_bytes_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endings_module, "BYTES_MAX", 0)
     assert how_ended(ENDS[0]) == ENDED
+
+
+def test_with_its_topic_a_transaction_ends_by_no_marker() -> None:
+    cluster = FakeCluster()
+    cluster.lead("p", [1])
+    cluster.partitions["p", 0].log, cluster.partitions["p", 0].high_watermark = [RECORDS, COMMIT], 109
+    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
+    swept = scan(topics_gone={(WHICH.topic, WHICH.topic_id): TOPIC_DELETED})
+    assert swept.over([WHICH]) == {WHICH: TOPIC_DELETED}
+    assert endings(cluster.send, quorum, {WHICH: SEEN_LAST}, swept) == {}
 
 
 def test_an_open_incident_has_no_end() -> None:

@@ -15,12 +15,9 @@ from txnscan.kafka.protocol.fetch import Reading, fetch
 from txnscan.kafka.topology import Partition
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import Incidents
+from txnscan.sweeps.identity import BYTES_MAX, PIECE_BYTES
 from txnscan.sweeps.result import COMPLETED, ENDED, TORN, Scan
 from txnscan.verdict.evidence import Outcome
-
-_PIECE_BYTES = 1024 * 1024
-# At most this much of a partition is read to find the marker.
-BYTES_MAX = 64 * 1024 * 1024
 
 
 def endings(send: Send, quorum: MetadataQuorum, incidents: Incidents, scan: Scan) -> dict[TransactionKey, str]:
@@ -49,7 +46,7 @@ def first_marker(send: Send, partition: Partition, producer_id: int, offset: int
     reading, reached = Reading("it"), offset
     while reading.size_bytes < BYTES_MAX:
         asked = reached
-        fetched = fetch(send, partition, asked, _PIECE_BYTES, records=False)
+        fetched = fetch(send, partition, asked, PIECE_BYTES, records=False)
         for batch in fetched.batches:
             if batch.base_offset > reached:
                 return None

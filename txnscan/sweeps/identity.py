@@ -45,8 +45,8 @@ from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.sweeps.history import Incident, Incidents
 
-_PIECE_BYTES = 1024 * 1024
-# At most this much is read before the later start offset.
+PIECE_BYTES = 1024 * 1024
+# At most this much of a log is read to find how a transaction went on or ended.
 BYTES_MAX = 64 * 1024 * 1024
 _UNKNOWN_EPOCH = -1
 
@@ -123,7 +123,7 @@ def _between(send: Send, partition: Partition, log_start: int, earlier: Seen, la
         return found
     reading, expected, missing = Reading("it"), offset, False
     while reading.size_bytes < BYTES_MAX:
-        fetched = fetch(send, partition, offset, _PIECE_BYTES, records=False)
+        fetched = fetch(send, partition, offset, PIECE_BYTES, records=False)
         for batch in fetched.batches:
             ours = batch.producer_id == later.producer_id
             if batch.last_offset >= later.start_offset:
