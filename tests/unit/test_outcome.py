@@ -1237,6 +1237,13 @@ def test_a_chain_that_does_not_end_holds_up_to_the_newest_read() -> None:
     assert election_of(later, OPEN) == Election(None, NOW_MS, None)
 
 
+def test_an_unknown_leader_epoch_is_not_known_to_have_begun_before() -> None:
+    known, unknown = (numbered(led(epoch, [empty(0)], log_epoch=epoch)) for epoch in (4, -1))
+    first = replace(OPEN, producer_epoch=0)
+    assert election_of(known, first) is None
+    assert election_of(unknown, first) is not None
+
+
 def test_a_last_decision_is_not_the_one_before_the_first_record() -> None:
     after = [*v2(ABORT, P, epoch=0), ongoing(1, Q, client=V2), prepare(COMMIT, 2, Q, client=V2)]
     log = numbered(led(2, [complete(COMMIT, 0, V2), *after]))

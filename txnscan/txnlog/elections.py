@@ -100,7 +100,7 @@ def election_of(logged: Sequence[LoggedTransaction], o: Observation) -> Election
             return _between(a, b)
     last = covered[-1]
     if not last.epochs_rise:
-        return Election(None, _ms(covered[0]), _ms(last), is_restart=True)
+        return Election(None, None, None, is_restart=True)
     if not _began_before(logged, o, last.leader_epoch):
         earlier = [one for one in logged if one.leader_epoch < last.leader_epoch]
         at_epoch = next(one for one in logged if one.leader_epoch == last.leader_epoch)
@@ -112,7 +112,9 @@ def election_of(logged: Sequence[LoggedTransaction], o: Observation) -> Election
 
 def _began_before(logged: Sequence[LoggedTransaction], o: Observation, leader_epoch: int) -> bool:
     """Whether this leader epoch is known to have begun before the open data was written."""
-    if leader_epoch == _FIRST_LEADER_EPOCH or o.coordinator_epoch >= leader_epoch > _FIRST_LEADER_EPOCH:
+    if leader_epoch < _FIRST_LEADER_EPOCH:
+        return False
+    if leader_epoch == _FIRST_LEADER_EPOCH or o.coordinator_epoch >= leader_epoch:
         return True
     ours = next((n for n, one in enumerate(logged) if one.producer_id == o.producer_id), None)
     if ours is None or logged[ours].producer_epoch != 0:
