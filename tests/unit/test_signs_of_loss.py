@@ -56,6 +56,8 @@ CASES = (
          closed(4, 5)),
     Case("a coordinator that took over wrote the marker again", False,
          [*led(4, [*v2(True, epoch=2), *v2(False, Q)[:2]]), *led(5, v2(False, Q)[2:]), *LATER], closed(4, 5)),
+    Case("the coordinator that decided it", False,
+         [*led(4, [*v2(True, epoch=2), *v2(False, Q)[:2]]), *led(5, v2(False, Q)[2:]), *LATER], closed(4, 4)),
     Case("no coordinator before the decision", True,
          [*led(4, [*v2(True, epoch=2), *v2(False, Q)[:2]]), *led(5, v2(False, Q)[2:]), *LATER], closed(4, 3)),
     Case("no coordinator after its completion", True,
