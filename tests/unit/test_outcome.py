@@ -1235,6 +1235,8 @@ def test_a_chain_that_does_not_end_holds_up_to_the_newest_read() -> None:
     later = tuple(replace(one, log_epoch=1) for one in log)
     assert election_of(at_end, OPEN) is None
     assert election_of(later, OPEN) == Election(None, NOW_MS, None)
+    kept = tuple(replace(one, epochs_rise=False) for one in at_end)
+    assert election_of(kept, OPEN) == Election(None, None, None, is_restart=True)
 
 
 def test_an_unknown_leader_epoch_is_not_known_to_have_begun_before() -> None:
