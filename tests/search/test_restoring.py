@@ -1,4 +1,4 @@
-"""A restored cluster, swept into the tables of its later history: nothing from there proves anything about it."""
+"""A restored cluster, swept into the tables of its later history. The results of that history prove no outcome here."""
 
 from __future__ import annotations
 

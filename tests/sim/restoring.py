@@ -58,17 +58,17 @@ def wander_restored(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHI
                 settle(world, HEALING)
             yield len(sweeps.done), world
 
-    def swept(number: int, world: World) -> tuple[Scan | None, list[Wrong], History]:
+    def swept(number: int, world: World) -> tuple[Scan, list[Wrong], History] | None:
         now_ms, known = NOW_MS + number * _MINUTE_MS, tuple(range(number))
         before, pilot = world.copy(), Wandering(chooser, chance, fault_chance)
-        told, history = sweeps.next(known, now_ms), History(scenario, (), (), (), None, (), known, now_ms)
+        told, opening = sweeps.next(known, now_ms), OPENINGS.get(scenario.name, ())
         try:
             found = sweeps.sweep(Simulation(world, pilot), known, now_ms)
         except ClusterUnreachable:
             done.figures.unreachable += 1
-            return None, [], history
-        shown = History(scenario, OPENINGS.get(scenario.name, ()), (), tuple(pilot.schedule), None, (), known, now_ms)
-        return found, wrong_verdicts(found, world, before, shown, told), shown
+            return None
+        history = History(scenario, opening, (), tuple(pilot.schedule), None, (), known, now_ms)
+        return found, wrong_verdicts(found, world, before, history, told), history
 
     for number, at in some(0, _BEFORE_MAX, world):
         swept(number, at)
@@ -82,9 +82,10 @@ def wander_restored(scenario: Scenario, seed: int, protocol: Protocol = EVERYTHI
     if chooser.random() < _STARTED:
         _start_anew(world)
     for number, at in some(1, _AFTER_MAX, world):
-        found, wrong, history = swept(number, at)
-        if found is None:
+        one = swept(number, at)
+        if one is None:
             continue
+        found, wrong, history = one
         noticed = found.history > before
         done.noticed += noticed
         done.unnoticed += not noticed

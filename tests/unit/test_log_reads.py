@@ -722,6 +722,12 @@ def compact(fake: FakeLogs, *kept: int) -> None:
     fake.log(1).log = [fake.log(1).log[offset] for offset in kept]
 
 
+def cut(fake: FakeLogs, end: int) -> None:
+    """Takes the records from this offset on out of log partition 1."""
+    log = fake.log(1)
+    log.log, log.high_watermark = log.log[:end], end
+
+
 def test_a_read_of_an_id_is_a_fact(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)), *history("other", producer_id=8))
     (fact,) = read(cluster).news.reads
@@ -788,8 +794,7 @@ def test_a_known_log_whose_last_record_is_another_is_read_fully(cluster: FakeLog
     """The log of a restored cluster may end where the stored read ended, at the same leader epoch."""
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
-    log = cluster.log(1)
-    log.log, log.high_watermark = log.log[:3], 3
+    cut(cluster, 3)
     cluster.write(1, record(id_for(1), State.COMPLETE_ABORT, 4))
     found, fetched = again(cluster, first, owned(1, "CompleteAbort", 4))
     assert fetched == [(1, 3), (1, 0)]
@@ -847,8 +852,7 @@ def test_reads_of_an_earlier_history_only_veto(cluster: FakeLogs) -> None:
     """The log of a restored cluster lacks what was read before. That is no contradiction, and proves nothing."""
     cluster.write(1, *history(id_for(1)))
     first = read(cluster)
-    log = cluster.log(1)
-    log.log, log.high_watermark = log.log[:2], 2
+    cut(cluster, 2)
     cluster.write(1, record(id_for(1), State.EMPTY, 4))
     known = first.seen + first.news
     (found,) = read_all(cluster, owned(1, "Empty", 4), stored={7: known.only_vetoes()})
@@ -872,8 +876,9 @@ def test_compacted_records_are_still_known(cluster: FakeLogs) -> None:
 def test_a_log_that_lost_stored_records_is_a_contradiction(cluster: FakeLogs) -> None:
     cluster.write(1, *history(id_for(1)))
     facts = read(cluster).news.reads
+    cut(cluster, 2)
     log = cluster.log(1)
-    log.log, log.high_watermark, log.epoch = log.log[:2], 2, log.epoch + 1
+    log.epoch += 1
     cluster.write(1, record(id_for(1), State.EMPTY, 4))
     log.log[2] = patched(log.log[2], LEADER_EPOCH_AT, ">i", log.epoch)
     found = read(cluster, owned(1, "Empty", 4), *facts)

@@ -173,17 +173,18 @@ def _has_last_of(send: Send, log: Partition, reads: Iterable[LogRead]) -> bool:
     """
     last = [read.records[-1] for read in reads if read.records]
     try:
-        return all(_has(fetch(send, log, one.offset, _FIRST_BATCH_BYTES, records=True).batches, one) for one in last)
-    except RequestFailed:
+        return all(any(one.is_same(found) for found in _first_records(send, log, one)) for one in last)
+    except (RequestFailed, UnknownRecord):
         return False
 
 
-def _has(batches: Iterable[Batch], one: RawRecord) -> bool:
-    return any(
-        (offset, value, batch.leader_epoch) == (one.offset, one.value, one.leader_epoch)
-        for batch in batches
-        for offset, _, value in batch.records or ()
-    )
+def _first_records(send: Send, log: Partition, one: RawRecord) -> Sequence[RawRecord]:
+    """The records of the same id in the first batch from this record's offset on. Raises RequestFailed and
+    UnknownRecord.
+    """
+    records = Records.of_ids([one.transactional_id])
+    records.take_all(fetch(send, log, one.offset, _FIRST_BATCH_BYTES, records=True).batches, one.offset, None)
+    return records.kept
 
 
 def _contradictions(cluster: Cluster, hanging: Sequence[tuple[Judged, Sequence[Log]]]) -> list[Failure | None]:

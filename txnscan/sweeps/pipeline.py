@@ -27,7 +27,7 @@ from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.endings import endings
 from txnscan.sweeps.enrichment import enrich, read_topics_named
 from txnscan.sweeps.history import Ended, History, Incidents, Sightings, StoredFacts
-from txnscan.sweeps.identity import Identity, Seen, continued, identified, replaced, seen_of
+from txnscan.sweeps.identity import BYTES_MAX, Identity, Seen, continued, identified, replaced, seen_of
 from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
 from txnscan.sweeps.positions import (
     ends_of,
@@ -59,7 +59,7 @@ DRIVER_JUDGES_MAX = 20_000
 CLOSED_PRODUCERS_MAX = 100
 _UNSURE = Failure(
     "its log does not show whether its incident goes on: the records between the two start offsets cannot be read, are "
-    "deleted, or exceed 64 MiB",
+    f"deleted, or exceed {BYTES_MAX >> 20} MiB",
     FailureCode.UNUSABLE_ANSWER,
 )
 
