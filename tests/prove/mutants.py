@@ -108,6 +108,9 @@ _ITSELF = "a record has the same state as itself"
 _LABELS = "the labels of the others keep it apart"
 _READS = "it saves a read, and the log start is enough"
 _ENDS = "a slice ends where the log ends"
+_DECISIONS = "neither a decision nor the record before it completes it"
+_NOT_SHOWN = "the error is not shown: the answer is unknown"
+_HEADERS = "headers are enough, and what is decoded besides is not looked at"
 EXPLAINED: dict[Key, str] = {
     (
         "verdict/rules.py",
@@ -229,6 +232,21 @@ EXPLAINED: dict[Key, str] = {
         "min(elsewhere, default=None) → max(elsewhere, default=None)",
     ): "an event never splits, so there is at most one",
     ("tables/incidents.py", "_at", "-1 → -2"): "high watermarks begin at 0",
+    (
+        "txnlog/signs_of_loss.py",
+        "_decisions",
+        "chain[at + 1:] if completes(record, later) → chain[at + 1:]",
+    ): "a chain without gaps goes on with the completion, or with the same decision again",
+    ("txnlog/signs_of_loss.py", "_decisions", "at + 1 → at"): _DECISIONS,
+    ("txnlog/signs_of_loss.py", "_decisions", "at + 1 → at + 0"): _DECISIONS,
+    ("txnlog/signs_of_loss.py", "_decisions", "at + 1 → at - 1"): _DECISIONS,
+    ("sweeps/endings.py", "first_marker", "Reading('it') → Reading('')"): _NOT_SHOWN,
+    ("sweeps/endings.py", "first_marker", "records=False → records=True"): _HEADERS,
+    (
+        "sweeps/endings.py",
+        "first_marker",
+        "batch.last_offset + 1) → batch.last_offset + 1) break",
+    ): "the next answer begins there",
     ("sweeps/identity.py", "", "1024 * 1024 → 1024"): _PIECES,
     (
         "sweeps/identity.py",
@@ -241,15 +259,11 @@ EXPLAINED: dict[Key, str] = {
         "_between",
         "log_start <= earlier.start_offset or later.start_offset < offset → later.start_offset < offset",
     ): _READS,
-    ("sweeps/identity.py", "_between", "Reading('it') → Reading('')"): "the error is not shown: the answer is unknown",
-    ("sweeps/identity.py", "_between", "records=False → records=True"): (
-        "headers are enough, and what is decoded besides is not looked at"
-    ),
+    ("sweeps/identity.py", "_between", "Reading('it') → Reading('')"): _NOT_SHOWN,
+    ("sweeps/identity.py", "_between", "records=False → records=True"): _HEADERS,
     ("sweeps/identity.py", "_between", "if data else None → if data else 'mutant'"): "a text has no number of an epoch",
     ("sweeps/identity.py", "_between", "return found → pass #2"): "a read without progress ends, and shows no more",
-    ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): (
-        "headers are enough, and what is decoded besides is not looked at"
-    ),
+    ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): _HEADERS,
 }
 
 

@@ -182,6 +182,7 @@ ENDS = (
     End("an offset is missing before it", ENDED, (data(105, 0, 8, 1), COMMIT)),
     End("the log starts after the end that was seen", ENDED, (data(106, 0, 8, 1), COMMIT)),
     End("there is no marker", ENDED, (RECORDS,)),
+    End("there is none up to the end of the log", ENDED, (RECORDS, data(107, 2, 8, 2))),
     End("the end that was seen is not known", ENDED, (RECORDS, COMMIT), replace(SEEN_LAST, end_offset=None)),
     End("the data was not proven committed", ENDED, (RECORDS, ABORT), replace(SEEN_LAST, outcome="maybe_committed")),
     End("the partition cannot be read", ENDED, (RECORDS, COMMIT),
@@ -211,6 +212,19 @@ def test_the_first_marker_after_the_last_sighting_shows_the_end(
         for end in ENDS:
             with cases.case(end.why):
                 assert how_ended(end) == end.how
+
+
+def test_each_incident_has_its_own_end() -> None:
+    cluster = FakeCluster()
+    cluster.lead("p", [1, 1])
+    for partition, marker in enumerate((COMMIT, ABORT)):
+        log = cluster.partitions["p", partition]
+        log.log, log.high_watermark = [RECORDS, marker], 109
+    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
+    other = WHICH._replace(partition=1)
+    swept = scan(proven={KEY: "t0", ("p", 1): "t0"})
+    found = endings(cluster.send, quorum, {WHICH: SEEN_LAST, other: SEEN_LAST}, swept)
+    assert found == {WHICH: COMPLETED, other: TORN}
 
 
 def test_a_marker_behind_too_many_bytes_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1059,6 +1059,12 @@ ABSENT: tuple[Case, ...] = (
         [*led(0, v2(COMMIT, Q, epoch=2)), *led(1, [empty(4)])],
         UNKNOWN,
     ),
+    Case(
+        "the same, and the partition has a marker of that coordinator",
+        [*led(0, BEFORE), *led(1, [empty(4)])],
+        UNKNOWN,
+        {"coordinator_epoch": 1},
+    ),
     Case("v2: the abort of nothing by the next coordinator", [*led(0, BEFORE), *led(1, ABORT_NOTHING)], UNKNOWN),
     Case("v1: the abort is written by the next coordinator", [*led(0, BEFORE), *led(1, FENCED_V1[2:])], UNKNOWN),
     Case(
@@ -1217,7 +1223,10 @@ def test_an_election_is_named_by_what_is_known_of_it() -> None:
     first, second = NOW_MS - 60_000, NOW_MS
     at = [f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" for ms in (first, second, 1)]
     log = [*led(-1, [empty(2)], updated_ms=0), *led(0, [empty(3)], updated_ms=1), *led(0, [empty(4)])]
+    before = [*led(0, [empty(1)], updated_ms=1), *led(1, [empty(1)], updated_ms=first)]
+    later = [*before, *led(2, [*BEFORE, empty(4)], updated_ms=second)]
     table = (
+        (str(election_of(numbered(later), OPEN)), f"the election to leader epoch 2 between {at[0]} and {at[1]}"),
         (str(Election(5, None, None)), "the election to leader epoch 5"),
         (str(Election(None, first, None)), f"an election after {at[0]}"),
         (str(Election(None, first, second)), f"an election between {at[0]} and {at[1]}"),

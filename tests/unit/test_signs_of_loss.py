@@ -8,7 +8,20 @@ from typing import Any
 
 from tests.builders import observation
 from tests.cases import Cases
-from tests.unit.test_outcome import V2, empty, led, numbered, ongoing, told, v1, v2
+from tests.unit.test_outcome import (
+    ABORT,
+    BEFORE,
+    V2,
+    complete,
+    empty,
+    led,
+    numbered,
+    ongoing,
+    prepare,
+    told,
+    v1,
+    v2,
+)
 from txnscan.sweeps.log_reads import with_closed
 from txnscan.txnlog.facts import ClosedProducer, ProducerFacts, SentMarker
 from txnscan.txnlog.signs_of_loss import sign_of_loss
@@ -33,6 +46,7 @@ class Case:
     logged: Sequence[Any]
     one: ClosedProducer
     sent: tuple[SentMarker, ...] = ()
+    epoch: int = 3
 
 
 CASES = (
@@ -66,6 +80,21 @@ CASES = (
          [*led(4, [empty(2), empty(3), *v1(False, Q)[:2]]), *led(5, v1(False, Q)[2:]), *LATER], closed(3, 5)),
     Case("the decision is not complete", False, led(4, [*v2(True, epoch=2), *v2(False, Q)[:2]]), closed(4, 9)),
     Case("leader epochs of records are not known", False, [*led(-1, v2(True, epoch=2)), *LATER], closed(3, 9)),
+    Case("those of the decision and its completion are not known", False,
+         [*led(-1, [empty(2), empty(3), *v1(False, Q)]), *LATER], closed(3, 9)),
+    Case("the end before the data raised the epoch to another", True,
+         [*led(5, [*v2(True, epoch=1), empty(3)]), *LATER], closed(3, 5)),
+    Case("an earlier end of the epoch is no completion of this one", False,
+         [*led(4, [empty(2), empty(3), *v1(False, Q), *v1(False, Q)[:2]]), *led(5, v1(False, Q)[2:]), *LATER],
+         closed(3, 5)),
+    Case("the chain begins with another producer id", True,
+         [*led(5, [replace(empty(2), producer_id=6), empty(0, client=V2)]), *led(6, [empty(1, client=V2)])],
+         closed(1, 5), epoch=0),
+    Case("it begins with this one", True,
+         [*led(5, [empty(0, client=V2)]), *led(6, [empty(1, client=V2)])], closed(0, 5), epoch=0),
+    Case("the decision has another epoch, and its completion a later coordinator", True,
+         [*led(4, [*BEFORE, ongoing(3, Q), prepare(ABORT, 5, client=V2)]), *led(5, [complete(ABORT, 5, V2)])],
+         closed(4, 4)),
 )  # fmt: skip
 
 
@@ -73,20 +102,32 @@ def test_only_a_lost_decision_leaves_an_unexplained_marker() -> None:
     with Cases() as cases:
         for case in CASES:
             with cases.case(case.why):
-                found = sign_of_loss(numbered(case.logged), observation(), [case.one], case.sent)
+                o = observation(producer_epoch=case.epoch)
+                found = sign_of_loss(numbered(case.logged), o, [case.one], case.sent)
                 assert found == (case.one if case.is_sign else None)
 
 
 def test_of_several_signs_the_first_partition_is_named() -> None:
-    first = closed(3, 4, topic="a", partition=5)
-    others = [
-        *(replace(first, topic="b", partition=0), replace(first, partition=6, producer_epoch=4)),
-        *(replace(first, producer_epoch=4, coordinator_epoch=3), replace(first, coordinator_epoch=5)),
-    ]
-    for one in others:
-        assert sign_of_loss(numbered(LOST_V1), observation(), [one], ()) == one
-        for signs in ([first, one], [one, first]):
-            assert sign_of_loss(numbered(LOST_V1), observation(), signs, ()) == first
+    def sign(topic: str, partition: int, epoch: int, coordinator_epoch: int) -> ClosedProducer:
+        return closed(epoch, coordinator_epoch, topic=topic, partition=partition)
+
+    pairs = (
+        ("by topic", sign("a", 5, 4, 5), sign("b", 0, 3, 4)),
+        ("then by partition", sign("a", 5, 4, 5), sign("a", 6, 3, 4)),
+        ("then by epoch", sign("a", 5, 3, 5), sign("a", 5, 4, 4)),
+        ("then by the coordinator's epoch", sign("a", 5, 3, 4), sign("a", 5, 3, 5)),
+    )
+    with Cases() as cases:
+        for why, first, other in pairs:
+            with cases.case(why):
+                assert sign_of_loss(numbered(LOST_V1), observation(), [other], ()) == other
+                for signs in ([first, other], [other, first]):
+                    assert sign_of_loss(numbered(LOST_V1), observation(), signs, ()) == first
+
+
+def test_a_closed_producer_without_a_sign_hides_no_other() -> None:
+    explained, sign = closed(4, 6), closed(4, 5, partition=1)
+    assert sign_of_loss(numbered(LOST), observation(), [explained, sign], ()) == sign
 
 
 def test_a_sign_of_loss_vetoes_the_absence_of_a_commit() -> None:
