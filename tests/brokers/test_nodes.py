@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.shared import SCENE_TOPICS, Shared
+from tests.brokers.shared import PASSWORD, PLAIN, SCENE_TOPICS, Shared
 from tests.brokers.test_sweep import AT_SCENE, EXPECTED
 from tests.nodes import python_of_nodes
 from tests.process import ROOT
@@ -72,6 +72,46 @@ print(json.dumps({
     "command": json.loads(ran.stdout)["sweep"] if ran.returncode == 0 else ran.stderr,
     "verdicts": {f"{row.topic}-{row.partition}": [row.verdict, row.reason] for row in rows},
     "connect": type(spark).__module__,
+}))
+"""
+
+
+# Where a password is while the session of a sweep lives: the processes of executors, the event log, and local files.
+SECRETS = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from txnscan import ScanConfig, sweep
+
+master, servers, properties, password, here, *topics = sys.argv[1:]
+builder = SparkSession.builder.master(master).config("spark.executor.memory", "512m")
+for name, value in (
+    ("spark.eventLog.enabled", "true"), ("spark.eventLog.dir", f"{here}/events"), ("spark.eventLog.compress", "false"),
+    ("spark.local.dir", f"{here}/local"),
+):
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+settings = {"command_config": properties, "tables": f"{here}/tables", "topic_names": tuple(topics)}
+result = sweep(spark, ScanConfig(servers, engine="spark", **settings))
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+processes = {}
+for process in Path("/proc").glob("[0-9]*"):
+    command = read(process / "cmdline")
+    if here.encode() not in read(process / "environ") + command and master.encode() not in command:
+        for name in (b"CoarseGrainedExecutorBackend", b"pyspark.daemon"):
+            if name in command:
+                processes.setdefault(name.decode(), []).append(password.encode() in read(process / "environ") + command)
+files = {folder: [path for path in Path(here, folder).rglob("*") if path.is_file()] for folder in ("events", "local")}
+print(json.dumps({
+    "complete": result.summary["complete"],
+    "processes": {name: [len(has), sum(has)] for name, has in processes.items()},
+    "files": {folder: [len(paths), sum(password.encode() in read(path) for path in paths)] for folder, paths in files.items()},
 }))
 """
 
@@ -173,6 +213,24 @@ def test_an_existing_session_gets_the_packages_once_for_any_number_of_sweeps(
     assert sent is not None and found["sent"] == [sent.name]
     assert len(found["places"]) >= 2 and all(f"/{sent.name}/" in place for place in found["places"])
     assert found["path as before"]
+
+
+def test_executors_get_a_password_with_their_tasks_alone(shared: Shared, standalone: Standalone, tmp_path: Path) -> None:
+    """Not by their command lines and environments, which others on their machines may see, nor by the event log."""
+    properties = tmp_path / "client.properties"
+    login = f'{PLAIN} required username="alice" password="{PASSWORD}";'
+    properties.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    properties.chmod(0o600)
+    (tmp_path / "events").mkdir()
+    servers = shared.cluster.bootstrap_servers_of("SASL_PLAINTEXT")
+    ran = standalone.run(
+        *(sys.executable, "-c", SECRETS, standalone.master, servers, str(properties), PASSWORD, str(tmp_path)),
+        *SCENE_TOPICS,
+        PYTHONPATH=str(ROOT),
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    print(found)
 
 
 def test_a_session_of_spark_connect_gets_the_packages(shared: Shared, tmp_path: Path) -> None:

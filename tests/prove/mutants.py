@@ -237,6 +237,7 @@ EXPLAINED: dict[Key, str] = {
         "_decisions",
         "chain[at + 1:] if completes(record, later) → chain[at + 1:]",
     ): "a chain without gaps goes on with the completion, or with the same decision again",
+    ("txnlog/signs_of_loss.py", "sign_of_loss", "1: → 0:"): "a chain without gaps begins before the epoch is over",
     ("txnlog/signs_of_loss.py", "_decisions", "at + 1 → at"): _DECISIONS,
     ("txnlog/signs_of_loss.py", "_decisions", "at + 1 → at + 0"): _DECISIONS,
     ("txnlog/signs_of_loss.py", "_decisions", "at + 1 → at - 1"): _DECISIONS,

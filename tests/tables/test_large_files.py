@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,13 @@ from txnscan.config import ConfigError
 from txnscan.tables import data_files
 from txnscan.tables.delta import By
 from txnscan.tables.maintain import kept, maintain
+from txnscan.tables.open import open_tables
 from txnscan.tables.schema import SWEEPS
 from txnscan.tables.tables import Tables
 
 BOMB = "cluster_id=cluster-1/part-bomb.parquet"
 MIB = 1 << 20
+ROOT = Path(__file__).parents[2]
 
 
 def repeated(times: int) -> Callable[[pa.Table], pa.Table]:
@@ -107,3 +111,38 @@ def test_a_read_of_too_many_rows_or_bytes_fails(
         with cases.case("a limit of rows"), monkeypatch.context() as limits:
             limits.setattr(data_files, "READ_ROWS_MAX", 1_000)
             assert len(tables.rows(SWEEPS, order=(By("started_at"),), limit=10)) == 10
+
+
+# The most memory of a process that reads a table, in kB. That of `getrusage` includes the memory of this process.
+PEAK = """
+import re, sys
+from pathlib import Path
+from tests.tables.test_large_files import uses
+from txnscan.tables.data_files import TooLarge
+from txnscan.tables.open import open_tables
+from txnscan.config import ConfigError
+
+location, use = sys.argv[1:]
+try:
+    uses(open_tables(location, None))[use]()
+except (ConfigError, TooLarge):
+    print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
+def test_no_read_takes_300_mb(template: Path, tmp_path: Path) -> None:
+    """With the real limits. Each read gets all rows, a quarter of a million: 200 MB."""
+
+    def doubled(row: pa.Table) -> pa.Table:
+        for _ in range(18):
+            row = pa.concat_tables([row, row])
+        return row.combine_chunks()
+
+    place = str(planted(template, tmp_path / "tables", doubled))
+    with Cases() as cases:
+        for use in uses(open_tables(place, None)):
+            with cases.case(use):
+                command = (sys.executable, "-c", PEAK, place, use)
+                ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+                assert 0 < int(ran.stdout) * 1024 < 300e6

@@ -18,7 +18,7 @@ _FOOTER_BYTES_MAX = 16 << 20
 _MAGIC = b"PAR1"
 # The limits of all rows that one read of a table returns.
 READ_ROWS_MAX = 5_000_000
-READ_BYTES_MAX = 256 << 20
+READ_BYTES_MAX = 80 << 20
 _REMEDY = "remove files that txnscan did not write, or run txnscan maintain with a shorter --keep"
 
 

@@ -12,6 +12,7 @@ import re
 import resource
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -132,16 +133,18 @@ class DeltaRs:
     def newest(self, table: Table, by: Sequence[str], at: str, *where: Condition) -> list[Row]:
         """See Delta."""
         found = self._table(table)
-        names = ", ".join(f"q.{DATAFUSION.named(name)}" for name in _own(table, found))
         keys = [f"_by{number}" for number in range(len(by))]
         of = ", ".join(f"{one} AS {key}" for one, key in zip(by, keys, strict=True))
         which = DATAFUSION.all_of(where)
-        # A window would keep all rows in memory.
-        last = f"SELECT {of}, max({at}) AS _last FROM t WHERE {which} GROUP BY {', '.join(by)}"
-        same = " AND ".join(f"(q.{key} IS NOT DISTINCT FROM m.{key})" for key in keys)
-        rows = f"SELECT *, {of} FROM t WHERE {which}"
-        sql = f"SELECT {names} FROM ({last}) AS m JOIN ({rows}) AS q ON q.{at} = m._last AND {same}"
-        return from_arrow(_queried(found, sql))
+        sql = f"SELECT {of}, max({at}) AS _last FROM t WHERE {which} GROUP BY {', '.join(by)}"
+        last = from_arrow(_queried(found, sql))
+        newest = {tuple(row.values()) for row in last}
+        # In two queries: a window or a join may keep all rows of the table in memory.
+        times = ", ".join(map(_timestamp, sorted({row["_last"] for row in last} - {None})))
+        names = _own(table, found)
+        sql = f"SELECT {', '.join(map(DATAFUSION.named, names))}, {of} FROM t WHERE {which} AND {at} IN ({times})"
+        rows = from_arrow(_queried(found, sql)) if times else []
+        return [{name: row[name] for name in names} for row in rows if (*(row[key] for key in keys), row[at]) in newest]
 
     def append(self, table: Table, rows: pa.Table, *, once: str | None = None) -> None:
         """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
@@ -344,6 +347,10 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         counted.add(batch.num_rows, batch.nbytes)
         yield batch
+
+
+def _timestamp(time: datetime) -> str:
+    return f"arrow_cast('{time.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def _ordered(by: By) -> str:
