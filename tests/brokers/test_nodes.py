@@ -91,8 +91,8 @@ for name, value in (
 ):
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
-settings = {"command_config": properties, "tables": f"{here}/tables", "topic_names": tuple(topics)}
-result = sweep(spark, ScanConfig(servers, engine="spark", **settings))
+config = ScanConfig(servers, engine="spark", command_config=properties, topic_names=tuple(topics))
+result = sweep(spark, config)
 
 def read(path):
     try:
@@ -215,7 +215,9 @@ def test_an_existing_session_gets_the_packages_once_for_any_number_of_sweeps(
     assert found["path as before"]
 
 
-def test_executors_get_a_password_with_their_tasks_alone(shared: Shared, standalone: Standalone, tmp_path: Path) -> None:
+def test_executors_get_a_password_with_their_tasks_alone(
+    shared: Shared, standalone: Standalone, tmp_path: Path
+) -> None:
     """Not by their command lines and environments, which others on their machines may see, nor by the event log."""
     properties = tmp_path / "client.properties"
     login = f'{PLAIN} required username="alice" password="{PASSWORD}";'
@@ -230,7 +232,11 @@ def test_executors_get_a_password_with_their_tasks_alone(shared: Shared, standal
     )
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    print(found)
+    assert found["complete"]
+    # How many there are, and how many have the password.
+    for kind in (*found["processes"].values(), *found["files"].values()):
+        assert kind[0] > 0 and kind[1] == 0, found
+    assert len(found["processes"]) == 2, found
 
 
 def test_a_session_of_spark_connect_gets_the_packages(shared: Shared, tmp_path: Path) -> None:
