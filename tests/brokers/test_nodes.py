@@ -111,7 +111,7 @@ files = {folder: [path for path in Path(here, folder).rglob("*") if path.is_file
 print(json.dumps({
     "complete": result.summary["complete"],
     "processes": {name: [len(has), sum(has)] for name, has in processes.items()},
-    "files": {folder: [len(paths), sum(password.encode() in read(path) for path in paths)] for folder, paths in files.items()},
+    "files": {name: [len(paths), sum(password.encode() in read(path) for path in paths)] for name, paths in files.items()},
 }))
 """
 
