@@ -84,6 +84,7 @@ from pyspark.sql import SparkSession
 from txnscan import ScanConfig, sweep
 
 master, servers, properties, password, here, *topics = sys.argv[1:]
+secret = password.encode()
 builder = SparkSession.builder.master(master).config("spark.executor.memory", "512m")
 for name, value in (
     ("spark.eventLog.enabled", "true"), ("spark.eventLog.dir", f"{here}/events"), ("spark.eventLog.compress", "false"),
@@ -106,12 +107,12 @@ for process in Path("/proc").glob("[0-9]*"):
     if here.encode() not in read(process / "environ") + command and master.encode() not in command:
         for name in (b"CoarseGrainedExecutorBackend", b"pyspark.daemon"):
             if name in command:
-                processes.setdefault(name.decode(), []).append(password.encode() in read(process / "environ") + command)
+                processes.setdefault(name.decode(), []).append(secret in read(process / "environ") + command)
 files = {folder: [path for path in Path(here, folder).rglob("*") if path.is_file()] for folder in ("events", "local")}
 print(json.dumps({
     "complete": result.summary["complete"],
     "processes": {name: [len(has), sum(has)] for name, has in processes.items()},
-    "files": {name: [len(paths), sum(password.encode() in read(path) for path in paths)] for name, paths in files.items()},
+    "files": {name: [len(paths), sum(secret in read(path) for path in paths)] for name, paths in files.items()},
 }))
 """
 
