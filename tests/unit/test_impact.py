@@ -160,6 +160,15 @@ def blockage(cluster: FakeCluster, *hanging: Judged, live: Sequence[Judged] = ()
     )
 
 
+def marker_before(cluster: FakeGroups) -> FakeGroups:
+    """The same with a marker just before the last stable offset of p-0."""
+    cluster.partitions[P] = kept = FakePartition(leader=1, epoch=5, log_start=50, last_stable=100)
+    kept.write(batch(50, 49 * [(None, b"value")]))
+    kept.write(marker(99, Marker(8, 0, 0, True)))
+    kept.write(batch(100, 5 * [(None, b"value")], producer_id=7, producer_epoch=3))
+    return cluster
+
+
 def say(failure: Failure) -> str:
     return explained(failure, "User:scanner")
 
@@ -180,7 +189,7 @@ def blocked(cluster: FakeCluster, one: Judged = ORPHAN) -> under_test.Blocked:
     ("committed", "stands", "why"),
     [
         (100, True, "at the last stable offset"),
-        (99, True, "one before it: a marker may stand between"),
+        (99, False, "one before it: a record stands between"),
         (98, False, "it has something to read yet"),
         (101, False, "it reads read_uncommitted"),
         (105, False, "it has read everything"),
@@ -259,7 +268,7 @@ def test_groups_with_members_come_first_and_truncation_is_reported(
 
 def test_groups_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "GROUPS_KEPT_MAX", 1)
-    found = blocked(FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 99})}}))
+    found = blocked(marker_before(FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 99})}})))
     assert ([group.group for group in found.groups], found.count) == (["far"], 2)
 
 
@@ -353,7 +362,7 @@ def test_an_unreadable_partition_leaves_the_count_unknown(code: ErrorCode) -> No
 
 
 def test_no_records_are_read_without_a_group_further_back() -> None:
-    cluster = FakeGroups({1: {"near": FakeGroup({P: 99}), "ahead": FakeGroup({P: 103})}})
+    cluster = FakeGroups({1: {"there": FakeGroup({P: 100}), "ahead": FakeGroup({P: 103})}})
     blockage(cluster)
     assert not [one for one in cluster.asked if one[1] == "Fetch"]
 
@@ -590,7 +599,7 @@ def test_the_number_of_blocked_groups_is_known_only_if_all_were_asked(
 
 
 def test_json_has_the_impact_of_hanging_transactions_and_nulls_otherwise() -> None:
-    found = impact_of(ORPHAN, blockage(FakeGroups({1: {"billing": FakeGroup({P: 99})}})), (), None, ())
+    found = impact_of(ORPHAN, blockage(marker_before(FakeGroups({1: {"billing": FakeGroup({P: 99})}}))), (), None, ())
     key = ORPHAN.observation.transaction_key
     other = judged(view("Ongoing", 3, ("p-1",)), partition=1)
     hanging, ongoing = scan_object(scan(ORPHAN, other, impacts={key: found}))["transactions"]

@@ -13,7 +13,7 @@ from tests.cases import Cases
 from tests.fakes import FakePartition, one_by_one
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
-from tests.unit.test_impact import ORPHAN, FakeGroups, live, row
+from tests.unit.test_impact import ORPHAN, FakeGroups, live, marker_before, row
 from txnscan.impact import readers as under_test
 from txnscan.impact.blocking import blocks, gets_a_row
 from txnscan.impact.cause import Cause
@@ -48,7 +48,7 @@ def found(
 # waits.
 WAITS: tuple[tuple[tuple[int, ...], int | None, str], ...] = (
     ((100,), 100, "at the last stable offset"),
-    ((99,), 99, "one before it: a marker may stand between"),
+    ((99,), None, "one before it: a record stands between"),
     ((98,), None, "it has something to read yet"),
     ((50,), None, "it only lags"),
     ((101,), None, "it is beyond: it reads read_uncommitted"),
@@ -129,7 +129,7 @@ def test_only_some_partitions_are_read_for_queries_further_back(monkeypatch: pyt
 
 def test_the_queries_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "READERS_KEPT_MAX", 1)
-    blocked = found([query(100, path="/near"), query(99, path="/far")])
+    blocked = found([query(100, path="/near"), query(99, path="/far")], cluster=marker_before(FakeGroups({})))
     assert ([one.path for one in blocked.readers], blocked.count) == (["/far"], 2)
 
 
@@ -141,7 +141,7 @@ def test_a_waiting_query_gives_a_live_transaction_a_row() -> None:
 
 
 def test_json_has_the_waiting_queries_and_nulls_otherwise() -> None:
-    impact = with_readers(IMPACT, found([query(99, committed=False)]))
+    impact = with_readers(IMPACT, found([query(99, committed=False)], cluster=marker_before(FakeGroups({}))))
     other = judged(partition=1)
     impacts = {ORPHAN.observation.transaction_key: impact, other.observation.transaction_key: IMPACT}
     with_query, without = scan_object(scan(ORPHAN, other, impacts=impacts))["transactions"]

@@ -1,10 +1,10 @@
 """Find the groups that have no more records to read below the last stable offset. Pure except for `send`.
 
 A committed offset below the last stable offset does not show that there are records to read: the offsets between may be
-only markers, aborted records and gaps of compaction. So the partition is read in the way of consumers, which drop
-control batches and aborted records (`CompletedFetch.nextFetchedRecord`). If there is a record after a group's offset,
-then every group with a lower offset has that record to read, too. So reads go from the highest offset down, and most
-partitions take a single read.
+only markers, aborted records and gaps of compaction. Even the offset before it may have any of these, or a record. So
+the partition is read in the way of consumers, which drop control batches and aborted records
+(`CompletedFetch.nextFetchedRecord`). If there is a record after a group's offset, then every group with a lower offset
+has that record to read, too. So reads go from the highest offset down, and most partitions take a single read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Partition
 from txnscan.reads.observation import Observation
 
-# A consumer that has read everything commits the offset after its last record. There may be a marker at that offset.
-_MARKER = 1
 # The limit of requests for one partition, for all its groups.
 REQUESTS_MAX = 16
 # If a group only lags, its first batch has a record, and a broker returns the first batch whole. More is read only if
@@ -44,13 +42,13 @@ class Starved:
 
     def waits(self, offset: int, last_stable_offset: int) -> bool:
         """Whether a read_committed consumer gets no record between this offset and the last stable offset."""
-        return last_stable_offset - _MARKER <= offset <= last_stable_offset or offset in self.offsets
+        return offset == last_stable_offset or offset in self.offsets
 
 
 def further_back(o: Observation, offsets: Iterable[int]) -> frozenset[int]:
     """The offsets for which `Starved.waits` needs a read of the transaction's partition."""
     lso = o.second.last_stable_offset
-    return frozenset(offset for offset in offsets if lso is not None and 0 <= offset < lso - _MARKER)
+    return frozenset(offset for offset in offsets if lso is not None and 0 <= offset < lso)
 
 
 def read_behind(send: Send, o: Observation, offsets: Iterable[int]) -> Starved:

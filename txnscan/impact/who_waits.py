@@ -11,11 +11,10 @@ transaction, because exactly-once applications often get it for a moment.
 On `__share_group_state` the transaction has acknowledgements of share groups (KIP-1289, a draft). Their records are not
 decoded, so share groups may wait, and their names are not known.
 
-On any other topic a group counts as blocked if its committed offset is the last stable offset or one less: there may be
-a marker between, and consumers do not commit markers. A group further back is blocked if a read_committed consumer gets
-no record before the last stable offset (`delivered.py`). The group's isolation level is not visible: a read_uncommitted
-group that stopped exactly there looks the same. Lag is measured up to the high watermark. A read_committed client
-measures it up to the last stable offset, and sees no lag.
+On any other topic a group counts as blocked if its committed offset is the last stable offset. A group further back is
+blocked if a read_committed consumer gets no record before the last stable offset (`delivered.py`). The group's
+isolation level is not visible: a read_uncommitted group that stopped exactly there looks the same. Lag is measured up to
+the high watermark. A read_committed client measures it up to the last stable offset, and sees no lag.
 """
 
 from __future__ import annotations
