@@ -13,7 +13,7 @@ decoded, so share groups may wait, and their names are not known.
 
 On any other topic a group counts as blocked if its committed offset is the last stable offset. A group further back is
 blocked if a read_committed consumer gets no record before the last stable offset (`delivered.py`). The group's
-isolation level is not visible: a read_uncommitted group that stopped exactly there looks the same. Lag is measured up to
+isolation level is not visible: a read_uncommitted group that stopped exactly there looks the same. Lag is measured to
 the high watermark. A read_committed client measures it up to the last stable offset, and sees no lag.
 """
 
