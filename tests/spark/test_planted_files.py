@@ -1,0 +1,32 @@
+"""What another writer plants in the tables' folder reaches no file elsewhere through Spark either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import Opens
+from tests.tables.stored import next_sweep
+from tests.tables.test_planted_files import test_nothing_elsewhere_is_changed as test_nothing_elsewhere_is_changed
+from txnscan.tables.open import open_tables, through_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def opens(spark: SparkSession) -> Opens:
+    """Opens a location through Spark."""
+    return lambda location: through_spark(location, spark)
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    """The location of tables with one sweep."""
+    location = tmp_path / "template"
+    tables = open_tables(str(location), None)
+    tables.create()
+    tables.write(next_sweep(1))
+    return location
