@@ -83,9 +83,7 @@ class ZooKeeperCluster(KafkaCluster):
         }
         (home / "zoo.cfg").write_text("".join(f"{name}={value}\n" for name, value in settings.items()), "utf-8")
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        command = java_command(
-            java(), kafka_jars(self.version), home, main, [str(home / "zoo.cfg")], log_level="INFO"
-        )
+        command = java_command(java(), kafka_jars(self.version), home, main, [str(home / "zoo.cfg")], log_level="INFO")
         self._zookeeper = GuardedProcess(command, home / "zookeeper.log")
         wait_until(lambda: is_listening(self._port), f"ZooKeeper listened; its log is {home / 'zookeeper.log'}")
 
@@ -115,7 +113,9 @@ class ZooKeeperCluster(KafkaCluster):
 
     def _launch(self, broker_id: int) -> None:
         """A broker whose earlier session is not over yet would end at once (NodeExistsException)."""
-        wait_until(lambda: f"/brokers/ids/{broker_id}\n" not in self._dump(), f"the session of broker {broker_id} ended")
+        wait_until(
+            lambda: f"/brokers/ids/{broker_id}\n" not in self._dump(), f"the session of broker {broker_id} ended"
+        )
         super()._launch(broker_id)
 
     def _dump(self) -> str:
