@@ -9,7 +9,7 @@ from txnscan.kafka.protocol.api_versions import leader_epochs_rise
 
 def test_leader_epochs_rise_with_eligible_leader_replicas_alone() -> None:
     """A single broker with ZooKeeper keeps its leader epochs (`tests/brokers/test_zookeeper.py`)."""
-    table = [
+    table: list[tuple[str, dict[str, object], bool]] = [
         ("KRaft mode, with the feature", {"epochs_rise": True}, True),
         ("KRaft mode, without it", {"epochs_rise": False}, False),
         ("outside KRaft mode", {"images": {1: None}}, False),

@@ -31,11 +31,11 @@ Replication, `min.insync.replicas` and the settings of elections make such a los
 the end of its log, and the chain does not show it. The controller raises the leader epoch if it sees that the leader is
 away, or shuts down. It need not see either:
 
-- With ZooKeeper a new controller takes a leader that is alive as it is (`PartitionStateMachine.initializePartitionState`).
-  So the leader epoch stays if the controllers end with the leader, and the leader is back before the next controller is
-  elected, or is the next controller. A single broker keeps it at every restart, and of several brokers that ended
-  together the first one that returns (both seen with 3.5.2). A controller that goes on sees a restart of another broker
-  (KIP-380).
+- With ZooKeeper a new controller elects no other leader than one that is alive
+  (`PartitionStateMachine.initializePartitionState`). So the leader epoch stays if the controller ends with the leader,
+  and the leader is back before the next controller is elected, or is the next controller. A single broker keeps it at
+  every restart, and of several brokers that ended together the first one that returns (both seen with 3.5.2). A
+  controller that goes on sees a restart of another broker (KIP-380).
 - In KRaft mode it rises if the controller fences the broker, or if the broker shuts down in a controlled way
   (`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker that registers again
   before it was fenced keeps the leader epoch, for example a single node that is broker and controller (seen with
