@@ -15,6 +15,11 @@ compacted log builds its epochs from the remaining batches, so one of them may s
 (`LeaderEpochFileCache`). This takes an unclean election, a compaction, and a new replica that leads. Even then, the
 confirmed record was below the high watermark of an earlier leader.
 
+An empty topic id is unknown, not different: ZooKeeper clusters give ids to their topics late (`sweeps/identity.py`).
+Such a read may be of an earlier topic of that name, whose leader epochs and offsets say nothing about this one. So it
+belongs to the current lineage only up to a record that both have, with a value: no two logs have the same record with
+the same times. Its other records can only veto.
+
 Contiguity belongs to a read, never to a record: no offset is missing between two records if the same read has both
 and missed no offset between them.
 
@@ -56,11 +61,12 @@ class Joined:
 
 def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
     """The stored read that shows the current lineage. Leader epochs only rise, and within a leader epoch the end of the
-    log only rises. None if the reads are of several topics or partitions, because their order is not known.
+    log only rises. A topic keeps its id, so reads without an id are earlier. None if the reads are of several topics or
+    partitions, because their order is not known.
     """
-    if len({(read.topic_id, read.partition) for read in reads}) != 1:
+    if len({read.partition for read in reads}) != 1 or len({read.topic_id for read in reads} - {""}) > 1:
         return None
-    return max(reads, key=lambda read: (read.leader_epoch, read.end_offset))
+    return max(reads, key=lambda read: (read.topic_id, read.leader_epoch, read.end_offset))
 
 
 def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
@@ -68,7 +74,7 @@ def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
     shown = {(record.offset, record.leader_epoch) for record in newest.records}
     found: dict[int, int] = {}
     for read in reads:
-        for record in read.records if _is_of_same_log(newest, read) else ():
+        for record in read.records if _is_of_same_topic(newest, read) else ():
             if (record.offset, record.leader_epoch) not in shown:
                 found[record.leader_epoch] = max(record.offset, found.get(record.leader_epoch, _NO_OFFSET))
     return found
@@ -82,7 +88,7 @@ def adds(read: LogRead, stored: Iterable[LogRead]) -> bool:
 def _shows_all(one: LogRead, read: LogRead) -> bool:
     shown = {record.offset: record for record in one.records}
     return (
-        _is_of_same_log(one, read)
+        (one.topic_id, one.partition) == (read.topic_id, read.partition)
         and one.leader_epoch == read.leader_epoch
         and _epochs(one.epoch_ends) >= _epochs(read.epoch_ends)
         and _epochs(one.answered_ends) >= _epochs(read.answered_ends)
@@ -112,7 +118,7 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
     every = list(dict.fromkeys(reads if newest is None else (newest, *reads)))
     if newest is None:
         return Joined((), _distinct(record for read in every for record in read.records))
-    same = [read for read in every if _is_of_same_log(newest, read)]
+    same = [read for read in every if _may_be_of_same_topic(newest, read)]
     current, bounds, conflict = _confirmed(newest, same)
     chain = _with_contiguity(current, bounds)
     kept = {record.offset: record for record in chain}
@@ -134,8 +140,13 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
     return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by, acknowledged)
 
 
-def _is_of_same_log(one: LogRead, other: LogRead) -> bool:
-    return (one.topic_id, one.partition) == (other.topic_id, other.partition)
+def _is_of_same_topic(one: LogRead, other: LogRead) -> bool:
+    """Whether both are known to be of one partition of one topic."""
+    return "" != one.topic_id == other.topic_id and one.partition == other.partition
+
+
+def _may_be_of_same_topic(one: LogRead, other: LogRead) -> bool:
+    return one.partition == other.partition and (one.topic_id == other.topic_id or "" in (one.topic_id, other.topic_id))
 
 
 def _confirmed(
@@ -153,10 +164,12 @@ def _confirmed(
     while grows:
         grows = False
         for read, before in bounds.items():
+            of_topic = read == newest or _is_of_same_topic(newest, read)
             known = (
                 r.offset
                 for r in read.records
-                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, _NO_OFFSET) > r.offset
+                if (r.is_same(current.get(r.offset)) and (of_topic or r.value is not None))
+                or (of_topic and ends.get(r.leader_epoch, _NO_OFFSET) > r.offset)
             )
             bound = max(known, default=before)
             if bound <= before:
@@ -192,7 +205,7 @@ def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
 def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> Failure | None:
     last = chain[-1].offset if chain else _NO_OFFSET
     name = f"'{newest.transactional_id}'"
-    if any(read.records for read in every if not _is_of_same_log(newest, read)):
+    if any(read.records for read in every if not _may_be_of_same_topic(newest, read)):
         return _lost_records(f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there")
     tails = [read.records[-1] for read in every if read.records]
     lost = [tail.offset for tail in tails if tail.offset > last]
