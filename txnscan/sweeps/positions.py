@@ -75,9 +75,7 @@ def of_transaction_log(quorum: MetadataQuorum) -> list[LogPosition]:
 def of_incidents(incidents: Incidents, past: Past) -> list[LogPosition]:
     """The positions at which this history's incidents were seen last."""
     return [
-        LogPosition(which.topic, which.topic_id, which.partition, one.leader_epoch, one.end_offset)
-        for which, one in incidents.items()
-        if one.history == past.history and one.leader_epoch >= 0
+        one.position(which) for which, one in incidents.items() if one.history == past.history and one.leader_epoch >= 0
     ]
 
 
