@@ -27,7 +27,7 @@ def offset_of_all(latest: Latest) -> int | None:
 
 def offset_of_any(latest: Latest, of_all: int | None) -> int | None:
     """The offset to store: `of_all`, or the highest one that a broker reported. Each is an offset of this history."""
-    return of_all if of_all is not None or None in latest.reported.values() else latest.offset
+    return of_all if of_all is not None or latest.outside_kraft else latest.offset
 
 
 def offset_now(cluster: Cluster, before: Latest, past: Past) -> int | None:
