@@ -34,7 +34,7 @@ away, or shuts down. It need not see either:
 - With ZooKeeper a new controller elects no other leader than one that is alive
   (`PartitionStateMachine.initializePartitionState`). So the leader epoch stays if the controller ends with the leader,
   and the leader is back before the next controller is elected, or is the next controller. A single broker keeps it at
-  every restart, and of several brokers that ended together the first one that returns (both seen with 3.5.2). A
+  every restart, and so does the last in-sync replica if its broker is the next controller (both seen with 3.5.2). A
   controller that goes on sees a restart of another broker (KIP-380).
 - In KRaft mode it rises if the controller fences the broker, or if the broker shuts down in a controlled way
   (`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker that registers again
