@@ -43,12 +43,12 @@ class _ToController(Wire):
 class ZooKeeperCluster(KafkaCluster):
     """Brokers 1 to n of Kafka 3.5.2, and one ZooKeeper that keeps running while brokers stop and start.
 
-    properties: as of KafkaCluster. `protocol` may be set while the brokers do not run.
+    protocol: their `inter.broker.protocol.version`. properties: as of KafkaCluster.
     """
 
     def __init__(self, directory: Path, *, protocol: str, properties: Mapping[str, str], **others: Any) -> None:
         super().__init__(directory, version=OLD_KAFKA_VERSION, properties=properties, **others)
-        self.protocol = protocol
+        self._protocol = protocol
         (self._port,) = choose_ports(1)
         self._zookeeper: GuardedProcess | None = None
 
@@ -68,6 +68,11 @@ class ZooKeeperCluster(KafkaCluster):
     def wire(self) -> Wire:
         """As of KafkaCluster. These brokers do not forward requests to the controller."""
         return _ToController(self.brokers, transactions_v2=False)
+
+    def set_protocol(self, protocol: str) -> None:
+        """Each broker has it from its next start on."""
+        self._protocol = protocol
+        self._prepare()
 
     def start_zookeeper(self) -> None:
         """Starts ZooKeeper alone, and waits until it listens."""
@@ -106,7 +111,7 @@ class ZooKeeperCluster(KafkaCluster):
                 "zookeeper.session.timeout.ms": str(_SESSION_MS),
                 "listeners": address,
                 "advertised.listeners": address,
-                PROTOCOL: self.protocol,
+                PROTOCOL: self._protocol,
             }
             others = {name: value for name, value in of_kraft.items() if name not in _OF_KRAFT}
             write_settings(node, others | ours)

@@ -126,8 +126,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
             swept(config, 40)
             before = found()
             old_plan = plan_sweep(None, str(config.tables))
+            cluster.set_protocol(WITH_IDS)
             cluster.stop()
-            cluster.protocol = WITH_IDS
             cluster.start()
             starting = found()
             for topic in PARTITIONS:
@@ -213,6 +213,51 @@ def test_a_new_plan_ends_the_same_incidents(history: History) -> None:
     assert found == {(KEPT, 0): Status.RESOLVED, (KEPT, 1): Status.RESOLVED}
     ended = [(which, "abort_marker") for (which,) in history.before.of(KEPT, "incident_id")]
     assert history.last.of(KEPT, "incident_id", "resolved_how") == ended
+
+
+def test_incidents_go_on_while_topic_ids_come_and_go(tmp_path: Path) -> None:
+    """In a rolling upgrade a controller with 2.7 does not send the ids that a controller with 3.5 has given. One
+    incident begins without an id, and one with it.
+    """
+    with (
+        ZooKeeperCluster(tmp_path / "kafka", brokers=2, protocol=WITHOUT_IDS, properties=SETTINGS) as cluster,
+        cluster.wire() as wire,
+    ):
+        config = ScanConfig(cluster.bootstrap_servers, tables=str(tmp_path / "tables"), engine="threads")
+
+        def complete() -> dict[str, bool] | None:
+            """The topics with a hanging transaction in a complete sweep, and whether they have an id."""
+            scan = sweep(None, config).scan
+            assert {one.judgement.verdict.value for one in scan.transactions} <= {"hanging", "indeterminate"}
+            shown = (one.observation for one in scan.transactions)
+            return {o.topic: bool(o.topic_id) for o in shown} if scan.complete else None
+
+        def shown(controller: int) -> dict[str, bool]:
+            wait_until(lambda: wire.any_broker() == controller, f"broker {controller} was the controller")
+            return wait_until(complete, "a sweep was complete")
+
+        def restart(broker_id: int, protocol: str) -> None:
+            cluster.set_protocol(protocol)
+            cluster.stop_broker(broker_id)
+            cluster.start_broker(broker_id)
+
+        for topic in ("early", "late"):
+            create_topic(wire, topic, [[1, 2]])
+        hang(wire, "early", 0)
+        old = wire.any_broker()
+        new = sum(cluster.broker_ids) - old
+        assert shown(old) == {"early": False}
+        restart(new, WITH_IDS)
+        restart(old, WITHOUT_IDS)
+        hang(wire, "late", 0)
+        assert shown(new) == {"early": True, "late": True}
+        restart(new, WITH_IDS)
+        assert shown(old) == {"early": False, "late": False}
+        restart(old, WITH_IDS)
+        assert shown(new) == {"early": True, "late": True}
+        for topic, has_id in (("early", False), ("late", True)):
+            (row,) = incidents_of(config, topic)
+            assert (row["is_open"], bool(row["topic_id"])) == (True, has_id)
 
 
 def leader_epochs(wire: Wire, topics: Sequence[str]) -> list[tuple[int, int]]:

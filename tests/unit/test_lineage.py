@@ -310,6 +310,10 @@ def test_the_newest_stored_read_has_the_highest_leader_epoch_and_then_the_highes
     assert newest_of([]) is None
     without = read(epoch=3, end=99, topic_id="")
     assert newest_of([without, *reads]) == newest_of([*reads, without]) == reads[2]
+    gone = replace(rec(1), value=None)
+    for shared, later in ((rec(1), True), (gone, False)):
+        with_id, later_without = read(shared, epoch=1), replace(without, records=(shared, rec(9, 3)))
+        assert newest_of([with_id, later_without]) == (later_without if later else with_id)
     assert newest_of([without, replace(without, end_offset=98)]) == without
     assert newest_of([without, reads[0], read(topic_id=OLD_LOG)]) is None
 

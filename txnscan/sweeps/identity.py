@@ -25,9 +25,12 @@ shows a transaction of the same producer id open at another start offset. `ident
 If a proven read shows nothing open of the producer id, the earlier transaction has ended. How it ended may stay
 unknown.
 
-One function for the second read of a sweep, the incidents of tables and of `watch`, and `apply` after its marker. A
-topic id that was empty (before ZooKeeper clusters reach Kafka 2.8) is unknown, and not different. Then the topic is
-another one if its leader epoch or high watermark is lower than before (`restored.py`).
+One function for the second read of a sweep, the incidents of tables and of `watch`, and `apply` after its marker.
+
+An empty topic id is unknown, and not different. Topics of ZooKeeper clusters have no ids before
+`inter.broker.protocol.version` 2.8. In a rolling upgrade they come and go, because a controller with an earlier version
+does not send them. If one of two ids is unknown, the topic is another one if its leader epoch or high watermark is
+lower than before (`restored.py`).
 """
 
 from __future__ import annotations

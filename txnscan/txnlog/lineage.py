@@ -15,10 +15,9 @@ compacted log builds its epochs from the remaining batches, so one of them may s
 (`LeaderEpochFileCache`). This takes an unclean election, a compaction, and a new replica that leads. Even then, the
 confirmed record was below the high watermark of an earlier leader.
 
-An empty topic id is unknown, not different: ZooKeeper clusters give ids to their topics late (`sweeps/identity.py`).
-Such a read may be of an earlier topic of that name, whose leader epochs and offsets say nothing about this one. So it
-belongs to the current lineage only up to a record that both have, with a value: no two logs have the same record with
-the same times. Its other records can only veto.
+An empty topic id is unknown, not different (`sweeps/identity.py`). Such a read may be of an earlier topic of that name,
+whose leader epochs and offsets say nothing about this one. So it belongs to the current lineage only up to a record
+that both have, with a value: no two logs have the same record with the same times. Its other records can only veto.
 
 Contiguity belongs to a read, never to a record: no offset is missing between two records if the same read has both
 and missed no offset between them.
@@ -61,12 +60,20 @@ class Joined:
 
 def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
     """The stored read that shows the current lineage. Leader epochs only rise, and within a leader epoch the end of the
-    log only rises. A topic keeps its id, so reads without an id are earlier. None if the reads are of several topics or
-    partitions, because their order is not known.
+    log only rises. None if the reads are of several topics or partitions, because their order is not known. If some
+    have the topic's id, others count only if they share a record with one of those.
     """
-    if len({read.partition for read in reads}) != 1 or len({read.topic_id for read in reads} - {""}) > 1:
+    known = [read for read in reads if read.topic_id]
+    if len({read.partition for read in reads}) != 1 or len({read.topic_id for read in known}) > 1:
         return None
-    return max(reads, key=lambda read: (read.topic_id, read.leader_epoch, read.end_offset))
+    of_topic = [read for read in reads if not known or read.topic_id or any(_shares(read, one) for one in known)]
+    return max(of_topic, key=lambda read: (read.leader_epoch, read.end_offset))
+
+
+def _shares(one: LogRead, other: LogRead) -> bool:
+    """Whether both reads have a record that is in no other log."""
+    theirs = {record.offset: record for record in other.records if record.value is not None}
+    return any(record.is_same(theirs.get(record.offset)) for record in one.records)
 
 
 def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
