@@ -171,7 +171,7 @@ def _confirmed(
     while grows:
         grows = False
         for read, before in bounds.items():
-            of_topic = read == newest or _is_of_same_topic(newest, read)
+            of_topic = read is newest or _is_of_same_topic(newest, read)
             known = (
                 r.offset
                 for r in read.records
