@@ -229,6 +229,21 @@ CASES = (
         ((1, 0), (3, 0)),
     ),
     Case(
+        "an id that expired, before or after the topic got its id: it is not known to be lost",
+        read(epoch=1, answered=((0, 4),)),
+        (read(rec(1), rec(3), topic_id=""),),
+        (),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "an id that expired, and the answer does not reach so far",
+        read(epoch=1, topic_id="", answered=((0, 3),)),
+        (read(rec(1), rec(3), topic_id=""),),
+        (),
+        ((1, 0), (3, 0)),
+        lost=("'X' at offset 3", "nothing of it now"),
+    ),
+    Case(
         "a tombstone has no time: it may be that of another topic",
         read(replace(rec(3), value=None)),
         (read(rec(1), replace(rec(3), value=None), topic_id=""),),
@@ -324,7 +339,7 @@ def test_epochs_missing_in_the_newest_read_are_requested() -> None:
     assert not_shown(newest, earlier) == {0: 3, 1: 7}
     assert not_shown(newest, [read(rec(4, 1)), read(rec(5, 2)), read(rec(0, 3))]) == {1: 4, 2: 5, 3: 0}
     assert not_shown(newest, [read(rec(5, 1)), read(rec(9, 4), topic_id=OLD_LOG)]) == {}
-    assert not_shown(newest, [read(rec(9, 4), topic_id="")]) == {}
+    assert not_shown(newest, [read(rec(9, 4), topic_id="")]) == {4: 9}
 
 
 def test_a_read_is_stored_only_if_it_adds_facts() -> None:

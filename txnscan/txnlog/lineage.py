@@ -17,7 +17,9 @@ confirmed record was below the high watermark of an earlier leader.
 
 An empty topic id is unknown, not different (`sweeps/identity.py`). Such a read may be of an earlier topic of that name,
 whose leader epochs and offsets say nothing about this one. So it belongs to the current lineage only up to a record
-that both have, with a value: no two logs have the same record with the same times. Its other records can only veto.
+that both have, with a value: no two logs have the same record with the same times. Its other records can only veto. If
+by the second or third condition they would belong to it, the log has not lost them: either the topic is the same, or
+the coordinators of the earlier topic have no transactions any more.
 
 Contiguity belongs to a read, never to a record: no offset is missing between two records if the same read has both
 and missed no offset between them.
@@ -81,7 +83,7 @@ def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
     shown = {(record.offset, record.leader_epoch) for record in newest.records}
     found: dict[int, int] = {}
     for read in reads:
-        for record in read.records if _is_of_same_topic(newest, read) else ():
+        for record in read.records if _may_be_of_same_topic(newest, read) else ():
             if (record.offset, record.leader_epoch) not in shown:
                 found[record.leader_epoch] = max(record.offset, found.get(record.leader_epoch, _NO_OFFSET))
     return found
@@ -162,9 +164,7 @@ def _confirmed(
     """The records of the current lineage by offset; the offset up to which each read belongs to it; and how two reads
     contradict each other, if they do.
     """
-    ends: dict[int, int] = {}
-    for end in (*newest.epoch_ends, *newest.answered_ends):
-        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, _NO_OFFSET))
+    ends = _ends(newest)
     current = {record.offset: record for record in newest.records}
     bounds = dict.fromkeys(same, _NO_OFFSET)
     conflict, grows = None, True
@@ -186,6 +186,14 @@ def _confirmed(
                 if record.offset <= bound and not record.is_same(current.setdefault(record.offset, record)):
                     conflict = _lost_records(f"two reads contradict each other at offset {record.offset}")
     return current, bounds, conflict
+
+
+def _ends(newest: LogRead) -> dict[int, int]:
+    """The ends of leader epochs in the current log."""
+    ends: dict[int, int] = {}
+    for end in (*newest.epoch_ends, *newest.answered_ends):
+        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, _NO_OFFSET))
+    return ends
 
 
 def _with_contiguity(current: Mapping[int, RawRecord], bounds: Mapping[LogRead, int]) -> tuple[RawRecord, ...]:
@@ -214,8 +222,10 @@ def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord])
     name = f"'{newest.transactional_id}'"
     if any(read.records for read in every if not _may_be_of_same_topic(newest, read)):
         return _lost_records(f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there")
+    ends = _ends(newest)
     tails = [read.records[-1] for read in every if read.records]
-    lost = [tail.offset for tail in tails if tail.offset > last]
+    # Known records below these ends are in the chain.
+    lost = [one.offset for one in tails if one.offset > last and ends.get(one.leader_epoch, _NO_OFFSET) <= one.offset]
     left = f"nothing of it behind offset {last}" if chain else "nothing of it"
     return _lost_records(f"a sweep read {name} at offset {max(lost)}, and the log has {left} now") if lost else None
 
