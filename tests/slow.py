@@ -58,6 +58,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_sweep.py::test_sweep_and_show_print_the_same_object[spark]": "a Spark session of its own",
         "tests/brokers/test_undelivered.py": "stops a broker",
         "tests/brokers/test_wire_real.py": "records the answers of real brokers again",
+        "tests/brokers/test_zookeeper.py": "brokers of Kafka 3.5.2 with ZooKeeper, which stop",
         "tests/commands/test_bench.py::test_a_cluster_at_work": "a benchmark, small",
         "tests/commands/test_bench.py::test_a_long": "a benchmark, small",
         "tests/commands/test_bench.py::test_the_memory_of_sparks": "a benchmark, small",

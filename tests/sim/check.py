@@ -188,7 +188,7 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
         same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
         wrong += held_in_vain(same, again.claim_worlds, again.world)
-    known = protocol.history.unresolved(found.cluster_id)() if isinstance(protocol.history, Memory) else ()
+    known = protocol.history.unresolved(found.cluster_id)() if isinstance(protocol.history, Memory) else {}
     wrong += mistaken(found, end) + closed_too_early(found, known, end)
     return wrong + torn(found, end) + overlooked(end) + missed(found, world, end)
 

@@ -335,7 +335,7 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
     ]
 
 
-def closed_too_early(found: Scan, incidents: Iterable[TransactionKey], end: World) -> list[Wrong]:
+def closed_too_early(found: Scan, incidents: Incidents, end: World) -> list[Wrong]:
     """Incidents that a sweep reports as over, although no marker ended them and their producer id is still open: the
     true leader's log has no marker of it behind the first record, deleted records included.
     """

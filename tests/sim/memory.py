@@ -74,16 +74,7 @@ class Memory(NoHistory):
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
-        found = {
-            TransactionKey.of(row): Incident(
-                *(epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]),
-                row["high_watermark"],
-                row["history"],
-                row["leader_epoch"],
-                row["outcome"],
-            )
-            for row in self.open_incidents
-        }
+        found = _incidents(self.open_incidents)
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -110,6 +101,19 @@ class Memory(NoHistory):
         return dict
 
 
+def _incidents(rows: Iterable[Row]) -> Incidents:
+    return {
+        TransactionKey.of(row): Incident(
+            *(epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]),
+            row["high_watermark"],
+            row["history"],
+            row["leader_epoch"],
+            row["outcome"],
+        )
+        for row in rows
+    }
+
+
 def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
     """The open incidents that a sweep proved to be over (`Tables.write`)."""
     return [
@@ -121,5 +125,5 @@ def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
             "high_watermark": found.ends[which.topic, which.partition][1],
             "history": found.history,
         }
-        for which, how in found.over(map(TransactionKey.of, began_with)).items()
+        for which, how in found.over(_incidents(began_with)).items()
     ]

@@ -293,6 +293,8 @@ CHANGED: tuple[tuple[str, Judged], ...] = (
     ("not covered", now(view("Empty", 9, coverage_failure=failed("moved")))),
     ("behind", now(view("Empty", 2))),
     ("of another topic of that name", now(topic_id="t1")),
+    ("of a topic of that name without an id", now(topic_id="")),
+    ("of a higher epoch, without a topic id", now(topic_id="", producer_epoch=4, second_producer_epoch=4)),
     ("of a higher epoch", now(producer_epoch=4, second_producer_epoch=4)),
     ("of a lower epoch", now(producer_epoch=2, second_producer_epoch=2)),
     ("after another marker", now(coordinator_epoch=1)),

@@ -169,7 +169,7 @@ def verdicts(found: Scan) -> dict[tuple[str, int], tuple[Verdict, bool, str | No
     }
 
 
-def check_cut(found: Scan, whole: Scan, incidents: Iterable[TransactionKey]) -> None:
+def check_cut(found: Scan, whole: Scan, incidents: Incidents) -> None:
     """Each verdict equals the whole sweep's or is `indeterminate`. A closed incident is closed there, too."""
     expected = verdicts(whole)
     for which, judged in verdicts(found).items():
@@ -292,7 +292,7 @@ def test_simulated_histories_cut_short_have_no_false_verdicts() -> None:
                     except ClusterUnreachable:
                         continue
                     assert not found.complete
-                    check_cut(found, expected, ())
+                    check_cut(found, expected, {})
 
 
 def test_an_executor_ends_at_the_earlier_of_two_ends() -> None:

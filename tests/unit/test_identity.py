@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tests.builders import failed, judged, observation
+from tests.builders import failed, judged, observation, scan
 from tests.cases import Cases
 from tests.fakes import FakeCluster
 from tests.sim.encode import batch
 from tests.unit.test_fetch import control
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
+from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED, MetadataQuorum
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.reads.observation import Observation
+from txnscan.reads.observation import FencedRead, Observation
 from txnscan.sweeps import identity as identities
 from txnscan.sweeps.history import Incident
 from txnscan.sweeps.identity import Between, Identity, Seen, continued, identified, identity, replaced, seen_of
+from txnscan.sweeps.result import ENDED
 from txnscan.verdict.evidence import Reason, Verdict
 
 SAME, ANOTHER, UNKNOWN = Identity.SAME, Identity.ANOTHER, Identity.UNKNOWN
@@ -285,6 +287,45 @@ def test_an_incident_without_a_topic_id_goes_on() -> None:
     (found,) = continued([NOW], {which: INCIDENTS[WHICH]}, ask, ask.unsure.append)
     assert found.transaction_key == which
     assert (found.topic_id, found.incident_offset) == (NOW.topic_id, None)
+
+
+# An incident that was last seen at leader epoch 5 and high watermark 103, and a later proven read of its partition.
+POSITIONS = (
+    ("as it was", 5, 103, False),
+    ("more records", 5, 104, False),
+    ("a later leader", 6, 103, False),
+    ("an earlier leader epoch", 4, 200, True),
+    ("fewer records", 5, 102, True),
+    ("fewer records at a later leader epoch", 6, 102, True),
+    ("an unknown high watermark", 5, None, False),
+)
+
+
+def test_a_topic_without_an_id_is_another_one_if_its_position_is_lower() -> None:
+    """`inter.broker.protocol.version` was raised, and the topic may have been deleted and created again before."""
+    with Cases() as cases:
+        for (why, epoch, mark, is_other), topic_ids in product(POSITIONS, (("", "t0"), ("t0", ""), ("t0", "t0"))):
+            before, now = topic_ids
+            with cases.case(f"{why}, the topic ids {topic_ids}"):
+                which = WHICH._replace(topic_id=before)
+                incidents = {which: replace(INCIDENTS[WHICH], leader_epoch=5)}
+                o = replace(NOW, topic_id=now, leader_epoch=epoch, second=replace(NOW.second, high_watermark=mark))
+                ask = Asked(SAME)
+                (found,) = continued([o], incidents, ask, ask.unsure.append)
+                # Between two known ids, another position is a history that went back (`restored.py`).
+                is_other = is_other and before != now
+                assert (found.transaction_key == which) is not is_other
+                swept = scan(proven={WHICH.key: now}, ends={WHICH.key: (epoch, mark)})
+                assert swept.over(incidents) == {which: TOPIC_RECREATED if is_other else ENDED}
+
+
+def test_an_unproven_read_shows_no_other_topic() -> None:
+    which = WHICH._replace(topic_id="")
+    unread = FencedRead(0, failure=failed("NOT_LEADER_OR_FOLLOWER"))
+    o = replace(NOW, leader_epoch=0, first=unread, second=unread)
+    ask = Asked(SAME)
+    (found,) = continued([o], {which: replace(INCIDENTS[WHICH], leader_epoch=5)}, ask, ask.unsure.append)
+    assert found.transaction_key == which
 
 
 # --- the second read of a sweep ---------------------------------------------------------------------------------------

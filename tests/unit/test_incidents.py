@@ -18,11 +18,12 @@ from txnscan.tables.incidents import Row, folded
 START = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
 
-def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0, history: int = 0) -> Row:
+def hanging(sweep: str, epoch: int, mark: int | None, at_s: int = 0, history: int = 0, topic_id: str = "t0") -> Row:
     """The row of a sweep that saw it hanging."""
     at = START + timedelta(seconds=at_s)
     return {
         "incident_id": "i",
+        "topic_id": topic_id,
         "sweep_date": at.date(),
         "first_seen_at": at - timedelta(seconds=60),
         "last_seen_at": at,
@@ -93,6 +94,11 @@ TABLE: tuple[tuple[str, list[Row], tuple[str | None, int] | None], ...] = (
      (TOPIC_DELETED, 1)),
     ("and the old topic does not come back",
      [hanging("a", 5, 105), end(0, 0, how=TOPIC_RECREATED), hanging("b", 6, 120)], (TOPIC_RECREATED, 1)),
+    ("the id of the topic was not known: the next topic may have an incident of the same id",
+     [hanging("a", 5, 105, topic_id=""), end(0, 0, how=TOPIC_RECREATED), hanging("b", 0, 5, topic_id="")], (None, 1)),
+    ("the id was not known, and the last sweep is folded again",
+     [hanging("a", 5, 105, topic_id=""), end(0, 0, how=TOPIC_RECREATED), hanging("a", 5, 105, topic_id="")],
+     (TOPIC_RECREATED, 1)),
     ("the cluster was restored: it hangs again, at the same leader epoch and a lower high watermark",
      [hanging("a", 5, 105), end(5, 106), hanging("b", 5, 105, history=1)], (None, 1)),
     ("it hangs on in the restored cluster, and is counted anew",

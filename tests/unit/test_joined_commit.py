@@ -238,7 +238,7 @@ def test_with_its_topic_a_transaction_ends_by_no_marker() -> None:
     cluster.partitions["p", 0].log, cluster.partitions["p", 0].high_watermark = [RECORDS, COMMIT], 109
     quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
     swept = scan(topics_gone={(WHICH.topic, WHICH.topic_id): TOPIC_DELETED})
-    assert swept.over([WHICH]) == {WHICH: TOPIC_DELETED}
+    assert swept.over({WHICH: SEEN_LAST}) == {WHICH: TOPIC_DELETED}
     assert endings(cluster.send, quorum, {WHICH: SEEN_LAST}, swept) == {}
 
 
@@ -246,7 +246,7 @@ def test_an_open_incident_has_no_end() -> None:
     cluster = FakeCluster()
     swept = scan(joined(), proven={KEY: "t0"})
     assert endings(cluster.send, MetadataQuorum((), ()), {WHICH: SEEN_LAST}, swept) == {}
-    assert swept.over([WHICH]) == {}
+    assert swept.over({WHICH: SEEN_LAST}) == {}
 
 
 # --- what users get ---------------------------------------------------------------------------------------------------

@@ -208,6 +208,56 @@ CASES = (
         ((9, 9),),
         ((1, 0), (3, 0)),
     ),
+    Case(
+        "the topic got its id after a read that has the same record",
+        read(rec(5, 0, 5)),
+        (read(rec(1), rec(3), rec(5), topic_id=""),),
+        ((1, 0), (3, 0), (5, 0)),
+    ),
+    Case(
+        "the topic got its id, and nothing is shared: an end of their epoch may be that of another topic",
+        read(rec(9, 0, 9), ends=((0, 10),), answered=((0, 10),)),
+        (read(rec(1), rec(3), topic_id=""),),
+        ((9, 9),),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "neither read has the topic's id: an end of their epoch may be that of another topic",
+        read(rec(9, 0, 9), topic_id="", ends=((0, 10),), answered=((0, 10),)),
+        (read(rec(1), rec(3), topic_id=""),),
+        ((9, 9),),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "an id that expired, before or after the topic got its id: it is not known to be lost",
+        read(epoch=1, answered=((0, 4),)),
+        (read(rec(1), rec(3), topic_id=""),),
+        (),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "an id that expired, and the answer does not reach so far",
+        read(epoch=1, topic_id="", answered=((0, 3),)),
+        (read(rec(1), rec(3), topic_id=""),),
+        (),
+        ((1, 0), (3, 0)),
+        lost=("'X' at offset 3", "nothing of it now"),
+    ),
+    Case(
+        "a tombstone has no time: it may be that of another topic",
+        read(replace(rec(3), value=None)),
+        (read(rec(1), replace(rec(3), value=None), topic_id=""),),
+        ((3, 0),),
+        ((1, 0),),
+    ),
+    Case(
+        "the topic got its id, and lacks a record of the read before",
+        read(rec(1)),
+        (read(rec(1), rec(3), topic_id=""),),
+        ((1, 0),),
+        ((3, 0),),
+        lost=("'X' at offset 3", "behind offset 1 now"),
+    ),
     Case("nothing shows what the log is now", None, (read(rec(1), rec(3)),), (), ((1, 0), (3, 0))),
 )
 
@@ -273,6 +323,14 @@ def test_the_newest_stored_read_has_the_highest_leader_epoch_and_then_the_highes
     assert newest_of([*reads, read(topic_id=OLD_LOG)]) is None
     assert newest_of([*reads, replace(reads[0], partition=2)]) is None
     assert newest_of([]) is None
+    without = read(epoch=3, end=99, topic_id="")
+    assert newest_of([without, *reads]) == newest_of([*reads, without]) == reads[2]
+    gone = replace(rec(1), value=None)
+    for shared, later in ((rec(1), True), (gone, False)):
+        with_id, later_without = read(shared, epoch=1), replace(without, records=(shared, rec(9, 3)))
+        assert newest_of([with_id, later_without]) == (later_without if later else with_id)
+    assert newest_of([without, replace(without, end_offset=98)]) == without
+    assert newest_of([without, reads[0], read(topic_id=OLD_LOG)]) is None
 
 
 def test_epochs_missing_in_the_newest_read_are_requested() -> None:
@@ -281,6 +339,7 @@ def test_epochs_missing_in_the_newest_read_are_requested() -> None:
     assert not_shown(newest, earlier) == {0: 3, 1: 7}
     assert not_shown(newest, [read(rec(4, 1)), read(rec(5, 2)), read(rec(0, 3))]) == {1: 4, 2: 5, 3: 0}
     assert not_shown(newest, [read(rec(5, 1)), read(rec(9, 4), topic_id=OLD_LOG)]) == {}
+    assert not_shown(newest, [read(rec(9, 4), topic_id="")]) == {4: 9}
 
 
 def test_a_read_is_stored_only_if_it_adds_facts() -> None:
@@ -298,6 +357,7 @@ def test_a_read_is_stored_only_if_it_adds_facts() -> None:
             ("an end of an epoch", replace(one, epoch_ends=(EpochEnd(0, 9),)), True),
             ("an answer", replace(one, answered_ends=(EpochEnd(0, 9),)), True),
             ("another topic", replace(one, topic_id=OLD_LOG), True),
+            ("no topic id", replace(one, topic_id=""), True),
             ("another record at the same offset", read(rec(1), rec(5, 0, 3, b"other")), True),
             ("nothing of another topic", read(topic_id=OLD_LOG), False),
         ):

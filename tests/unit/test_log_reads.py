@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -72,6 +73,7 @@ class FakeLogs(FakeCluster):
         self.partitions[P].write(batch(100, [(None, b"x")] * 5, producer_id=7, producer_epoch=3))
         for k in range(len(LEADERS)):
             self.log(k).high_watermark = 0
+            self.log(k).topic_id = uuid.UUID(int=1)
 
     def learn(self, brokers: Sequence[Broker]) -> None:
         """Ignores addresses."""

@@ -137,6 +137,22 @@ def test_differences_between_brokers_outside_kraft_mode_are_disputed(
     assert found.disputed == {("t", index) for index in disputed}, why
 
 
+def test_a_broker_outside_kraft_mode_without_topics_may_have_just_started() -> None:
+    """The brokers of a real cluster with ZooKeeper: `tests/brokers/test_zookeeper.py`."""
+    full, just_started = cluster_of(1, 2), FakeCluster()
+    just_started.brokers = full.brokers
+    for started in ((1, 2, 3), (2,)):
+        fake = zookeeper(cluster_of(1, 2))
+        fake.believes = dict.fromkeys(started, just_started)
+        found = latest(fake)
+        assert {one.broker: one.failure.code for one in found.unreachable()} == dict.fromkeys(started, "BROKER_BEHIND")
+        assert found.outside_kraft
+    fake.believes = {1: just_started, 2: just_started, 3: just_started}
+    assert latest(fake, topics=["t"]).unreachable() == (), "the topics may not exist"
+    assert not latest(FakeCluster()).outside_kraft
+    assert latest(FakeCluster()).unreachable() == (), "in KRaft mode a broker knows the topics of its image"
+
+
 def test_an_unreachable_broker_outside_kraft_mode_is_named() -> None:
     fake = zookeeper(cluster_of(1), 1, 2, 3)
     fake.unreachable = {3}

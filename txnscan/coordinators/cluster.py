@@ -223,14 +223,19 @@ class Cluster:
         """The present metadata quorum on these topics."""
         return read_metadata_quorum(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
 
-    def topics_gone(self, view: ClusterView, known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    def topics_gone(
+        self, view: ClusterView, known: Iterable[tuple[str, str]], *, outside_kraft: bool
+    ) -> dict[tuple[str, str], str]:
         """The topics, by name and id, that are gone according to all brokers, and how they ended. Brokers are asked
-        only about topics that the view lacks.
+        only about topics that the view lacks. outside_kraft: whether a broker is not in KRaft mode.
         """
         missing = {*known} - {(topic.name, topic.topic_id) for topic in view.topics}
         if not missing:
             return {}
-        quorum = self.metadata_quorum({name for name, _ in missing})
+        quorum = self.metadata_quorum({TRANSACTION_STATE_TOPIC, *(name for name, _ in missing)})
+        # The theory is in `metadata_image.py`.
+        if outside_kraft and not quorum.all_show(TRANSACTION_STATE_TOPIC):
+            return {}
         return {which: how for which in missing if (how := quorum.gone(*which)) is not None}
 
     def max_timeout_ms(self) -> tuple[int, tuple[Unobserved, ...]]:

@@ -14,6 +14,11 @@ asks all brokers for their offsets, then asks a broker with the highest offset f
 Brokers outside KRaft mode report an epoch of another kind. They are all asked for Metadata. For each partition the
 entry with the highest leader epoch counts. A partition on which brokers differ is disputed.
 
+A broker outside KRaft mode that has just started knows no topic until the controller has sent it all of them
+(`KafkaController.onControllerFailover`: the brokers first, and then, at once, all partitions with a live replica). If
+all brokers have just started, they agree. So a broker without any topic counts as one that lags, and a topic is deleted
+only if brokers that do not show it show `__transaction_state`.
+
 Not covered: a broker that is newer than all brokers that answered, and that none of them knows.
 """
 
@@ -51,12 +56,13 @@ class Latest:
     """The metadata of the cluster at one moment.
 
     view: the latest metadata of any broker. reported: the answer of each broker that was asked. disputed: partitions on
-    which brokers outside KRaft mode differ.
+    which brokers outside KRaft mode differ. outside_kraft: whether a broker is not in KRaft mode.
     """
 
     view: ClusterView
     reported: Mapping[int, Reported]
     disputed: frozenset[Key] = frozenset()
+    outside_kraft: bool = False
 
     @property
     def offset(self) -> int | None:
@@ -106,7 +112,8 @@ def read_latest(
     for _ in range(ROUNDS_MAX):
         reported |= ask_offsets(send, to_ask, in_parallel)
         if None in reported.values():
-            return _without_order(read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn), reported)
+            quorum = read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn)
+            return _without_order(quorum, reported, of_all_topics=metadata.topics is None)
         view = _ask_newest(send, metadata, reported)
         learn(view.brokers)
         to_ask = {broker.broker_id for broker in view.brokers} - reported.keys()
@@ -136,6 +143,11 @@ def catch_up(
 def _lags(broker_id: int, records: int) -> Failure:
     lacks = f"lacks {plural(records, 'record')} that other brokers have"
     error = f"the metadata of broker {broker_id} {lacks}; check its connection to the controller"
+    return Failure(error, FailureCode.BROKER_BEHIND)
+
+
+def _no_topics(broker_id: int) -> Failure:
+    error = f"broker {broker_id} shows no topics; it may have just started, and know none yet: sweep again"
     return Failure(error, FailureCode.BROKER_BEHIND)
 
 
@@ -174,14 +186,16 @@ def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
     return {broker_id: answer for broker_id, answer in reported.items() if isinstance(answer, int)}
 
 
-def _without_order(quorum: MetadataQuorum, reported: Mapping[int, Reported]) -> Latest:
+def _without_order(quorum: MetadataQuorum, reported: Mapping[int, Reported], *, of_all_topics: bool) -> Latest:
     """The merged metadata of brokers outside KRaft mode. Raises RequestFailed."""
     failures = {one.broker: one.failure for one in quorum.errors if one.broker is not None}
+    if of_all_topics:
+        failures |= {view.answered_by: _no_topics(view.answered_by) for view in quorum.views if not view.topics}
     if not quorum.views:
         raise RequestFailed(merged(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
     topics, disputed = _merged([view.topics for view in quorum.views])
     view = replace(quorum.views[0], brokers=quorum.brokers, topics=topics)
-    return Latest(view, {**reported, **failures}, disputed)
+    return Latest(view, {**reported, **failures}, disputed, outside_kraft=True)
 
 
 def _merged(shown: Sequence[tuple[Topic, ...]]) -> tuple[tuple[Topic, ...], frozenset[Key]]:

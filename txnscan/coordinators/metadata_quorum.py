@@ -119,6 +119,10 @@ class MetadataQuorum:
                 return None
         return TOPIC_RECREATED if any(found) else TOPIC_DELETED
 
+    def all_show(self, topic: str) -> bool:
+        """Whether every broker that answered shows the topic."""
+        return all(_shown(view, topic) for view in self.views)
+
     def view_of(self, broker_id: int) -> ClusterView | None:
         """This broker's view, if it answered."""
         return next((view for view in self.views if view.answered_by == broker_id), None)

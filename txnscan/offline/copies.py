@@ -47,12 +47,10 @@ class Copies:
 
     @property
     def epochs_rise(self) -> bool:
-        """Whether leader epochs rise at every restart of a leader: outside KRaft mode, and by the features of the
-        newest metadata (`txnlog/elections.py`).
+        """Whether leader epochs rise at every restart of a leader, by the features of the newest metadata
+        (`txnlog/elections.py`). Outside KRaft mode they need not rise.
         """
-        if self.latest is not None:
-            return self.latest.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
-        return bool(self.directories) and all(one.zookeeper for one in self.directories)
+        return self.latest is not None and self.latest.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
 
     def is_clean(self, directory: LogDirectory | None) -> bool:
         """Whether the last run of the directory's broker ended with a clean shutdown. A record of an earlier run, as an

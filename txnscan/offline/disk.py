@@ -180,7 +180,6 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
             number = values.get("node.id", values.get("broker.id", ""))
             own.broker_id = int(number) if number.isdigit() else None
             own.directory_id = values.get("directory.id")
-            own.zookeeper = "broker.id" in values and "node.id" not in values
         except (BadFile, OSError) as bad:
             found.errors.append(FileError(str(path / META), _why(bad)))
     if own.clean:

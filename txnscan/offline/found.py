@@ -26,8 +26,7 @@ class LogDirectory:
     directory_id: since Kafka 3.7. clean: the broker has recorded a clean shutdown; it removes that record when it
     starts. broker_epoch: its epoch in that record, since Kafka 3.7. offsets: the checkpoints that could be read, by
     name. watermarks_ms: when the checkpoint of high watermarks was written, by the file system, or -1. listed: whether
-    the user gave the whole directory, so that a partition without a folder is missing. zookeeper: of a broker outside
-    KRaft mode, whose number is a `broker.id` and no `node.id`.
+    the user gave the whole directory, so that a partition without a folder is missing.
     """
 
     path: str
@@ -39,7 +38,6 @@ class LogDirectory:
     offsets: dict[str, dict[Key, int]] = field(default_factory=dict)
     watermarks_ms: int = -1
     listed: bool = False
-    zookeeper: bool = False
 
 
 @dataclass(slots=True)

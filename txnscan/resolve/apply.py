@@ -55,6 +55,8 @@ _MAYBE_APPENDED = (
 LOOKS_MAX = 20
 LOOK_WAIT_S = 1.0
 _ANOTHER = "another transaction is open there now: sweep and plan again"
+# The topic may have been created again since the plan.
+_UNKNOWN_TOPIC = "its topic had no id in the plan or has none now, and may be another one: sweep and plan again"
 _RACED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
@@ -470,15 +472,18 @@ def _still_there(action: Action, prove: Callable[[Action], Judged | None]) -> Ju
     unproven = judged.observation.first.failure or judged.observation.second.failure
     if unproven is not None:
         return Result(action, Status.REFUSED, f"the partition cannot be read with proof: {unproven}")
-    if not _is_same(action, judged):
-        return Result(action, Status.REFUSED, _ANOTHER)
-    return judged
+    why = _another(action, judged)
+    return judged if why is None else Result(action, Status.REFUSED, why)
 
 
-def _is_same(action: Action, judged: Judged) -> bool:
-    """Whether this is the transaction of the plan."""
-    same = ("topic_id", "producer_epoch", "coordinator_epoch", "start_offset")
-    return all(getattr(judged.observation, name) == getattr(action, name) for name in same)
+def _another(action: Action, judged: Judged) -> str | None:
+    """Why this may not be the transaction of the plan; None if it is that transaction."""
+    o, same = judged.observation, ("producer_epoch", "coordinator_epoch", "start_offset")
+    if any(getattr(o, name) != getattr(action, name) for name in same):
+        return _ANOTHER
+    if o.topic_id == action.topic_id:
+        return None
+    return _UNKNOWN_TOPIC if "" in (o.topic_id, action.topic_id) else _ANOTHER
 
 
 def changed(action: Action, judged: Judged) -> str | None:
@@ -500,8 +505,8 @@ def moved_on(action: Action, judged: Judged) -> str | None:
     o, now = judged.observation, judged.judgement
     if now.verdict is not Verdict.HANGING:
         return f"it is {now.verdict} now ({now.reason}): {now.explanation}"
-    if not _is_same(action, judged):
-        return _ANOTHER
+    if (why := _another(action, judged)) is not None:
+        return why
     if action.reason != now.reason:
         return f"its reason was {action.reason} in the plan and is {now.reason} now: sweep and plan again"
     owners = [view.producer_epoch for view in judged.evidence.coordinators]

@@ -10,7 +10,7 @@ from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import DiskRead, PartitionId
 from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.restored import Past
+from txnscan.sweeps.restored import LogPosition, Past
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts
 
 
@@ -54,6 +54,10 @@ class Incident:
     history: int = 0
     leader_epoch: int = -1
     outcome: str | None = None
+
+    def position(self, which: TransactionKey) -> LogPosition:
+        """The position of its partition at the last sighting. which: its key."""
+        return LogPosition(which.topic, which.topic_id, which.partition, self.leader_epoch, self.end_offset)
 
 
 Incidents = Mapping[TransactionKey, Incident]

@@ -25,8 +25,12 @@ shows a transaction of the same producer id open at another start offset. `ident
 If a proven read shows nothing open of the producer id, the earlier transaction has ended. How it ended may stay
 unknown.
 
-One function for the second read of a sweep, the incidents of tables and of `watch`, and `apply` after its marker. A
-topic id that was empty (before ZooKeeper clusters reach Kafka 2.8) is unknown, and not different.
+One function for the second read of a sweep, the incidents of tables and of `watch`, and `apply` after its marker.
+
+An empty topic id is unknown, and not different. Topics of ZooKeeper clusters have no ids before
+`inter.broker.protocol.version` 2.8. In a rolling upgrade they come and go, because a controller with an earlier version
+does not send them. If one of two ids is unknown, the topic is another one if its leader epoch or high watermark is
+lower than before (`restored.py`).
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.sweeps.history import Incident, Incidents
+from txnscan.sweeps.restored import LogPosition, is_of_other_log
 
 PIECE_BYTES = 1024 * 1024
 # At most this much of a log is read to find how a transaction went on or ended.
@@ -163,7 +168,7 @@ def continued(
         ours = o.transaction_key
         same = None
         for which in of_producer[_producer(ours)]:
-            if which == ours or not _one_topic(which, ours):
+            if which == ours or not _one_topic(which, incidents[which], o):
                 continue
             answer = ask(o, _seen(which, incidents[which]))
             if answer is Identity.SAME and same is None and ours not in incidents:
@@ -187,9 +192,15 @@ def _producer(which: TransactionKey) -> tuple[str, int, int]:
     return (which.topic, which.partition, which.producer_id)
 
 
-def _one_topic(one: TransactionKey, other: TransactionKey) -> bool:
-    """Whether both may be of the same topic."""
-    return one.topic_id == other.topic_id or "" in (one.topic_id, other.topic_id)
+def _one_topic(which: TransactionKey, incident: Incident, o: Observation) -> bool:
+    """Whether an incident and an observation may be of the same topic."""
+    if which.topic_id != o.topic_id and "" not in (which.topic_id, o.topic_id):
+        return False
+    proven = next((read for read in (o.second, o.first) if read.failure is None), None)
+    if proven is None:
+        return True
+    now = LogPosition(o.topic, o.topic_id, o.partition, o.leader_epoch, proven.high_watermark)
+    return not is_of_other_log(incident.position(which), now)
 
 
 def _seen(which: TransactionKey, incident: Incident) -> Seen:

@@ -27,7 +27,7 @@ def offset_of_all(latest: Latest) -> int | None:
 
 def offset_of_any(latest: Latest, of_all: int | None) -> int | None:
     """The offset to store: `of_all`, or the highest one that a broker reported. Each is an offset of this history."""
-    return of_all if of_all is not None or None in latest.reported.values() else latest.offset
+    return of_all if of_all is not None or latest.outside_kraft else latest.offset
 
 
 def offset_now(cluster: Cluster, before: Latest, past: Past) -> int | None:
@@ -75,9 +75,7 @@ def of_transaction_log(quorum: MetadataQuorum) -> list[LogPosition]:
 def of_incidents(incidents: Incidents, past: Past) -> list[LogPosition]:
     """The positions at which this history's incidents were seen last."""
     return [
-        LogPosition(which.topic, which.topic_id, which.partition, one.leader_epoch, one.end_offset)
-        for which, one in incidents.items()
-        if one.history == past.history and one.leader_epoch >= 0
+        one.position(which) for which, one in incidents.items() if one.history == past.history and one.leader_epoch >= 0
     ]
 
 

@@ -26,7 +26,7 @@ from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
 from txnscan.kafka.protocol.describe_cluster import cluster_operations
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
@@ -155,15 +155,15 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
     """How current each broker's metadata is. Unreachable brokers are reported under `connection`."""
-    missing = latest.unreachable()
+    missing = [one for one in latest.unreachable() if one.failure.code != FailureCode.BROKER_BEHIND]
     late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
     yield from (Finding("metadata", Level.INCOMPLETE, cluster.format_failure(one.failure)) for one in late)
     if latest.disputed:
         names = [f"{topic}-{index}" for topic, index in sorted(latest.disputed)]
         yield Finding("metadata", Level.INCOMPLETE, f"brokers disagree on who leads {named(names)}; run it again")
-    elif latest.offset is None:
+    elif latest.outside_kraft and not late:
         yield Finding("metadata", Level.OK, "all brokers have the same leaders")
-    elif not late:
+    elif latest.offset is not None and not late:
         lag = latest.offset - min(latest.behind(latest.offset).values(), default=latest.offset)
         behind = f", at most {plural(lag, 'record')} behind" if lag else ""
         yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}{behind})")

@@ -26,7 +26,8 @@ was read, so no clock is needed. Each of these falls shows another history:
 These prove nothing, and are not compared:
 
 - the end of a log: it falls in ordinary elections;
-- positions of another topic id: the topic was created again. An empty topic id is unknown;
+- positions of another topic id: the topic was created again. An empty topic id is unknown: a lower position shows that
+  the log is another one (`is_of_other_log`), and not whether its topic is;
 - the offset of a single broker's image: that broker may lag;
 - two positions without an order between them: of concurrent sweeps, or by clocks.
 
@@ -158,6 +159,13 @@ def fall(past: Past, now: Present) -> Fall | None:
         if which.topic_id and now.still_open.get(which) == epoch:
             return Fall(Sign.OPEN_AGAIN, epoch, epoch, f"{which.topic}-{which.partition}")
     return None
+
+
+def is_of_other_log(before: LogPosition, now: LogPosition) -> bool:
+    """Whether the log of a topic without a known id is no longer the log of this earlier position: its topic was
+    created again, or the history of the cluster went back. Without topic ids both look the same.
+    """
+    return "" in (before.topic_id, now.topic_id) and _fall_of(before, now, {}) is not None
 
 
 def _fall_of(before: LogPosition, now: LogPosition, ends: Mapping[tuple[PartitionOfTopicId, int], int]) -> Fall | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
@@ -16,7 +16,8 @@ from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.restored import Fall, LogPosition
+from txnscan.sweeps.history import Incident, Incidents
+from txnscan.sweeps.restored import Fall, LogPosition, is_of_other_log
 from txnscan.txnlog.facts import Facts, ProducerFacts, together
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 
@@ -107,24 +108,32 @@ class Scan:
         """The principal of the sweep, if SASL names it."""
         return None if self.principal == UNKNOWN_PRINCIPAL else self.principal
 
-    def over(self, incidents: Iterable[TransactionKey]) -> dict[TransactionKey, str]:
+    def over(self, incidents: Incidents) -> dict[TransactionKey, str]:
         """The incidents that the sweep proved to be over, and how: ENDED, COMPLETED, TORN, TOPIC_DELETED or
         TOPIC_RECREATED.
 
         An incident on an existing topic is over only if the leader's answer for its partition was proven and the
-        transaction is not open with any verdict.
+        transaction is not open with any verdict. A topic id that was not known is no other topic id, but a lower
+        position is one of another log.
         """
         seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
         found = {}
-        for which in incidents:
+        for which, incident in incidents.items():
             topic_id = self.proven.get(which.key)
             if (how := self.topics_gone.get((which.topic, which.topic_id))) is not None:
                 found[which] = how
             elif topic_id is not None and which not in seen:
-                # A topic id that was not known is no other topic id.
-                same_topic = which.topic_id in ("", topic_id)
-                found[which] = self.endings.get(which, ENDED) if same_topic else TOPIC_RECREATED
+                is_other = self._is_of_other_topic(which, topic_id, incident)
+                found[which] = TOPIC_RECREATED if is_other else self.endings.get(which, ENDED)
         return found
+
+    def _is_of_other_topic(self, which: TransactionKey, topic_id: str, incident: Incident) -> bool:
+        if "" not in (which.topic_id, topic_id):
+            return which.topic_id != topic_id
+        if which.key not in self.ends:
+            return False
+        now = LogPosition(which.topic, topic_id, which.partition, *self.ends[which.key])
+        return is_of_other_log(incident.position(which), now)
 
     @property
     def read_epochs(self) -> Mapping[int, int]:

@@ -3,7 +3,8 @@
 Sweeps may be folded in any order, and any of them may be missing. The partition itself shows which of
 two observations is later: leader epochs only rise, and the high watermark only rises within a leader epoch. Clocks are
 not used. If both are equal, an end counts: no transaction hangs again at the leader epoch of its end. If the topic was
-deleted or created again, its transactions are over for ever at any leader epoch: no two topics have the same id.
+deleted or created again, its transactions are over for ever at any leader epoch: no two topics have the same id. If
+the id of the topic was not known, the next topic may have an incident of the same id: a later sighting begins it anew.
 
 All of that holds within one history of the cluster (`sweeps/restored.py`). In a later history nothing counts that an
 earlier one showed: if the transaction hangs, its incident begins anew, and its age with it.
@@ -41,6 +42,9 @@ def folded(before: Row | None, seen: Row) -> Row | None:
         return {**before, **seen, "is_open": False} if later else before
     if before["last_sweep_id"] == seen["last_sweep_id"]:
         return before
+    if before["resolved_how"] in _WITH_TOPIC and not before["topic_id"]:
+        # A sweep that was slow to write may begin the incident of the earlier topic anew. The next one ends it again.
+        return seen
     return {
         **before,
         **(seen if later else {}),

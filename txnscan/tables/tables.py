@@ -101,19 +101,7 @@ class Tables:
 
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return {
-                TransactionKey.of(row): Incident(
-                    epoch_ms(row["first_seen_at"]),
-                    _carried_impact(row),
-                    row["producer_epoch"],
-                    row["last_sequence"],
-                    row["high_watermark"],
-                    row["history"],
-                    row["leader_epoch"],
-                    row["outcome"],
-                )
-                for row in rows
-            }
+            return _incidents(rows)
 
         return self._begun_read(read)
 
@@ -337,7 +325,7 @@ class Tables:
         rows = self._unresolved.pop(scan.cluster_id, None)
         if rows is None:
             rows = self._read_unresolved(scan.cluster_id)
-        over = scan.over(map(TransactionKey.of, rows))
+        over = scan.over(_incidents(rows))
         by_marker = {ENDED, COMPLETED} & set(over.values())
         ours = self._resolved_by_apply(scan.cluster_id) if by_marker else {}
         return [_closed(scan, which, how, ours) for which, how in over.items()]
@@ -460,6 +448,22 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
         "leader_epoch": leader_epoch,
         "high_watermark": high_watermark,
         "history": scan.history,
+    }
+
+
+def _incidents(rows: Iterable[Row]) -> Incidents:
+    return {
+        TransactionKey.of(row): Incident(
+            epoch_ms(row["first_seen_at"]),
+            _carried_impact(row),
+            row["producer_epoch"],
+            row["last_sequence"],
+            row["high_watermark"],
+            row["history"],
+            row["leader_epoch"],
+            row["outcome"],
+        )
+        for row in rows
     }
 
 

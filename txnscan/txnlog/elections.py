@@ -28,13 +28,23 @@ Otherwise the absence of a commit is proven only unless the log lost acknowledge
 Replication, `min.insync.replicas` and the settings of elections make such a loss less likely, and prove nothing.
 
 **Leader epochs must rise at every restart of a leader.** A leader that restarts at the same leader epoch may have lost
-the end of its log, and the chain does not show it. With ZooKeeper the leader epoch rises (KIP-380, Kafka 2.2). In KRaft
-mode it rises if the controller fences the broker, or if the broker shuts down in a controlled way
-(`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker that registers again
-before it was fenced keeps the leader epoch, for example a single node that is broker and controller (seen with 3.5.2).
-With eligible leader replicas (KIP-966) it rises at every registration without a clean shutdown
-(`handleBrokerUncleanShutdown`). So in KRaft mode without that feature, the absence of a commit is not proven. A process
-that is killed loses nothing that the operating system has; the machine must crash.
+the end of its log, and the chain does not show it. The controller raises the leader epoch if it sees that the leader is
+away, or shuts down. It need not see either:
+
+- With ZooKeeper a new controller elects no other leader than one that is alive
+  (`PartitionStateMachine.initializePartitionState`). So the leader epoch stays if the controller ends with the leader,
+  and the leader is back before the next controller is elected, or is the next controller. A single broker keeps it at
+  every restart, and so does the last in-sync replica if its broker is the next controller (both seen with 3.5.2). A
+  controller that goes on sees a restart of another broker (KIP-380).
+- In KRaft mode it rises if the controller fences the broker, or if the broker shuts down in a controlled way
+  (`ReplicationControlManager.handleBrokerFenced`, `handleBrokerInControlledShutdown`). A broker that registers again
+  before it was fenced keeps the leader epoch, for example a single node that is broker and controller (seen with
+  3.5.2).
+- With eligible leader replicas (KIP-966) it rises at every registration without a clean shutdown
+  (`handleBrokerUncleanShutdown`).
+
+So without that feature the absence of a commit is not proven. A process that is killed loses nothing that the operating
+system has; the machine must crash.
 
 Not covered:
 - Two elections that lose records: the first loses a record that was acknowledged at e, and the second elects a replica
@@ -72,8 +82,7 @@ class Election:
     def __str__(self) -> str:
         if self.is_restart:
             return (
-                "a restart of its leader, which leader epochs do not show in KRaft mode without eligible leader "
-                "replicas (KIP-966)"
+                "a restart of its leader, which leader epochs need not show without eligible leader replicas (KIP-966)"
             )
         which = "an election" if self.leader_epoch is None else f"the election to leader epoch {self.leader_epoch}"
         after, before = _time(self.after_ms), _time(self.before_ms)

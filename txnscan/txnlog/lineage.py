@@ -15,6 +15,12 @@ compacted log builds its epochs from the remaining batches, so one of them may s
 (`LeaderEpochFileCache`). This takes an unclean election, a compaction, and a new replica that leads. Even then, the
 confirmed record was below the high watermark of an earlier leader.
 
+An empty topic id is unknown, not different (`sweeps/identity.py`). Such a read may be of an earlier topic of that name,
+whose leader epochs and offsets say nothing about this one. So it belongs to the current lineage only up to a record
+that both have, with a value: no two logs have the same record with the same times. Its other records can only veto. If
+by the second or third condition they would belong to it, the log has not lost them: either the topic is the same, or
+the coordinators of the earlier topic have no transactions any more.
+
 Contiguity belongs to a read, never to a record: no offset is missing between two records if the same read has both
 and missed no offset between them.
 
@@ -56,11 +62,20 @@ class Joined:
 
 def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
     """The stored read that shows the current lineage. Leader epochs only rise, and within a leader epoch the end of the
-    log only rises. None if the reads are of several topics or partitions, because their order is not known.
+    log only rises. None if the reads are of several topics or partitions, because their order is not known. If some
+    have the topic's id, others count only if they share a record with one of those.
     """
-    if len({(read.topic_id, read.partition) for read in reads}) != 1:
+    known = [read for read in reads if read.topic_id]
+    if len({read.partition for read in reads}) != 1 or len({read.topic_id for read in known}) > 1:
         return None
-    return max(reads, key=lambda read: (read.leader_epoch, read.end_offset))
+    of_topic = [read for read in reads if not known or read.topic_id or any(_shares(read, one) for one in known)]
+    return max(of_topic, key=lambda read: (read.leader_epoch, read.end_offset))
+
+
+def _shares(one: LogRead, other: LogRead) -> bool:
+    """Whether both reads have a record that is in no other log."""
+    theirs = {record.offset: record for record in other.records if record.value is not None}
+    return any(record.is_same(theirs.get(record.offset)) for record in one.records)
 
 
 def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
@@ -68,7 +83,7 @@ def not_shown(newest: LogRead, reads: Iterable[LogRead]) -> dict[int, int]:
     shown = {(record.offset, record.leader_epoch) for record in newest.records}
     found: dict[int, int] = {}
     for read in reads:
-        for record in read.records if _is_of_same_log(newest, read) else ():
+        for record in read.records if _may_be_of_same_topic(newest, read) else ():
             if (record.offset, record.leader_epoch) not in shown:
                 found[record.leader_epoch] = max(record.offset, found.get(record.leader_epoch, _NO_OFFSET))
     return found
@@ -82,7 +97,7 @@ def adds(read: LogRead, stored: Iterable[LogRead]) -> bool:
 def _shows_all(one: LogRead, read: LogRead) -> bool:
     shown = {record.offset: record for record in one.records}
     return (
-        _is_of_same_log(one, read)
+        (one.topic_id, one.partition) == (read.topic_id, read.partition)
         and one.leader_epoch == read.leader_epoch
         and _epochs(one.epoch_ends) >= _epochs(read.epoch_ends)
         and _epochs(one.answered_ends) >= _epochs(read.answered_ends)
@@ -112,7 +127,7 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
     every = list(dict.fromkeys(reads if newest is None else (newest, *reads)))
     if newest is None:
         return Joined((), _distinct(record for read in every for record in read.records))
-    same = [read for read in every if _is_of_same_log(newest, read)]
+    same = [read for read in every if _may_be_of_same_topic(newest, read)]
     current, bounds, conflict = _confirmed(newest, same)
     chain = _with_contiguity(current, bounds)
     kept = {record.offset: record for record in chain}
@@ -134,8 +149,13 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
     return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by, acknowledged)
 
 
-def _is_of_same_log(one: LogRead, other: LogRead) -> bool:
-    return (one.topic_id, one.partition) == (other.topic_id, other.partition)
+def _is_of_same_topic(one: LogRead, other: LogRead) -> bool:
+    """Whether both are known to be of one partition of one topic."""
+    return "" != one.topic_id == other.topic_id and one.partition == other.partition
+
+
+def _may_be_of_same_topic(one: LogRead, other: LogRead) -> bool:
+    return one.partition == other.partition and (one.topic_id == other.topic_id or "" in (one.topic_id, other.topic_id))
 
 
 def _confirmed(
@@ -144,19 +164,19 @@ def _confirmed(
     """The records of the current lineage by offset; the offset up to which each read belongs to it; and how two reads
     contradict each other, if they do.
     """
-    ends: dict[int, int] = {}
-    for end in (*newest.epoch_ends, *newest.answered_ends):
-        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, _NO_OFFSET))
+    ends = _ends(newest)
     current = {record.offset: record for record in newest.records}
     bounds = dict.fromkeys(same, _NO_OFFSET)
     conflict, grows = None, True
     while grows:
         grows = False
         for read, before in bounds.items():
+            of_topic = read is newest or _is_of_same_topic(newest, read)
             known = (
                 r.offset
                 for r in read.records
-                if r.is_same(current.get(r.offset)) or ends.get(r.leader_epoch, _NO_OFFSET) > r.offset
+                if (r.is_same(current.get(r.offset)) and (of_topic or r.value is not None))
+                or (of_topic and ends.get(r.leader_epoch, _NO_OFFSET) > r.offset)
             )
             bound = max(known, default=before)
             if bound <= before:
@@ -166,6 +186,14 @@ def _confirmed(
                 if record.offset <= bound and not record.is_same(current.setdefault(record.offset, record)):
                     conflict = _lost_records(f"two reads contradict each other at offset {record.offset}")
     return current, bounds, conflict
+
+
+def _ends(newest: LogRead) -> dict[int, int]:
+    """The ends of leader epochs in the current log."""
+    ends: dict[int, int] = {}
+    for end in (*newest.epoch_ends, *newest.answered_ends):
+        ends[end.leader_epoch] = max(end.end_offset, ends.get(end.leader_epoch, _NO_OFFSET))
+    return ends
 
 
 def _with_contiguity(current: Mapping[int, RawRecord], bounds: Mapping[LogRead, int]) -> tuple[RawRecord, ...]:
@@ -192,10 +220,12 @@ def _after(records: Iterable[RawRecord]) -> Iterator[tuple[int, RawRecord]]:
 def _lost(newest: LogRead, every: Sequence[LogRead], chain: Sequence[RawRecord]) -> Failure | None:
     last = chain[-1].offset if chain else _NO_OFFSET
     name = f"'{newest.transactional_id}'"
-    if any(read.records for read in every if not _is_of_same_log(newest, read)):
+    if any(read.records for read in every if not _may_be_of_same_topic(newest, read)):
         return _lost_records(f"{TRANSACTION_STATE_TOPIC} was made anew since a sweep read {name} there")
+    ends = _ends(newest)
     tails = [read.records[-1] for read in every if read.records]
-    lost = [tail.offset for tail in tails if tail.offset > last]
+    # Known records below these ends are in the chain.
+    lost = [one.offset for one in tails if one.offset > last and ends.get(one.leader_epoch, _NO_OFFSET) <= one.offset]
     left = f"nothing of it behind offset {last}" if chain else "nothing of it"
     return _lost_records(f"a sweep read {name} at offset {max(lost)}, and the log has {left} now") if lost else None
 

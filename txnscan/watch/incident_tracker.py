@@ -175,7 +175,7 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
         for which, one in (stored or {}).items()
     }
     before = {**left, **memory.incidents}
-    over = scan.over(before)
+    over = scan.over({which: one.incident for which, one in before.items()})
     open_now = {j.observation.transaction_key: j for j in scan.transactions if j.is_incident}
 
     # A notified incident stays, so that its opening and its end are notified once each.

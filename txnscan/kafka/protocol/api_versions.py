@@ -71,14 +71,14 @@ def image_offset(send: Send, broker_id: int) -> int | None:
 
 
 def leader_epochs_rise(send: Send, broker_id: int) -> bool:
-    """Whether the leader epoch of a partition rises at every restart of its leader: outside KRaft mode (KIP-380), and
-    with eligible leader replicas. False also if the broker does not answer.
+    """Whether the leader epoch of a partition rises at every restart of its leader: with eligible leader replicas
+    alone (`txnlog/elections.py`). False also if the broker does not answer.
     """
     try:
         finalized = api_versions(send, broker_id).finalized
     except RequestFailed:
         return False
-    return _KRAFT_FEATURE not in finalized or finalized.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
+    return finalized.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
 
 
 def _ask(send: Send, broker_id: int) -> Any:
