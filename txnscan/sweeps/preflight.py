@@ -18,7 +18,7 @@ from txnscan.config import (
     printable,
 )
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
-from txnscan.coordinators.metadata_image import Latest
+from txnscan.coordinators.metadata_image import Latest, merged
 from txnscan.engine.spark.java import JavaError, delta_jars, find_java, is_fetched, major_version
 from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
@@ -140,7 +140,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
     versions, failures = read_versions(cluster, brokers)
     reached, failed = sorted(versions), [one.error for one in failures]
     if failed:
-        said = f"{len(reached)} of {len(brokers)} brokers answer: {'; '.join(sorted(failed))}"
+        said = f"{len(reached)} of {len(brokers)} brokers answer: {merged(failed)}"
         yield Finding("connection", Level.INCOMPLETE, said)
     else:
         yield Finding("connection", Level.OK, f"{plural(len(brokers), 'broker')}, and all of them answer")
@@ -155,7 +155,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
     """How current each broker's metadata is. Unreachable brokers are reported under `connection`."""
-    missing = latest.unreachable()
+    missing = frozenset(latest.unreachable())
     late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
     yield from (Finding("metadata", Level.INCOMPLETE, cluster.format_failure(one.failure)) for one in late)
     if latest.disputed:

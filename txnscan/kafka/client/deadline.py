@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
@@ -121,9 +122,7 @@ class Deadline:
     @property
     def time_is_up(self) -> Failure:
         """The failure of everything that was not observed before the time was up. It names the limit."""
-        limit = f" of {duration(round(self.timeout_s * 1_000))}" if math.isfinite(self.timeout_s) else ""
-        error = f"the time limit{limit} is over; set a longer --timeout"
-        return Failure(error, FailureCode.TIME_IS_UP)
+        return _time_is_up(self.timeout_s)
 
     def check(self) -> None:
         """Raises RequestFailed if the time is up."""
@@ -134,6 +133,13 @@ class Deadline:
         """The error of a request for which there is no time. sent: see RequestFailed."""
         self.missed = True
         return RequestFailed(self.time_is_up, sent=sent)
+
+
+@lru_cache
+def _time_is_up(timeout_s: float) -> Failure:
+    """Made once: thousands of requests may fail with it."""
+    limit = f" of {duration(round(timeout_s * 1_000))}" if math.isfinite(timeout_s) else ""
+    return Failure(f"the time limit{limit} is over; set a longer --timeout", FailureCode.TIME_IS_UP)
 
 
 def sweep_limit_ms(expected_s: float = 0.0) -> int:
