@@ -360,18 +360,18 @@ class Cluster:
             self.close()
 
 
-def clients_of(config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int | None) -> ClientFactory:
+def clients_of(
+    config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int, *, waits_ms: int = 0
+) -> ClientFactory:
     """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows. limit_ms:
-    without a timeout.
+    without a timeout. waits_ms: the time between the requests, which the limits do not include.
     """
     servers = parse_bootstrap_servers(config.bootstrap_servers)
-    return ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms, limit_ms).time_left())
+    timeout_ms = None if config.timeout_ms is None else config.timeout_ms + waits_ms
+    return ClientFactory(sweep_id, settings, servers, Deadline.after(timeout_ms, limit_ms + waits_ms).time_left())
 
 
-def opened_cluster(config: ScanConfig, *, limited: bool = True) -> Cluster:
-    """The cluster of these settings, for questions that are no sweep. limited: whether they have a time limit if
-    `config` has none. Raises ConfigError.
-    """
-    limit_ms = QUESTION_MS if limited else None
-    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}", limit_ms)
+def opened_cluster(config: ScanConfig, *, waits_ms: int = 0) -> Cluster:
+    """The cluster of these settings, for questions that are no sweep. waits_ms: see clients_of. Raises ConfigError."""
+    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}", QUESTION_MS, waits_ms=waits_ms)
     return Cluster(clients, deadline=clients.client().deadline)

@@ -24,7 +24,7 @@ from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import sweep_limit_ms
+from txnscan.kafka.client.deadline import QUESTION_MS
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
@@ -95,7 +95,7 @@ def check(
     findings = list(check_security(settings))
     findings += [Finding("security", Level.NOTE, said) for said in config.exposed_files()]
     cluster_id = None
-    clients = clients_of(config, settings, sweep_id, sweep_limit_ms())
+    clients = clients_of(config, settings, sweep_id, QUESTION_MS)
     with Cluster(clients, deadline=clients.client().deadline) as cluster:
         try:
             latest = cluster.latest()

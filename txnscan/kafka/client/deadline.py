@@ -144,7 +144,12 @@ def _time_is_up(timeout_s: float) -> Failure:
 
 def sweep_limit_ms(expected_s: float = 0.0) -> int:
     """The limit of a sweep without --timeout. expected_s: the time that it is expected to take."""
-    return max(SWEEP_MS, round(SWEEP_TIMES * expected_s * 1_000))
+    return max(SWEEP_MS, longer_ms(expected_s))
+
+
+def longer_ms(expected_s: float) -> int:
+    """The limit of requests that are expected to take this time, if that is longer than their default."""
+    return round(SWEEP_TIMES * expected_s * 1_000)
 
 
 class FirstTries:
