@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,6 @@ import typer
 from txnscan.cli.app import app, warn
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import (
-    QUESTION,
     BootstrapServer,
     CommandConfig,
     QuestionTimeout,
@@ -19,7 +19,7 @@ from txnscan.cli.options import (
     RowsFormat,
     StateName,
 )
-from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable, utf8_text
+from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms, printable, utf8_text
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.help import OneCommand, examples
@@ -85,7 +85,7 @@ def list_transactions(
         list[int] | None,
         typer.Option("--broker-id", metavar="ID", help="Only ids of this coordinator. May be repeated."),
     ] = None,
-    timeout: QuestionTimeout = QUESTION,
+    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """List the transactional ids of all coordinators, a line each, as they answer. Shows age and timeout too.
@@ -108,7 +108,7 @@ def list_transactions(
             bootstrap_server,
             command_config,
             broker_ids=tuple(broker_id or ()),
-            timeout_ms=parse_duration_ms(timeout, "--timeout"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
         )
         wanted = ListingFilter(
             states=tuple(_state(one) for one in state or ()),
@@ -157,7 +157,7 @@ def describe(
         ),
     ],
     command_config: CommandConfig = None,
-    timeout: QuestionTimeout = QUESTION,
+    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Describe the transaction of one or many ids: state, age, timeout, coordinator, and where its partitions stand.
@@ -169,7 +169,9 @@ def describe(
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row, read_described
 
-        config = ScanConfig(bootstrap_server, command_config, timeout_ms=parse_duration_ms(timeout, "--timeout"))
+        config = ScanConfig(
+            bootstrap_server, command_config, timeout_ms=parse_optional_duration_ms(timeout, "--timeout")
+        )
         if not all(transactional_id):
             raise ConfigError("--transactional-id", "is empty; give an id")
         warn(config)
@@ -208,10 +210,12 @@ def describe_producers(
         typer.Option("--broker-id", metavar="ID", help="Ask this replica. Default: the leader of each."),
     ] = None,
     only_open: Annotated[bool, typer.Option("--open", help="Only producers with an open transaction.")] = False,
-    timeout: QuestionTimeout = QUESTION,
+    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Show the producers of a partition, a topic or everything; for open transactions, their owner and blocked records.
+
+    For many partitions, the default of --timeout is 10 times the predicted time of a sweep of them, if that is longer.
 
     Exit status: 0 if every partition was read, 4 if some were not, 1 if no partition was.
     """
@@ -223,7 +227,7 @@ def describe_producers(
             command_config=command_config,
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
-            timeout_ms=parse_duration_ms(timeout, "--timeout"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
         )
         warn(config)
         with opened_cluster(config) as cluster:
@@ -237,15 +241,18 @@ def _show_producers(
 ) -> tuple[list[dict[str, Any]], int]:
     """Prints the producers. Gives what could not be read, and how many partitions were read."""
     from txnscan.coordinators.producers import read_producers
+    from txnscan.kafka.client.deadline import longer_ms
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.report.plain import error_object
+    from txnscan.sweeps.capacity import longest_expected_s
     from txnscan.sweeps.scope import check_scope, chosen_brokers, in_scope
 
     view = cluster.newest(config.topic_names or None)
     topics = in_scope(config, view)
     check_scope(config, view, topics)
     chosen_brokers(view, () if broker_id is None else (broker_id,))
+    cluster.deadline.allow(longer_ms(longest_expected_s(replace(view, topics=tuple(topics)))))
     rows = rows_in(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
     if broker_id is not None:
         note(no_proof(broker_id))
@@ -294,7 +301,7 @@ def coordinator(
         ),
     ] = None,
     command_config: CommandConfig = None,
-    timeout: QuestionTimeout = QUESTION,
+    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Show which partition and which broker serve a transactional id or a consumer group. Creates no topic.
@@ -317,7 +324,9 @@ def coordinator(
             behind: list[dict[str, Any]] = []
             shown = [coordinator_row(coordinator_among(kind, name, partitions or 1), None) for kind, name in names]
         else:
-            config = ScanConfig(bootstrap_server, command_config, timeout_ms=parse_duration_ms(timeout, "--timeout"))
+            config = ScanConfig(
+                bootstrap_server, command_config, timeout_ms=parse_optional_duration_ms(timeout, "--timeout")
+            )
             warn(config)
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}

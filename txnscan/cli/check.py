@@ -9,7 +9,6 @@ import typer
 from txnscan.cli.app import app, progress_bar, started_spark, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import (
-    QUESTION,
     BootstrapServer,
     CommandConfig,
     Format,
@@ -17,7 +16,7 @@ from txnscan.cli.options import (
     QuestionTimeout,
     SparkMaster,
 )
-from txnscan.config import ScanConfig, parse_duration_ms
+from txnscan.config import ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -40,7 +39,7 @@ def check(
         ),
     ] = None,
     master: SparkMaster = None,
-    timeout: QuestionTimeout = QUESTION,
+    timeout: QuestionTimeout = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes no data.
@@ -53,7 +52,7 @@ def check(
             command_config=command_config,
             tables=tables,
             engine="threads",
-            timeout_ms=parse_duration_ms(timeout, "--timeout"),
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
         )
         warn(config)
         from txnscan.api import check_sweep

@@ -9,14 +9,13 @@ import typer
 from txnscan.cli.app import app, progress_bar, warn, write_json
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import (
-    QUESTION,
     CommandConfig,
     Format,
     LateAfter,
     OutputFormat,
     QuestionTimeout,
 )
-from txnscan.config import ScanConfig, parse_duration_ms, parse_optional_duration_ms
+from txnscan.config import ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 
@@ -74,7 +73,7 @@ def explain(
         ),
     ] = None,
     late_after: LateAfter = None,
-    timeout: QuestionTimeout = QUESTION,
+    timeout: QuestionTimeout = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Explain a symptom: a stuck group or query, a topic, an id or an error in a log. Read-only.
@@ -106,7 +105,7 @@ def explain(
                 bootstrap_server,
                 command_config=command_config,
                 late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
-                timeout_ms=parse_duration_ms(timeout, "--timeout"),
+                timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
                 engine="threads",
                 topic_names=() if asked.topic is None else (asked.topic,),
             )

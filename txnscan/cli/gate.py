@@ -10,13 +10,14 @@ import typer
 
 from txnscan.cli.app import app, opened_tables, progress_bar, warn, write_json
 from txnscan.cli.errors import complain, errors_in_one_line
-from txnscan.cli.options import ClusterId, CommandConfig, Format, OutputFormat, SparkMaster
+from txnscan.cli.options import ClusterId, CommandConfig, Format, OutputFormat, QuestionTimeout, SparkMaster
 from txnscan.config import (
     ConfigError,
     ScanConfig,
     check_topic_name,
     parse_duration_ms,
     parse_location,
+    parse_optional_duration_ms,
     parse_time_ms,
     printable,
 )
@@ -68,6 +69,7 @@ def gate(
             "--wait", metavar="DURATION", help="With --bootstrap-server: read again for this long; 0s reads once."
         ),
     ] = "30s",
+    timeout: QuestionTimeout = None,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -93,7 +95,12 @@ def gate(
             parse_location(tables)
         config = None
         if bootstrap_server is not None:
-            config = ScanConfig(bootstrap_server, command_config=command_config, engine="threads")
+            config = ScanConfig(
+                bootstrap_server,
+                command_config=command_config,
+                engine="threads",
+                timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
+            )
             warn(config)
         with progress_bar() as progress:
             stored = None if tables is None else opened_tables(tables, master, progress)
@@ -150,7 +157,7 @@ def _of_cluster(
     from txnscan.sweeps.reader import Reader
     from txnscan.sweeps.restored import Past
 
-    with opened_cluster(config, limited=False) as cluster:
+    with opened_cluster(config, waits_ms=wait_ms) as cluster:
         reader = Reader(cluster, ThreadsEngine(), config)
         found_id = cluster.newest([]).cluster_id
         if cluster_id not in (None, found_id):

@@ -84,11 +84,12 @@ Timeout = Annotated[
 # `deadline.QUESTION_MS`, as the option shows it.
 QUESTION = "60s"
 QuestionTimeout = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--timeout",
         metavar="DURATION",
-        help="Time limit of the requests, such as 20s. Data that was not read by then is reported as not observed.",
+        help="Time limit of the requests, such as 20s. Data that was not read by then is reported as not observed. "
+        f"Default: {QUESTION}.",
     ),
 ]
 OfflineLateAfter = Annotated[

@@ -18,11 +18,12 @@ from txnscan.cli.options import (
     Format,
     LogPartitions,
     OfflineLateAfter,
+    QuestionTimeout,
     RowFormat,
     RowsFormat,
     Stopped,
 )
-from txnscan.config import ConfigError, ScanConfig
+from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import LineRows
@@ -69,6 +70,7 @@ def transaction_log(
     stopped: Stopped = False,
     log_partitions: LogPartitions = None,
     late_after: OfflineLateAfter = None,
+    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
     every: Annotated[bool, typer.Option("--all", help="From files, show ids at rest too.")] = False,
     fail_on: FailOnOption = None,
@@ -91,11 +93,14 @@ def transaction_log(
             for option, given in (("--producer-epoch", producer_epoch), ("--late-after", late_after)):
                 if given is not None:
                     raise ConfigError(option, "is for files; leave it out with --bootstrap-server")
-            config = ScanConfig(bootstrap_server, command_config=command_config)
+            timeout_ms = parse_optional_duration_ms(timeout, "--timeout")
+            config = ScanConfig(bootstrap_server, command_config=command_config, timeout_ms=timeout_ms)
             warn(config)
             errors, read = _live_log(config, names, producer_ids, format)
             say_errors(errors, format)
         else:
+            if timeout is not None:
+                raise ConfigError("--timeout", "limits requests to brokers; leave it out with files")
             found = _of_files(
                 paths or [],
                 names,
@@ -159,7 +164,7 @@ def _live_log(
     from txnscan.txnlog.timeline import timeline, to_read
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
-    with opened_cluster(config, limited=False) as cluster:
+    with opened_cluster(config) as cluster:
         wanted, failed = to_read(cluster.newest([TRANSACTION_STATE_TOPIC]), names, producer_ids)
         errors = [error_object(one, cluster.principal) for one in (*failed, *cluster.behind())]
         found = 0

@@ -19,7 +19,14 @@ from txnscan.config import ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_latest
 from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
-from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
+from txnscan.coordinators.parallel import as_finished
+from txnscan.coordinators.snapshot import (
+    COORDINATOR_PARTITIONS_MAX,
+    CoordinatorAnswers,
+    Snapshot,
+    ask_coordinators,
+    conclude,
+)
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -81,6 +88,7 @@ class Cluster:
         self._tried: set[int] = set()
         # Caches the decoded parts of the last answers about all topics.
         self._metadata = MetadataRound()
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self._sleep = sleep
         self.deadline = deadline if deadline is not None else Deadline()
@@ -131,7 +139,11 @@ class Cluster:
 
     def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results of the call for each item, in the order of the items."""
-        return list(self._pool.map(call, items) if self._pool is not None else map(call, items))
+        if self._pool is None or self.deadline.is_up:
+            # After the deadline each request fails at once.
+            return list(map(call, items))
+        results = dict(as_finished(self._pool, self._threads, call, items))
+        return [results[number] for number in range(len(results))]
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         """The Metadata of the first broker that answers. Asks known brokers first, then the bootstrap servers.
@@ -144,6 +156,8 @@ class Cluster:
                 view = read_metadata(self.send, broker_id, topics)
             except RequestFailed as failed:
                 failures.append(failed.error)
+                if self.deadline.is_up:
+                    break
                 continue
             finally:
                 self._tried.add(broker_id)
@@ -302,7 +316,7 @@ class Cluster:
             after = self.metadata_quorum(topics)
             snapshot = conclude(answers, before, after, open_topics, self.principal)
             passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
-            if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES:
+            if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES or self.deadline.is_up:
                 break
             self.sleep(_RETRY_WAIT_S * attempt)
             before = after
@@ -311,7 +325,10 @@ class Cluster:
     def _ask_coordinators(
         self, before: MetadataQuorum, open_producer_ids: frozenset[int], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
-        probes = probe_ids(len(before.indexes(TRANSACTION_STATE_TOPIC)), self.random_token)
+        partition_count = len(before.indexes(TRANSACTION_STATE_TOPIC))
+        if partition_count > COORDINATOR_PARTITIONS_MAX:
+            return []
+        probes = probe_ids(partition_count, self.random_token)
 
         def ask(broker_id: int) -> CoordinatorAnswers:
             return ask_coordinators(self.send, broker_id, probes, open_producer_ids)
@@ -348,18 +365,18 @@ class Cluster:
             self.close()
 
 
-def clients_of(config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int | None) -> ClientFactory:
+def clients_of(
+    config: ScanConfig, settings: ConnectionSettings, sweep_id: str, limit_ms: int, *, waits_ms: int = 0
+) -> ClientFactory:
     """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows. limit_ms:
-    without a timeout.
+    without a timeout. waits_ms: the time between the requests, which the limits do not include.
     """
     servers = parse_bootstrap_servers(config.bootstrap_servers)
-    return ClientFactory(sweep_id, settings, servers, Deadline.after(config.timeout_ms, limit_ms).time_left())
+    timeout_ms = None if config.timeout_ms is None else config.timeout_ms + waits_ms
+    return ClientFactory(sweep_id, settings, servers, Deadline.after(timeout_ms, limit_ms + waits_ms).time_left())
 
 
-def opened_cluster(config: ScanConfig, *, limited: bool = True) -> Cluster:
-    """The cluster of these settings, for questions that are no sweep. limited: whether they have a time limit if
-    `config` has none. Raises ConfigError.
-    """
-    limit_ms = QUESTION_MS if limited else None
-    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}", limit_ms)
+def opened_cluster(config: ScanConfig, *, waits_ms: int = 0) -> Cluster:
+    """The cluster of these settings, for questions that are no sweep. waits_ms: see clients_of. Raises ConfigError."""
+    clients = clients_of(config, config.connection(), f"ask-{uuid.uuid4()}", QUESTION_MS, waits_ms=waits_ms)
     return Cluster(clients, deadline=clients.client().deadline)

@@ -171,9 +171,9 @@ def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reporte
     """The Metadata of the broker with the newest image. If a broker does not answer, its failure is recorded in
     `reported`, and the next is asked. Raises RequestFailed.
     """
-    while offsets := _offsets(reported):
-        # If offsets are equal, prefer a broker of the cluster to a bootstrap server, whose number is negative.
-        newest = max(offsets, key=lambda broker_id: (offsets[broker_id], broker_id))
+    offsets = _offsets(reported)
+    # If offsets are equal, prefer a broker of the cluster to a bootstrap server, whose number is negative.
+    for newest in sorted(offsets, key=lambda broker_id: (offsets[broker_id], broker_id), reverse=True):
         try:
             return metadata.ask(send, newest)
         except RequestFailed as failed:

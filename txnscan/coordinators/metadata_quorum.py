@@ -17,7 +17,7 @@ from functools import cached_property
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
-from txnscan.kafka.protocol.metadata import MetadataRound
+from txnscan.kafka.protocol.metadata import DifferentAnswers, MetadataRound
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
 
@@ -59,7 +59,7 @@ class MetadataQuorum:
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
         """All brokers that appear in any answer."""
-        named = {broker.broker_id: broker for view in self.views for broker in view.brokers}
+        named = {broker.broker_id: broker for brokers in _broker_lists(self.views) for broker in brokers}
         return tuple(named[broker_id] for broker_id in sorted(named))
 
     @cached_property
@@ -123,9 +123,13 @@ class MetadataQuorum:
         """Whether every broker that answered shows the topic."""
         return all(_shown(view, topic) for view in self.views)
 
+    @cached_property
+    def _by_broker(self) -> dict[int, ClusterView]:
+        return {view.answered_by: view for view in self.views}
+
     def view_of(self, broker_id: int) -> ClusterView | None:
         """This broker's view, if it answered."""
-        return next((view for view in self.views if view.answered_by == broker_id), None)
+        return self._by_broker.get(broker_id)
 
     def latest_leader(self, topic: str, index: int) -> int | None:
         """The leader at the highest leader epoch that any broker reports, if there is one leader at that epoch. This is
@@ -162,6 +166,13 @@ def _shown(view: ClusterView, topic: str) -> Sequence[Topic]:
     return view.topics[first : bisect_right(view.topics, topic, key=lambda t: t.name)]
 
 
+def _broker_lists(views: Sequence[ClusterView]) -> list[tuple[Broker, ...]]:
+    """The different lists of brokers, by their last view. Most brokers give the same list, and share the object: each
+    of thousands may name thousands.
+    """
+    return [*{id(view.brokers): view.brokers for view in reversed(views)}.values()][::-1]
+
+
 def read_metadata_quorum(
     send: Send,
     broker_ids: Iterable[int],
@@ -175,9 +186,11 @@ def read_metadata_quorum(
     """
     round_of_all = MetadataRound(topics)
 
+    different = DifferentAnswers()
+
     def ask(broker_id: int) -> ClusterView | Unobserved:
         try:
-            return round_of_all.ask(send, broker_id)
+            return different.kept(round_of_all.ask(send, broker_id))
         except RequestFailed as failed:
             return Unobserved("metadata", failed.failure, broker_id)
 
@@ -193,12 +206,13 @@ def read_metadata_quorum(
                 errors[broker_id] = answer
             else:
                 views.append(answer)
-                learn(answer.brokers)
-        to_ask = {broker.broker_id for view in views for broker in view.brokers} - asked
+        for brokers in _broker_lists(views):
+            learn(brokers)
+        named = {broker.broker_id for brokers in _broker_lists(views) for broker in brokers}
+        to_ask = named - asked
         if not to_ask:
             break
     errors |= {broker_id: Unobserved("metadata", NOT_ASKED, broker_id) for broker_id in to_ask}
-    named = {broker.broker_id for view in views for broker in view.brokers}
     return MetadataQuorum(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),
         errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named or not views),

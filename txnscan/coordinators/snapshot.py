@@ -31,7 +31,8 @@ of Metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum, NoSuchTopic
@@ -80,6 +81,9 @@ class Snapshot:
         return replace(first, error=f"{first.error}{also}")
 
 
+# The largest `__transaction_state` that is probed. Kafka's default is 50 partitions. The brokers choose the number, and
+# the random ids of so many partitions take about a second to find.
+COORDINATOR_PARTITIONS_MAX = 5_000
 # A broker answers these codes for an id only if it serves the id's partition: it has cached the partition's ids.
 _SERVES_PARTITION = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -165,12 +169,12 @@ def conclude(
     partition_count = _partition_count(before, after)
     if partition_count == 0:
         return _without_coordinators(by_broker, before, failures)
-    serving = {k: _serving_brokers(by_broker, k) for k in range(partition_count)}
-    split_failures = {k: _served_twice(k, who) for k, who in serving.items() if len(who) > 1}
+    serving = _serving_brokers(by_broker)
+    split_failures = {k: _served_twice(k, serving[k]) for k in range(partition_count) if len(serving.get(k, ())) > 1}
     uncovered = {
         k: error
         for k in range(partition_count)
-        if (error := _uncovered(by_broker, failures_by_broker, before, after, k, serving[k])) is not None
+        if (error := _uncovered(by_broker, failures_by_broker, before, after, k, serving.get(k, set()))) is not None
     }
     # The visibility failures already report these partitions, with the remedy.
     refused = {k for k in uncovered if _refused(by_broker, before, k)} if failures else set()
@@ -201,9 +205,11 @@ def _served_twice(k: int, who: Iterable[int]) -> Failure:
 
 
 def _partition_count(before: MetadataQuorum, after: MetadataQuorum) -> int:
+    """The number of partitions of `__transaction_state`; 0 if it cannot be probed."""
     indexes = before.indexes(TRANSACTION_STATE_TOPIC)
     # If the count changes, ids hash to other partitions. The brokers themselves stop serving then.
-    return len(indexes) if indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes))) else 0
+    known = indexes == after.indexes(TRANSACTION_STATE_TOPIC) == tuple(range(len(indexes)))
+    return len(indexes) if known and len(indexes) <= COORDINATOR_PARTITIONS_MAX else 0
 
 
 def _without_coordinators(
@@ -212,8 +218,7 @@ def _without_coordinators(
     """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
-        changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
-        why, absent = Failure(changed, FailureCode.BROKERS_DISAGREE), False
+        why, absent = _why_unprobed(len(before.indexes(TRANSACTION_STATE_TOPIC))), False
     except LeaderUnknown as failed:
         why, absent = failed.failure, isinstance(failed, NoSuchTopic)
     error = Unobserved("snapshot", why, None, TRANSACTION_STATE_TOPIC)
@@ -227,14 +232,23 @@ def _without_coordinators(
     )
 
 
-def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers], k: int) -> frozenset[int]:
-    """The brokers that, in either probe, serve this partition or are loading it."""
+def _why_unprobed(partition_count: int) -> Failure:
+    if partition_count > COORDINATOR_PARTITIONS_MAX:
+        most = f"and txnscan asks about at most {COORDINATOR_PARTITIONS_MAX:,}"
+        return Failure(f"{TRANSACTION_STATE_TOPIC} has {partition_count:,} partitions, {most}", FailureCode.NOT_ASKED)
+    changed = f"the partition count of {TRANSACTION_STATE_TOPIC} changed during the sweep"
+    return Failure(changed, FailureCode.BROKERS_DISAGREE)
+
+
+def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers]) -> dict[int, set[int]]:
+    """By partition: the brokers that, in either probe, serve it or are loading it."""
     serves = (*_SERVES_PARTITION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return frozenset(
-        answer.broker_id
-        for answer in by_broker.values()
-        if answer.before.get(k) in serves or answer.after.get(k) in serves
-    )
+    found: dict[int, set[int]] = defaultdict(set)
+    for broker_id, answer in by_broker.items():
+        for k, code in (*answer.before.items(), *answer.after.items()):
+            if code in serves:
+                found[k].add(broker_id)
+    return found
 
 
 def _uncovered(
@@ -243,7 +257,7 @@ def _uncovered(
     before: MetadataQuorum,
     after: MetadataQuorum,
     k: int,
-    serving: frozenset[int],
+    serving: Set[int],
 ) -> Unobserved | None:
     """Why coverage does not hold for this `__transaction_state` partition. None if it holds."""
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 
+from txnscan.coordinators.parallel import as_finished
 from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
@@ -64,10 +65,5 @@ def read_lanes(
 ) -> Iterator[tuple[int, list[Row]]]:
     """For each finished lane, its number of batches and its rows."""
     with ThreadPoolExecutor(min(threads, len(queues) or 1), thread_name_prefix="txnscan-read") as pool:
-        futures = {pool.submit(_read_lane, read, queue): len(queue) for queue in queues}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-
-
-def _read_lane(read: Callable[[Batch], Iterable[Row]], lane: Sequence[Batch]) -> list[Row]:
-    return [row for batch in lane for row in read(batch)]
+        for number, rows in as_finished(pool, threads, lambda lane: [row for one in lane for row in read(one)], queues):
+            yield len(queues[number]), rows

@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers
-from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.client import Client
-from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
@@ -31,6 +31,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.resolve.apply import PartitionState
 from txnscan.resolve.peer_partitions import commit_seen
 from txnscan.resolve.plan import Action
+from txnscan.sweeps.capacity import longest_expected_s
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.identity import Identity, Seen, identified
 from txnscan.sweeps.pipeline import scan
@@ -52,7 +53,6 @@ class LiveBrokers:
         self._config = config
         self._history = NoHistory() if history is None else history
         self._settings = config.connection()
-        self._bootstrap = parse_bootstrap_servers(config.bootstrap_servers)
         self._known: dict[int, Broker] = {}
         # For each action: the leader epochs of the transaction log when `prove` read it.
         self._read_epochs: dict[tuple[str, int], Mapping[int, int]] = {}
@@ -62,8 +62,11 @@ class LiveBrokers:
         return self._config
 
     def _cluster(self) -> Cluster:
-        """The cluster, on connections that are closed with its context."""
-        return Cluster(ClientFactory(f"apply-{uuid.uuid4()}", self._settings, self._bootstrap))
+        """The cluster, on connections that are closed with its context. Each has the time limit of a sweep of its own:
+        the time that a proof took never shortens the read after a marker.
+        """
+        clients = clients_of(self._config, self._settings, f"apply-{uuid.uuid4()}", sweep_limit_ms())
+        return Cluster(clients, deadline=clients.client().deadline)
 
     def _engine(self) -> Engine:
         return ThreadsEngine()
@@ -83,16 +86,23 @@ class LiveBrokers:
 
     def closed_producers(self, producer_ids: Collection[int]) -> Facts:
         """The partitions of the whole cluster that list these producers without an open transaction. A partition that
-        cannot be read is left out: these facts only veto (`signs_of_loss.py`).
+        cannot be read is left out: these facts only veto (`signs_of_loss.py`). Raises ClusterUnreachable if the time
+        limit is over, which may leave out any number of them.
         """
         if not producer_ids:
             return {}
-        try:
-            with self._cluster() as cluster:
+        with self._cluster() as cluster:
+            try:
+                latest = cluster.latest()
+                cluster.deadline.allow(sweep_limit_ms(longest_expected_s(latest.view)))
                 reader = Reader(cluster, self._engine(), self._config)
-                wide = reader.wide(cluster.latest(), _unwatched, _unwatched, producer_ids)
-        except ClusterUnreachable:
-            return {}
+                wide = reader.wide(latest, _unwatched, _unwatched, producer_ids)
+            except ClusterUnreachable:
+                if cluster.deadline.missed:
+                    raise
+                return {}
+            if cluster.deadline.missed:
+                raise ClusterUnreachable(cluster.deadline.time_is_up.error)
         return {one: ProducerFacts(closed=wide.closed_of(one)) for one in producer_ids}
 
     def prove(self, action: Action) -> Judged | None:

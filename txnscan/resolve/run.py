@@ -99,8 +99,8 @@ def apply_to(
     options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step: called before each
     step. on_result, on_settled: called with each result as soon as it is known. on_wait: see `Lock`.
 
-    Before any marker is sent, raises ConfigError, PlanRefused and ApplyRunning. Raises JournalLost if the lock was lost
-    or the journal cannot be written.
+    Before any marker is sent, raises ConfigError, PlanRefused, ApplyRunning and ClusterUnreachable. Raises JournalLost
+    if the lock was lost or the journal cannot be written.
     """
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import check_exclusive

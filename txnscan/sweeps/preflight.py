@@ -18,13 +18,13 @@ from txnscan.config import (
     printable,
 )
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
-from txnscan.coordinators.metadata_image import Latest
+from txnscan.coordinators.metadata_image import Latest, merged
 from txnscan.engine.spark.java import JavaError, delta_jars, find_java, is_fetched, major_version
 from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
 from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.client.deadline import sweep_limit_ms
+from txnscan.kafka.client.deadline import QUESTION_MS
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
@@ -95,7 +95,7 @@ def check(
     findings = list(check_security(settings))
     findings += [Finding("security", Level.NOTE, said) for said in config.exposed_files()]
     cluster_id = None
-    clients = clients_of(config, settings, sweep_id, sweep_limit_ms())
+    clients = clients_of(config, settings, sweep_id, QUESTION_MS)
     with Cluster(clients, deadline=clients.client().deadline) as cluster:
         try:
             latest = cluster.latest()
@@ -140,7 +140,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
     versions, failures = read_versions(cluster, brokers)
     reached, failed = sorted(versions), [one.error for one in failures]
     if failed:
-        said = f"{len(reached)} of {len(brokers)} brokers answer: {'; '.join(sorted(failed))}"
+        said = f"{len(reached)} of {len(brokers)} brokers answer: {merged(failed)}"
         yield Finding("connection", Level.INCOMPLETE, said)
     else:
         yield Finding("connection", Level.OK, f"{plural(len(brokers), 'broker')}, and all of them answer")
@@ -155,7 +155,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
     """How current each broker's metadata is. Unreachable brokers are reported under `connection`."""
-    missing = [one for one in latest.unreachable() if one.failure.code != FailureCode.BROKER_BEHIND]
+    missing = frozenset(one for one in latest.unreachable() if one.failure.code != FailureCode.BROKER_BEHIND)
     late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
     yield from (Finding("metadata", Level.INCOMPLETE, cluster.format_failure(one.failure)) for one in late)
     if latest.disputed:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
@@ -121,9 +122,7 @@ class Deadline:
     @property
     def time_is_up(self) -> Failure:
         """The failure of everything that was not observed before the time was up. It names the limit."""
-        limit = f" of {duration(round(self.timeout_s * 1_000))}" if math.isfinite(self.timeout_s) else ""
-        error = f"the time limit{limit} is over; set a longer --timeout"
-        return Failure(error, FailureCode.TIME_IS_UP)
+        return _time_is_up(self.timeout_s)
 
     def check(self) -> None:
         """Raises RequestFailed if the time is up."""
@@ -136,9 +135,21 @@ class Deadline:
         return RequestFailed(self.time_is_up, sent=sent)
 
 
+@lru_cache
+def _time_is_up(timeout_s: float) -> Failure:
+    """Made once: thousands of requests may fail with it."""
+    limit = f" of {duration(round(timeout_s * 1_000))}" if math.isfinite(timeout_s) else ""
+    return Failure(f"the time limit{limit} is over; set a longer --timeout", FailureCode.TIME_IS_UP)
+
+
 def sweep_limit_ms(expected_s: float = 0.0) -> int:
     """The limit of a sweep without --timeout. expected_s: the time that it is expected to take."""
-    return max(SWEEP_MS, round(SWEEP_TIMES * expected_s * 1_000))
+    return max(SWEEP_MS, longer_ms(expected_s))
+
+
+def longer_ms(expected_s: float) -> int:
+    """The limit of requests that are expected to take this time, if that is longer than their default."""
+    return round(SWEEP_TIMES * expected_s * 1_000)
 
 
 class FirstTries:

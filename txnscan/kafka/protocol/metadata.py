@@ -40,6 +40,10 @@ _NO_BROKER = -1
 # The limits of an answer. The largest clusters have two million partitions (KIP-500) and some hundred brokers. Kafka
 # allows names of topics of 249 characters (`Topic.MAX_NAME_LENGTH`). A topic counts as one partition more.
 PARTITIONS_MAX, BROKERS_MAX = 4_000_000, 10_000
+# The limit of the different answers to one request, all together. Brokers that are up to date give equal answers.
+DIFFERENT_MAX = 2 * PARTITIONS_MAX
+# A broker takes the memory of so many partitions.
+_PARTITIONS_A_BROKER = 10
 NAME_LENGTH_MAX, HOST_LENGTH_MAX, PORT_MAX = 249, 255, 65_535
 
 # Numbers, leaders and leader epochs.
@@ -78,6 +82,7 @@ class MetadataRound:
         self._decoded: dict[bytes, Future[ClusterView]] = {}
         # The bytes before the controller in the answers so far. Nearly always they are the same list of brokers.
         self._before_controller: set[bytes] = set()
+        self._room = DIFFERENT_MAX
 
     def ask(self, send: Send, broker_id: int) -> ClusterView:
         """One broker's view. Raises RequestFailed."""
@@ -99,10 +104,21 @@ class MetadataRound:
         if decoded is not None:
             return decoded.result()
         try:
-            decoding.set_result(decode(body))
+            view = decode(body)
+            decoding.set_result(view)
+            self._make_room(_items(view))
         except RequestFailed as failed:
             decoding.set_exception(failed)
         return decoding.result()
+
+    def _make_room(self, size: int) -> None:
+        """Forgets all answers, if they are too large together: each broker could give another one."""
+        with self._lock:
+            self._room -= size
+            if self._room < 0:
+                self._decoded.clear()
+                self._before_controller.clear()
+                self._room = DIFFERENT_MAX
 
     def _said(self, body: Body) -> bytes:
         """A digest of the used parts of an answer."""
@@ -127,6 +143,31 @@ class MetadataRound:
         answer.string()
         self._before_controller.add(data[4 : answer.at])
         return answer.at
+
+
+class DifferentAnswers:
+    """Limits the memory of different answers to one request. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[int, ClusterView] = {}
+        self._room = DIFFERENT_MAX
+
+    def kept(self, view: ClusterView) -> ClusterView:
+        """The view, if there is room for it. Raises RequestFailed."""
+        with self._lock:
+            if id(view.topics) not in self._kept:
+                cost = _items(view)
+                if self._kept and cost > self._room:
+                    raise RequestFailed("the answer is one of too many different ones about the same topics")
+                self._room -= cost
+                self._kept[id(view.topics)] = view
+        return view
+
+
+def _items(view: ClusterView) -> int:
+    """The size of a decoded answer, counted in partitions."""
+    return sum(1 + len(topic.indexes) for topic in view.topics) + _PARTITIONS_A_BROKER * len(view.brokers)
 
 
 def _named(topics: Iterable[str] | None) -> list[Any] | None:
