@@ -7,11 +7,11 @@ coordinator continues from before the transaction. The application restarts, and
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
 
+from tests.prove.disks import lose_end
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
@@ -38,7 +38,8 @@ def test_a_commit_that_the_log_lost_is_unknown(tmp_path: Path, monkeypatch: pyte
         assert (before.judgement.outcome, before.known_outcome and before.known_outcome.unproven) == ("committed", None)
         cluster.kill_broker(coordinator)
         cluster.wait_for_leader(TRANSACTION_STATE_TOPIC, k, -1)
-        _keep_first_batch(cluster.data_of(coordinator) / f"{TRANSACTION_STATE_TOPIC}-{k}")
+        # The first batch begins the only id of this partition.
+        lose_end(cluster, coordinator, (TRANSACTION_STATE_TOPIC, k), 1)
         cluster.start_broker(coordinator)
         cluster.wait_for_leader(TRANSACTION_STATE_TOPIC, k, coordinator)
         Producer(wire, name).init_producer_id()
@@ -66,12 +67,3 @@ def _found(cluster: KafkaCluster, topic: str) -> Judged:
     scan = find_hanging(ScanConfig(cluster.bootstrap_servers, topic_names=(topic,)))
     (judged,) = scan.transactions
     return judged
-
-
-def _keep_first_batch(directory: Path) -> None:
-    """Cuts the log behind its first batch, which begins the only id of this partition."""
-    (segment,) = directory.glob("*.log")
-    data = segment.read_bytes()
-    _, length = struct.unpack_from(">qi", data)
-    assert 12 + length < len(data)
-    segment.write_bytes(data[: 12 + length])

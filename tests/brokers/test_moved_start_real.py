@@ -22,6 +22,7 @@ import pytest
 from tests.brokers.test_lost_markers import incidents_of, swept
 from tests.brokers.test_lost_records import RECORDS, by_topic, markers
 from tests.cases import Cases
+from tests.prove.disks import TWO_DISKS, log_dirs
 from tests.prove.moves import delete_records, move_to_other_disk, reassign
 from tests.prove.placing import lead, replicas_of
 from txnscan import ScanConfig, find_hanging, sweep
@@ -41,7 +42,7 @@ from txnscan.tables.delta import Row
 from txnscan.watch.incident_tracker import IncidentTracker, TrackedHistory, remember
 
 # The broker with two disks, the broker of new replicas, and the leader that hangs.
-DISKS, NEW, HANGS = 1, 2, 3
+DISKS, NEW, HANGS = TWO_DISKS, 2, 3
 SAME, UNKNOWN, ANOTHER = "same", "unknown", "another"
 
 
@@ -218,8 +219,7 @@ class Seen:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     directory: Path = tmp_path_factory.mktemp("moved-start")
     properties = {"transaction.partition.verification.enable": "false", "auto.leader.rebalance.enable": "false"}
-    data = directory / "kafka" / f"broker-{DISKS}" / "data"
-    disks = {DISKS: {"log.dirs": f"{data},{data}-2"}}
+    disks = {DISKS: {"log.dirs": log_dirs(directory / "kafka")}}
     with (
         KafkaCluster(directory / "kafka", properties=properties, broker_properties=disks) as cluster,
         cluster.wire() as wire,

@@ -28,7 +28,7 @@ from txnscan.txnlog.facts import LoggedTransaction
 PROPERTIES = {"log.cleaner.backoff.ms": "100"}
 # Every append closes the segment before it, and closed segments are cleaned even if only a little of them is dirty.
 _AT_ONCE = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
-_TOPIC = 2
+_TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
 _PIECE_BYTES = 1024 * 1024
 _COMPACTION_S_MAX = 60.0
@@ -63,16 +63,25 @@ def id_served_by(prefix: str, k: int, partitions: int) -> str:
 
 def alter_topic(wire: Wire, topic: str, configs: Mapping[str, str | None]) -> None:
     """Sets these configs of a topic; None restores the brokers' own value. Raises DemoError."""
+    _alter(wire, wire.any_broker(), _TOPIC, topic, configs)
+
+
+def alter_broker(wire: Wire, broker_id: int, configs: Mapping[str, str | None]) -> None:
+    """Sets these configs of one broker at run time; None restores the value of its start. Raises DemoError."""
+    _alter(wire, broker_id, _BROKER, str(broker_id), configs)
+
+
+def _alter(wire: Wire, asked: int, kind: int, name: str, configs: Mapping[str, str | None]) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     changes = [
-        resource.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-        for name, value in configs.items()
+        resource.AlterableConfig(name=config, config_operation=_DELETE if value is None else _SET, value=value)
+        for config, value in configs.items()
     ]
-    wanted = resource(resource_type=_TOPIC, resource_name=topic, configs=changes)
-    (answer,) = wire.send(wire.any_broker(), IncrementalAlterConfigsRequest(resources=[wanted])).responses
+    wanted = resource(resource_type=kind, resource_name=name, configs=changes)
+    (answer,) = wire.send(asked, IncrementalAlterConfigsRequest(resources=[wanted])).responses
     if answer.error_code != ErrorCode.NONE:
         why = answer.error_message or error_name(answer.error_code)
-        raise DemoError(f"{topic} could not be configured: {why}")
+        raise DemoError(f"{name} could not be configured: {why}")
 
 
 def logged(wire: Wire, k: int) -> tuple[LoggedTransaction, ...]:

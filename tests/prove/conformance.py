@@ -9,8 +9,8 @@ error.
 Producer ids are numbered in the order of their first appearance. Coordinator epochs begin where the real cluster's
 history ended, so only their presence is compared. Exit status 1 on any difference.
 
-Only clusters at rest are compared. Transient states (a coordinator that loads, a follower that lags) and events that
-cannot be caused on demand (brokers cut off, unclean elections, truncated logs) are not.
+Only clusters at rest are compared. Transient states (a coordinator that loads, a follower that lags) are not, and no
+broker is cut off.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeProducersRequest
 
 from tests.builders import said
+from tests.prove.disks import TWO_DISKS, log_dirs
 from tests.prove.placing import heal
 from tests.prove.scripts import SCRIPTS, Script
 from tests.prove.stage import (
@@ -275,8 +276,9 @@ def _verification(cluster: KafkaCluster, wire: Wire, verified: bool) -> Iterator
 @contextmanager
 def cluster_of(version: str, directory: Path) -> Iterator[tuple[KafkaCluster, Wire]]:
     """Three brokers of that version, configured for the scripts."""
+    of_one = {**BROKER_PROPERTIES, TWO_DISKS: {"log.dirs": log_dirs(directory)}}
     with (
-        KafkaCluster(directory, version=version, properties=PROPERTIES, broker_properties=BROKER_PROPERTIES) as cluster,
+        KafkaCluster(directory, version=version, properties=PROPERTIES, broker_properties=of_one) as cluster,
         cluster.wire() as wire,
     ):
         yield cluster, wire

@@ -18,7 +18,7 @@ from txnscan.kafka.errors import ErrorCode, error_name
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.topology import Key
 
-_PREFERRED = 0
+_PREFERRED, _UNCLEAN = 0, 1
 
 
 def reassign(wire: Wire, wanted: Mapping[Key, Sequence[int]]) -> None:
@@ -43,11 +43,13 @@ def reassign(wire: Wire, wanted: Mapping[Key, Sequence[int]]) -> None:
         raise DemoError(f"partitions could not be reassigned: {', '.join(map(error_name, codes))}")
 
 
-def elect(wire: Wire, wanted: Iterable[Key]) -> None:
-    """Requests that the first replica of each partition leads. A refused request may be repeated."""
+def elect(wire: Wire, wanted: Iterable[Key], *, uncleanly: bool = False) -> None:
+    """Requests that the first replica of each partition leads, or uncleanly any replica where none in sync is there. A
+    refused request may be repeated.
+    """
     topic = ElectLeadersRequest.TopicPartitions
     request = ElectLeadersRequest(
-        election_type=_PREFERRED,
+        election_type=_UNCLEAN if uncleanly else _PREFERRED,
         topic_partitions=[topic(topic=name, partitions=indexes) for name, indexes in _by_topic(wanted).items()],
         timeout_ms=10_000,
     )
@@ -71,6 +73,7 @@ def move_to_other_disk(wire: Wire, broker_id: int, keys: Iterable[Key]) -> None:
     wanted = list(keys)
     dirs = describe_log_dirs(wire.send, broker_id, wanted)
     moves = {there.path: _by_topic(key for key in wanted if key not in there.sizes_bytes) for there in dirs}
+    moves = {path: moved for path, moved in moves.items() if moved}
     kind = AlterReplicaLogDirsRequest.AlterReplicaLogDir
     topic = kind.AlterReplicaLogDirTopic
     request = AlterReplicaLogDirsRequest(
@@ -83,6 +86,11 @@ def move_to_other_disk(wire: Wire, broker_id: int, keys: Iterable[Key]) -> None:
     codes = {p.error_code for t in answer.results for p in t.partitions}
     if codes != {int(ErrorCode.NONE)}:
         raise DemoError(f"replicas could not be moved: {', '.join(map(error_name, codes))}")
+
+
+def directories_of(wire: Wire, broker_id: int, key: Key) -> set[str]:
+    """The log directories with a replica of this broker: both for a moment while it moves."""
+    return {there.path for there in describe_log_dirs(wire.send, broker_id, [key]) if key in there.sizes_bytes}
 
 
 def _by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:

@@ -9,12 +9,13 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from tests.prove.compaction import alter_topic
+from tests.prove.compaction import alter_broker, alter_topic
 from tests.prove.moves import elect, reassign
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
+from txnscan.kafka.protocol.describe_configs import broker_settings
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # The partitions of `__transaction_state` by their purpose in scripts, with their replicas. The moving one has no
@@ -22,6 +23,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 COORDINATORS = {"moves": (1, 2), "stays": (1,), "forgets": (3,)}
 _LOG_CONFIGS = {"cleanup.policy": "compact", "compression.type": "uncompressed"}
 _TOPIC = 2
+_IDLE_MS = "producer.id.expiration.ms"
 
 
 def heal(cluster: KafkaCluster, wire: Wire) -> None:
@@ -65,6 +67,25 @@ def compacting_log(wire: Wire) -> Iterator[None]:
         yield
     finally:
         alter_topic(wire, TRANSACTION_STATE_TOPIC, dict.fromkeys(names))
+
+
+@contextmanager
+def forgetting_producers(wire: Wire, broker_id: int) -> Iterator[None]:
+    """In this context, the replicas of this broker forget every producer without an open transaction.
+
+    Afterwards it waits until the broker has its former setting.
+    """
+
+    def idle_ms() -> str:
+        return broker_settings(wire.send, broker_id, [_IDLE_MS])[_IDLE_MS]
+
+    before = idle_ms()
+    alter_broker(wire, broker_id, {_IDLE_MS: "1"})
+    try:
+        yield
+    finally:
+        alter_broker(wire, broker_id, {_IDLE_MS: None})
+        wait_until(lambda: idle_ms() == before, f"broker {broker_id} keeps idle producers")
 
 
 def _log_configs(wire: Wire, broker_id: int, names: Iterable[str]) -> dict[str, str]:

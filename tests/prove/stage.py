@@ -15,7 +15,7 @@ from tests.prove.placing import COORDINATORS, heal, set_log_min_isr
 from tests.sim.scenarios import rest
 from tests.sim.table import Event
 from tests.sim.transitions import can_happen, happen, settle
-from tests.sim.world import Scenario, World
+from tests.sim.world import IDLE_PRODUCERS, LOST_LOG_END, Scenario, World
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION, OLD_KAFKA_VERSION
@@ -34,6 +34,12 @@ PROPERTIES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.num.partitions": str(len(COORDINATORS)),
     "log.cleaner.backoff.ms": "100",
+    "producer.id.expiration.check.interval.ms": "100",
+    # The start of a log survives a crash soon after records were deleted.
+    "log.flush.start.offset.checkpoint.interval.ms": "100",
+    # Segments below the start are deleted soon.
+    "log.retention.check.interval.ms": "500",
+    "log.initial.task.delay.ms": "100",
     # A broker that is paused for the duration of a short transaction stays in sync.
     "broker.session.timeout.ms": "9000",
 }
@@ -174,7 +180,13 @@ def scenario_of(
         skips_leaderless=setting.new,
         reloads=not setting.new,
         versions=(1, 2) if setting.new else (1,),
-        faults=frozenset({"kill", "pause", "leader move", "compaction", "append timeout"}),
+        faults=frozenset(
+            {
+                *("kill", "pause", "leader move", "compaction", "append timeout", IDLE_PRODUCERS),
+                *("deleted records", "disk move", "lost snapshots", LOST_LOG_END),
+                *("unclean election", "reassignment"),
+            }
+        ),
     )
     return scenario, ids, keys
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from kafka.protocol.producer import ProduceRequest
 from kafka.record import MemoryRecordsBuilder
 
-from tests.prove.placing import compacting_log, lead, replicas_of
+from tests.prove.compaction import alter_topic
+from tests.prove.disks import TWO_DISKS, begins_at, lose_end, lose_snapshots
+from tests.prove.moves import delete_records, directories_of, elect, move_to_other_disk, reassign
+from tests.prove.placing import compacting_log, forgetting_producers, lead, replicas_of
 from tests.prove.stage import NotPossible, Stage
 from tests.sim.records import Data, Produce, TransactionLogRecord, TransactionMetadata
 from tests.sim.transitions import possible
@@ -24,6 +27,7 @@ from txnscan.demo.wait import wait_until
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
+from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.kafka.protocol.fetch import fetch
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Key, Partition
@@ -283,6 +287,149 @@ class Compact:
             wait_until(lambda: _offsets(stage, key) == left, f"{key[0]}-{key[1]} was compacted")
 
 
+@dataclass(frozen=True)
+class ForgetProducers:
+    """The replicas of these brokers forget every producer without an open transaction."""
+
+    brokers: tuple[int, ...]
+
+    def play(self, stage: Stage) -> None:
+        for broker_id in self.brokers:
+            events = [e for e in possible(stage.world) if e[0] == "expire producer" and e[1][1] == broker_id]
+            if not events:
+                raise NotPossible(f"broker {broker_id} knows no idle producer")
+            stage.make(*events)
+            with forgetting_producers(stage.wire, broker_id):
+                wait_until(lambda asked=broker_id: _knows_only_open(stage, asked), f"broker {broker_id} forgot")  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Delete:
+    """DeleteRecords: the log of a topic begins at this offset."""
+
+    key: str
+    before: int
+
+    def play(self, stage: Stage) -> None:
+        key = stage.keys[self.key]
+        stage.make(("delete records", (key, stage.world.leadership(stage.world.image, key).leader, self.before)))
+        delete_records(stage.wire, key[0], self.before)
+        for broker_id in stage.world.places[key]:
+            wait_until(
+                lambda on=broker_id: begins_at(stage.cluster, on, key, self.before),  # type: ignore[misc]
+                f"the replica of {key[0]} on broker {broker_id} began at offset {self.before}",
+            )
+
+
+@dataclass(frozen=True)
+class MoveDisk:
+    """The replica of a topic on the broker with two log directories moves to the other one."""
+
+    key: str
+
+    def play(self, stage: Stage) -> None:
+        key = stage.keys[self.key]
+        stage.make(("move to another disk", (key, TWO_DISKS)))
+        before = directories_of(stage.wire, TWO_DISKS, key)
+        move_to_other_disk(stage.wire, TWO_DISKS, [key])
+        wait_until(
+            lambda: directories_of(stage.wire, TWO_DISKS, key).isdisjoint(before), f"{key[0]} moved to another disk"
+        )
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """A broker that was killed has no snapshots of a topic's producers, and builds their state from the segments."""
+
+    key: str
+    broker_id: int
+
+    def play(self, stage: Stage) -> None:
+        stage.make(("rebuild producers' state", (stage.keys[self.key], self.broker_id)))
+        lose_snapshots(stage.cluster, self.broker_id, stage.keys[self.key])
+
+
+@dataclass(frozen=True)
+class Crash:
+    """The machine of the broker with the ids' log crashes: of the script's records in that log, the first ones are
+    left.
+    """
+
+    broker_id: int
+    left: int
+
+    def play(self, stage: Stage) -> None:
+        key = stage.log_key("a")
+        end = _offset_of(stage, key, self.left)
+        Stop(self.broker_id, kill=True).play(stage)
+        stage.make(("lose log end", (key, self.broker_id, self.left)))
+        lose_end(stage.cluster, self.broker_id, key, end)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """The broker of the only in-sync replicas is killed, and a broker that was down starts. In between, the controllers
+    have no majority.
+    """
+
+    killed: int
+    started: int
+
+    def play(self, stage: Stage) -> None:
+        stage.cluster.kill_broker(self.killed)
+        stage.cluster.start_broker(self.started)
+        stage.make_at_once(("kill broker", (self.killed,)), ("start broker", (self.started,)))
+        stage.make()
+
+
+@dataclass(frozen=True)
+class ElectUncleanly:
+    """A replica leads that was not in sync: of a topic by its name in the script, or of the coordinators' log
+    ("coordinator").
+    """
+
+    what: str
+    to: int
+
+    def play(self, stage: Stage) -> None:
+        of_log = self.what == "coordinator"
+        key = stage.log_key("a") if of_log else stage.keys[self.what]
+        name = "unclean election of a coordinator" if of_log else "unclean election"
+        stage.make((name, (key, self.to)))
+        elect(stage.wire, [key], uncleanly=True)
+        stage.cluster.wait_for_leader(*key, self.to)
+
+
+@dataclass(frozen=True)
+class Replace:
+    """A follower's replica of a topic is taken away, and comes back empty."""
+
+    key: str
+    broker_id: int
+
+    def play(self, stage: Stage) -> None:
+        key = stage.keys[self.key]
+        stage.make(("replace replica", (key, self.broker_id)))
+        replicas = stage.world.places[key]
+        for wanted in ([b for b in replicas if b != self.broker_id], replicas):
+            reassign(stage.wire, {key: wanted})
+            wait_until(
+                lambda wanted=wanted: set(replicas_of(stage.wire, key[0])[key[1]].isr_nodes) == set(wanted),  # type: ignore[misc]
+                f"{key[0]} had its replicas on {wanted}",
+            )
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Every append to a topic begins a new segment from here on."""
+
+    key: str
+
+    def play(self, stage: Stage) -> None:
+        alter_topic(stage.wire, stage.keys[self.key][0], {"segment.ms": "1"})
+        stage.make()
+
+
 Step = (
     Init
     | Fence
@@ -300,13 +447,36 @@ Step = (
     | Start
     | Move
     | Compact
+    | ForgetProducers
+    | Delete
+    | MoveDisk
+    | Rebuild
+    | Roll
+    | Crash
+    | Swap
+    | ElectUncleanly
+    | Replace
 )
+
+
+def _knows_only_open(stage: Stage, broker_id: int) -> bool:
+    """Whether every producer that a real broker knows on the script's topics has an open transaction."""
+    mine = [key for key in stage.keys.values() if broker_id in stage.world.places[key]]
+    found = describe_producers(stage.wire.send, broker_id, by_topic(mine))
+    return all(shown.producers == len(shown.open_producers) for shown in found.values())
 
 
 def _offsets(stage: Stage, key: Key) -> list[int]:
     """The offsets of the script's ids in the real log."""
     records = read_log(stage.wire.send, stage.wire.partition(*key), stage.log_start, tuple(stage.ids.values()))
     return [offset for offset, _, _ in records]
+
+
+def _offset_of(stage: Stage, key: Key, number: int) -> int:
+    """The offset in the real log of the script's record with this number, from 0."""
+    partition, ids = stage.wire.partition(*key), tuple(stage.ids.values())
+    records = _records(stage.wire.send, partition, stage.log_start)
+    return [offset for offset, name, _ in records if transactional_id(name) in ids][number]
 
 
 def read_log(send: Send, partition: Partition, start: int, ids: Sequence[str]) -> list[tuple[int, str, bytes | None]]:

@@ -56,6 +56,24 @@ def test_a_leader_that_forgot_a_producer_takes_late_data_of_an_earlier_epoch() -
     assert judged.judgement.outcome == "not_committed"
 
 
+def test_a_batch_that_is_not_the_first_of_a_later_epoch_is_refused() -> None:
+    """Late data at the earlier epoch is open, and the live producer goes on at its own epoch."""
+    world = opened(IDLE, (*_LATE, ("expire producer", (P, 1, 7)), ("append data", (0,))))
+    go_on(world, ("AddPartitionsToTxn", (1, A, P)), ("send data", (A, P, 1)), ("append data", (0,)))
+    assert shown(world, 1) == [(0, -1, 3)]
+
+
+def test_a_forgotten_producer_of_v2_writes_only_from_its_first_number_on() -> None:
+    for version, taken in ((1, True), (2, False)):
+        scenario = replace(IDLE, versions=(version,), faults=IDLE.faults | {"deleted records", "disk move"})
+        written: tuple[Event, ...] = (("send data", (A, P, version)), ("append data", (0,)))
+        gone: tuple[Event, ...] = (("delete records", (P, 1, 1)), ("move to another disk", (P, 1)))
+        world = opened(scenario, (INIT, ("AddPartitionsToTxn", (1, A, P)), *written, *gone))
+        assert shown(world, 1) == []
+        go_on(world, *written)
+        assert shown(world, 1) == ([(0, -1, 1)] if taken else [])
+
+
 def test_a_replica_that_moved_to_another_disk_has_a_later_start_offset_at_the_same_leader_epoch() -> None:
     world = opened(replace(DELETED_V1, faults=DELETED_V1.faults | {"disk move"}), DELETED_FIRST)
     assert not can_happen(world, ("move to another disk", (P, 3))), "its broker is down"

@@ -52,7 +52,7 @@ from tests.sim.table import Event
 from tests.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from tests.sim.truth import hanging, settled
 from tests.sim.wander import at_random
-from tests.sim.world import LOST_LOG_END, World
+from tests.sim.world import LOST_LOG_END, NEVER_ADDED, World
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.fetch import fetch
@@ -179,6 +179,19 @@ def test_a_marker_at_a_lower_epoch_is_refused_and_sending_stops() -> None:
     world.held[1, A] = world.held[1, A]._replace(metadata=owner(world)._replace(producer_epoch=-1))
     go_on(world, ("write marker", (1, A, P)))
     assert not world.held[1, A].sending
+
+
+def test_a_marker_of_v2_is_refused_if_data_of_its_own_epoch_is_open() -> None:
+    """The data of a client that wrote without adding the partition before the marker of its earlier transaction."""
+    scenario = replace(LATE_DATA, versions=(1, 2), faults=frozenset({NEVER_ADDED}))
+    for version, refused in ((1, False), (2, True)):
+        world = opened(scenario, (INIT, ADD, *send(version), end(version)))
+        go_on(world, ("send data without adding", (A, P)), ("append data", (0,)), ("write marker", (1, A, P)))
+        assert world.held[1, A].sending is not refused
+        assert (still_open(world.logs[P, 1]) != {}) is refused
+        (judged,) = sweep(Simulation(world)).transactions or (None,)
+        assert judged is None or str(judged.judgement.reason) == "stuck"
+        assert (judged is not None) is refused
 
 
 def test_an_append_is_acknowledged_only_when_every_in_sync_replica_has_it() -> None:

@@ -20,6 +20,7 @@ from tests.sim.records import (
     Coordinator,
     Held,
     Marker,
+    Open,
     Producer,
     TransactionLogRecord,
     TransactionMetadata,
@@ -292,10 +293,7 @@ def _write_marker(world: World, broker_id: int, name: str, key: Key) -> None:
     metadata, leader = held.metadata, _destination(world, broker_id, key)
     coordinator = world.coordinators[broker_id, world.coordinator_of(name)]
     known = producer_state(world.logs[key, leader]).get(metadata.producer_id)
-    refused = known is not None and (
-        metadata.producer_epoch < known.producer_epoch or coordinator.epoch < known.coordinator_epoch
-    )
-    if refused:
+    if known is not None and (coordinator.epoch < known.coordinator_epoch or _too_low(world, metadata, known)):
         world.held[broker_id, name] = held._replace(sending=False)
         return
     committed = metadata.state == "PrepareCommit"
@@ -304,6 +302,15 @@ def _write_marker(world: World, broker_id: int, name: str, key: Key) -> None:
     believed = world.writable(leader, key)
     if offset is not None and believed is not None:
         world.acks[broker_id, name, key] = (leader, believed.epoch, offset)
+
+
+def _too_low(world: World, metadata: TransactionMetadata, known: Open) -> bool:
+    """Whether a partition refuses a marker because of its producer epoch. Under v2 an open transaction has a lower
+    epoch than its marker, so one at the same epoch is a later one (`ProducerAppendInfo.checkProducerEpoch` of 4.3).
+    """
+    epoch = metadata.producer_epoch
+    later = metadata.client_version == 2 and known.start_offset >= 0 and epoch <= world.scenario.last_epoch
+    return epoch < known.producer_epoch or (later and epoch == known.producer_epoch)
 
 
 def _skippable(world: World) -> Iterable[Subject]:
@@ -434,7 +441,8 @@ COORDINATOR = (
         _sendable,
         _write_marker,
         "WriteTxnMarkers to the partition's leader as this broker's metadata has it, again and again; a partition that "
-        "knows a higher producer epoch or coordinator epoch refuses, and then sending stops "
+        "knows a higher producer epoch or coordinator epoch refuses, or under v2 one with an open transaction at the "
+        "marker's epoch, and then sending stops "
         "(TransactionMarkerChannelManager, ProducerAppendInfo.checkProducerEpoch).",
         of="'{1}' of broker {0} to {2}",
     ),

@@ -384,10 +384,10 @@ def overlooked(end: World) -> list[Wrong]:
     and every coordinator has done its work. Then only hanging transactions are open, and one sweep must report all of
     them.
 
-    A coordinator whose marker is permanently refused stays in Prepare* forever. A sweep cannot know that: if such a
-    coordinator no longer lists a partition, the verdict on its open transaction is `indeterminate` (decided), with
-    advice. If `__transaction_state` lost records, any transaction may be `indeterminate` or `stuck`, but
-    none is left out.
+    A coordinator whose marker is permanently refused stays in Prepare* forever. A sweep cannot know that: the verdict
+    on an open transaction is `pending_marker` (stuck) if such a coordinator lists its partition, else `indeterminate`
+    (decided), with advice. If `__transaction_state` lost records, any transaction may be `indeterminate` or `stuck`,
+    but none is left out.
     """
     # If an id is hidden, visibility does not hold, so the sweep promises no complete report. The same is true if a
     # coordinator has loaded a part of its log: it may write at an epoch that is over.
@@ -411,10 +411,15 @@ def overlooked(end: World) -> list[Wrong]:
 
 
 def _is_left_to_a_decision(judged: Judged, calm: World) -> bool:
-    """Whether the verdict is `decided` and some coordinator stays in Prepare* with this producer id."""
-    held = (held.metadata for held in calm.held.values() if held.metadata.state in ("PrepareCommit", "PrepareAbort"))
-    said = (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.DECIDED)
-    return said and judged.observation.producer_id in {metadata.producer_id for metadata in held}
+    """Whether some coordinator stays in Prepare* with this producer id, and the verdict is `decided`, or `stuck` if it
+    lists the partition and a partition refused its marker.
+    """
+    o, said = judged.observation, (judged.judgement.verdict, judged.judgement.reason)
+    ours = [held for held in calm.held.values() if held.metadata.state in ("PrepareCommit", "PrepareAbort")]
+    ours = [held for held in ours if held.metadata.producer_id == o.producer_id]
+    if said == (Verdict.PENDING_MARKER, Reason.STUCK):
+        return any(not held.sending and o.key in held.metadata.partitions for held in ours)
+    return bool(ours) and said == (Verdict.INDETERMINATE, Reason.DECIDED)
 
 
 def missed(found: Scan, begun: World, end: World) -> list[Wrong]:

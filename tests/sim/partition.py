@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from tests.sim.records import (
     Data,
     Log,
+    Open,
     Produce,
     TransactionLogRecord,
     common_prefix,
@@ -121,9 +122,22 @@ def _accepts(world: World, leader: int, produce: Produce) -> bool:
         and produce.data.sent_ms < known.last_ms
     ):
         return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the client assigns the numbers
+    if not _in_sequence(world.logs[produce.partition, leader], known, produce):
+        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER
     if known is not None and known.start_offset >= 0 and known.producer_epoch == produce.data.producer_epoch:
         return True  # an open transaction at the same epoch is not verified again
     return (produce.version == 1 and not world.scenario.verify) or _verified(world, produce)
+
+
+def _in_sequence(log: Log, known: Open | None, produce: Produce) -> bool:
+    """Whether this batch has the number that the replica expects. It expects 0 from a higher epoch, and after a marker
+    whose data it lost. From a producer that it does not know it takes any number under v1, and 0 under v2
+    (`ProducerAppendInfo.checkSequence`).
+    """
+    data, sequence = produce.data, next_sequence(log, produce.data)
+    if known is None:
+        return produce.version == 1 or sequence == 0
+    return sequence == (known.last_sequence + 1 if data.producer_epoch == known.producer_epoch else 0)
 
 
 def _verified(world: World, produce: Produce) -> bool:
@@ -256,9 +270,12 @@ PARTITION = (
         _deliveries,
         _deliver,
         "A Produce request arrives, in time or long after its transaction ended. A lower epoch than the partition's is "
-        "refused; the first batch of a transaction is verified with the coordinator where verification is on, or the "
-        "client speaks transactions v2; an open transaction at the same epoch is not verified again "
-        "(UnifiedLog.analyzeAndValidateProducerState, AddPartitionsToTxnManager, KIP-890).",
+        "refused, and so is a batch that is not the next of its epoch, unless its client speaks "
+        "transactions v1 and the partition does not know the producer; the first batch of a transaction is verified "
+        "with the coordinator where verification is on, or the client speaks transactions v2; an open transaction at "
+        "the same epoch is not verified again "
+        "(UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence, AddPartitionsToTxnManager, "
+        "KIP-890).",
         of="{0}",
     ),
     Transition(
@@ -295,8 +312,9 @@ PARTITION = (
         _rebuildable,
         _rebuild,
         "A broker that was killed finds no snapshot of the producers' state, which goes with the segments that are "
-        "deleted, and builds it from the start of the log: what was open before begins there now, and what has nothing "
-        "left is not open any more (UnifiedLog.rebuildProducerState).",
+        "deleted, and builds it from the segments that are left: what was open before begins there now, and what has "
+        "nothing left is not open any more. It reads its last segment from the beginning, also below the start of the "
+        "log, so that this needs a start between two segments (UnifiedLog.rebuildProducerState, LogSegment.recover).",
         of="{0} on broker {1}",
         fault="lost snapshots",
     ),

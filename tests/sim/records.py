@@ -291,9 +291,12 @@ def _last_sequence(before: Open, epoch: int) -> int:
 
 
 def next_sequence(log: Log, data: Data) -> int:
-    """The sequence number of this batch if it is appended now: its client counts, whatever the replica forgot."""
-    known = producer_state(remembered(log)).get(data.producer_id)
-    return 0 if known is None else _last_sequence(known, data.producer_epoch) + 1
+    """The sequence number of this batch if it is appended now: its client counts at each epoch, whatever the replica
+    forgot or deleted.
+    """
+    records = (record.record if isinstance(record, Gone | Idle) else record for _, record in reversed(log))
+    ours = (r.sequence for r in records if isinstance(r, Data) and (r.producer_id, r.producer_epoch) == data[:2])
+    return next(ours, -1) + 1
 
 
 def without_beginning(log: Log, start: int) -> Log:

@@ -66,10 +66,11 @@ def disagreements(script: Script, setting: Setting) -> list[str]:
     for state, (clients, expected, epochs) in zip(run, played, strict=True):
         known = {who: (number(producer_id), epoch) for who, (producer_id, epoch) in state.facts["clients"].items()}
         seen, others = states.replayed(recorded(setting.kafka).offered, state, number)
+        real_epochs = states.replayed_epochs(recorded(setting.kafka).offered, state)
         for what, one, other in (
             ("clients of the simulator", known, clients),
             ("the simulator", seen, expected),
-            ("the simulator", states.replayed_epochs(recorded(setting.kafka).offered, state), epochs),
+            ("the simulator", real_epochs, {what: epochs.get(what) for what in real_epochs}),
             ("the stored observation", states.as_text(seen), state.facts["observed"]),
             ("the other stored values", states.as_text(others), state.facts["others"]),
         ):
