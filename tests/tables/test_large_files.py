@@ -20,8 +20,9 @@ import pytest
 from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.conftest import Opens
+from tests.tables.stored import next_sweep
 from txnscan.config import ConfigError
-from txnscan.tables import data_files
+from txnscan.tables import data_files, delta_rs
 from txnscan.tables.delta import By
 from txnscan.tables.maintain import kept, maintain
 from txnscan.tables.open import open_tables
@@ -128,6 +129,20 @@ try:
 except (ConfigError, TooLarge):
     print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """
+
+
+def test_compaction_makes_small_row_groups(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of a million sentences in one row group exceeded the limit, and `maintain` refused its own file."""
+    monkeypatch.setattr(delta_rs, "ROWS_OF_GROUP_MAX", 2)
+    tables = open_tables(location, None)
+    tables.create()
+    for number in range(5):
+        tables.write(next_sweep(number))
+    assert tables.delta.compact(SWEEPS).added == 1
+    (file,) = (path for path in Path(location, SWEEPS.name).rglob("part-*") if pq.read_metadata(path).num_rows == 5)
+    footer = pq.read_metadata(file)
+    assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == [2, 2, 1]
+    assert footer.row_group(0).column(0).compression == "ZSTD"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")

@@ -25,6 +25,7 @@ from deltalake import (
     QueryBuilder,
     Schema,
     Transaction,
+    WriterProperties,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -52,6 +53,8 @@ _ARROW = re.compile(r" *(?:->|\x1b\[\d+m\u21b3\x1b\[0m) *")
 _OTHER_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Keeps the log short by itself: a checkpoint now and then, which removes commits older than the log's retention.
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
+# Of compacted files. By default a million rows make a group, and a column with sentences exceeds `data_files.py`.
+ROWS_OF_GROUP_MAX = 100_000
 
 
 class DeltaRs:
@@ -187,7 +190,10 @@ class DeltaRs:
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
-        metrics = self._writable(table).optimize.compact(post_commithook_properties=_AFTER_COMMIT)
+        # With properties of the writer, delta-rs would no longer compress by itself.
+        written = WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=ROWS_OF_GROUP_MAX)
+        optimizer = self._writable(table).optimize
+        metrics = optimizer.compact(writer_properties=written, post_commithook_properties=_AFTER_COMMIT)
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
