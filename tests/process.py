@@ -12,6 +12,9 @@ from txnscan.demo.wait import wait_until
 
 ROOT = Path(__file__).parents[1]
 _POLL_S = 1.0
+# The most memory of this process in KiB, for code of a process of its own. That of `getrusage` includes the memory of
+# the process that started it.
+PEAK_KIB = "int(__import__('re').search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
 
 
 def run(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

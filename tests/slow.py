@@ -82,7 +82,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/search/test_incomplete_disks.py::test_most": "a disk for each of its files",
         "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",
         "tests/search/test_obligations.py::test_with_every*[coverage": "a search of ten seconds",
-        "tests/spark/test_planted_files.py": "repeats on a second store what tests/tables/test_planted_files.py shows",
+        "tests/spark/test_planted_through_spark.py": "the second store",
         "tests/spark/test_changed_tables.py::test_tables_that_users": "many changes of tables, each with writes",
         "tests/spark/test_contract.py::*[spark": "the second store",
         "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",
