@@ -21,7 +21,7 @@ from txnscan.coordinators.metadata_quorum import (
     read_metadata_quorum,
 )
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
 from txnscan.reads.rows import FencedRow
@@ -167,6 +167,18 @@ def test_an_answering_broker_must_agree_even_if_no_broker_names_it(cluster: Fake
     assert "disagree" in why_not(agree(cluster))
 
 
+def test_a_round_without_any_broker_knows_no_leader_and_no_end() -> None:
+    nobody = MetadataQuorum((), ())
+    assert failure_of(nobody).code == FailureCode.LEFT_OUT
+    assert nobody.gone("t", "id") is None
+
+
+def test_all_show_a_topic_only_if_no_answer_lacks_it(cluster: FakeCluster) -> None:
+    assert agree(cluster).all_show("t") is True
+    cluster.believes[2] = FakeCluster()
+    assert agree(cluster).all_show("t") is False
+
+
 def test_without_answers_no_leader_is_known(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.unreachable = {1, 2, 3}
     quorum = agree(cluster)
@@ -266,7 +278,14 @@ def test_a_topic_is_gone_if_no_broker_shows_or_hides_its_id(cluster: FakeCluster
                     else:
                         one.lead("t", [1])
                         one.partitions["t", 0].topic_id = what
-                assert agree(cluster).gone("t", topic_id) == how
+                quorum = agree(cluster)
+                assert quorum.gone("t", topic_id) == how
+                assert quorum.gone("t", "") == (TOPIC_DELETED if how == TOPIC_DELETED else None)
+                first, *rest = quorum.views
+                foreign = replace(first, cluster_id="another")
+                assert MetadataQuorum((foreign, *rest), ()).gone("t", topic_id) is None
+        with cases.case("the ends have different names"):
+            assert (TOPIC_DELETED, TOPIC_RECREATED) == ("topic_deleted", "topic_recreated")
         with cases.case("a broker does not answer"):
             cluster.believes = {broker_id: FakeCluster() for broker_id in (1, 2, 3)}
             cluster.unreachable = {3}
