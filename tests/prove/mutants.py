@@ -110,6 +110,8 @@ _AS_LONG = "both have two states"
 _ITSELF = "a record has the same state as itself"
 _LABELS = "the labels of the others keep it apart"
 _READS = "it saves a read, and the log start is enough"
+_CHOSEN = "a chosen limit, whose neighbours are not wrong"
+_OF_EACH_VIEW = "there is one of them for each view"
 _ENDS = "a slice ends where the log ends"
 _DECISIONS = "neither a decision nor the record before it completes it"
 _NOT_SHOWN = "the error is not shown: the answer is unknown"
@@ -167,6 +169,19 @@ EXPLAINED: dict[Key, str] = {
         "suspects",
         "is not None and row.partition is not None → is not None",
     ): _BOTH_OR_NEITHER,
+    ("coordinators/metadata_quorum.py", "", "ROUNDS_MAX = 5 → ROUNDS_MAX = 4"): _CHOSEN,
+    ("coordinators/metadata_quorum.py", "", "ROUNDS_MAX = 5 → ROUNDS_MAX = 6"): _CHOSEN,
+    (
+        "coordinators/metadata_quorum.py",
+        "MetadataQuorum.gone",
+        "zip(found, self.views, strict=True) → zip(found, self.views)",
+    ): _OF_EACH_VIEW,
+    ("coordinators/metadata_quorum.py", "MetadataQuorum.gone", "strict=True → strict=False"): _OF_EACH_VIEW,
+    (
+        "coordinators/metadata_quorum.py",
+        "read_metadata_quorum",
+        "if not to_ask: break → if False: break",
+    ): "a round without brokers asks nobody",
     (
         "coordinators/visibility.py",
         "_continued",

@@ -31,7 +31,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import FailureCode
+from txnscan.kafka.failure import FailureCode, Unobserved
 from txnscan.kafka.protocol.frames import AsBytes, api_name
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
@@ -291,7 +291,7 @@ def test_brokers_that_name_ever_new_brokers_are_asked_in_a_few_rounds() -> None:
             fake = EverNew(kraft=False)
             quorum = read_metadata_quorum(fake.send, (1,), ["t"], one_by_one, fake.learn)
             assert Counter(fake.asked) == Counter({(n, "Metadata"): 1 for n in range(1, last)})
-            assert [(one.broker, one.failure) for one in quorum.errors] == [(last, NOT_ASKED)]
+            assert quorum.errors == (Unobserved("metadata", NOT_ASKED, last),)
         for kraft in (True, False):
             with cases.case(f"latest metadata, {kraft=}"):
                 fake = EverNew(kraft)
