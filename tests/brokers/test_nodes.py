@@ -78,7 +78,7 @@ print(json.dumps({
 
 # Where a password is while the session of a sweep lives: the processes of executors, the event log, and local files.
 SECRETS = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from txnscan import ScanConfig, sweep
@@ -104,10 +104,10 @@ def read(path):
 processes = {}
 for process in Path("/proc").glob("[0-9]*"):
     command = read(process / "cmdline")
-    if here.encode() not in read(process / "environ") + command and master.encode() not in command:
-        for name in (b"CoarseGrainedExecutorBackend", b"pyspark.daemon"):
-            if name in command:
-                processes.setdefault(name.decode(), []).append(secret in read(process / "environ") + command)
+    # The text of this script, which is in its own command line, has the names as well.
+    for name in (b"CoarseGrainedExecutorBackend", b"pyspark.daemon") if process.name != str(os.getpid()) else ():
+        if name in command:
+            processes.setdefault(name.decode(), []).append(secret in read(process / "environ") + command)
 files = {folder: [path for path in Path(here, folder).rglob("*") if path.is_file()] for folder in ("events", "local")}
 print(json.dumps({
     "complete": result.summary["complete"],

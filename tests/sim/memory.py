@@ -11,12 +11,13 @@ from typing import Any
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.history import DiskReads, Ended, Incident, Incidents, NoHistory, Sightings, together_facts
+from txnscan.sweeps.history import DiskReads, Ended, Incidents, NoHistory, Sightings, together_facts
 from txnscan.sweeps.restored import Past, latest_of
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.tables.facts import counted
 from txnscan.tables.incidents import Row, folded
-from txnscan.tables.schema import INCIDENTS, epoch_ms, timestamp
+from txnscan.tables.schema import INCIDENTS, timestamp
+from txnscan.tables.tables import incidents_of
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 
 
@@ -74,7 +75,7 @@ class Memory(NoHistory):
 
     def unresolved(self, cluster_id: str) -> Callable[[], Incidents]:
         """See History."""
-        found = _incidents(self.open_incidents)
+        found = incidents_of(self.open_incidents)
         return lambda: found
 
     def last_seen(self, cluster_id: str) -> Callable[[], Sightings]:
@@ -101,19 +102,6 @@ class Memory(NoHistory):
         return dict
 
 
-def _incidents(rows: Iterable[Row]) -> Incidents:
-    return {
-        TransactionKey.of(row): Incident(
-            *(epoch_ms(row["first_seen_at"]), None, row["producer_epoch"], row["last_sequence"]),
-            row["high_watermark"],
-            row["history"],
-            row["leader_epoch"],
-            row["outcome"],
-        )
-        for row in rows
-    }
-
-
 def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
     """The open incidents that a sweep proved to be over (`Tables.write`)."""
     return [
@@ -125,5 +113,5 @@ def _over(found: Scan, began_with: Iterable[Row]) -> list[dict[str, Any]]:
             "high_watermark": found.ends[which.topic, which.partition][1],
             "history": found.history,
         }
-        for which, how in found.over(_incidents(began_with)).items()
+        for which, how in found.over(incidents_of(began_with)).items()
     ]

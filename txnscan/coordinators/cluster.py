@@ -19,7 +19,6 @@ from txnscan.config import ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_latest
 from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
-from txnscan.coordinators.parallel import as_finished
 from txnscan.coordinators.snapshot import (
     COORDINATOR_PARTITIONS_MAX,
     CoordinatorAnswers,
@@ -40,6 +39,7 @@ from txnscan.kafka.protocol.metadata import BROKERS_MAX, MetadataRound, read_met
 from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
 from txnscan.kafka.units import duration
+from txnscan.parallel import as_finished
 from txnscan.reads.rows import OnProgress, WideRow
 
 Item = TypeVar("Item")

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from txnscan.coordinators.parallel import as_finished
 from txnscan.engine import Batch, Engine, Row, by_producer_id
 from txnscan.kafka.answers import CoordinatorView
+from txnscan.parallel import as_finished
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import OnProgress
 from txnscan.verdict.evidence import Context, Judged

@@ -101,7 +101,7 @@ class Tables:
 
         def read() -> Incidents:
             self._unresolved[cluster_id] = rows = self._read_unresolved(cluster_id)
-            return _incidents(rows)
+            return incidents_of(rows)
 
         return self._begun_read(read)
 
@@ -325,7 +325,7 @@ class Tables:
         rows = self._unresolved.pop(scan.cluster_id, None)
         if rows is None:
             rows = self._read_unresolved(scan.cluster_id)
-        over = scan.over(_incidents(rows))
+        over = scan.over(incidents_of(rows))
         by_marker = {ENDED, COMPLETED} & set(over.values())
         ours = self._resolved_by_apply(scan.cluster_id) if by_marker else {}
         return [_closed(scan, which, how, ours) for which, how in over.items()]
@@ -451,7 +451,8 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
     }
 
 
-def _incidents(rows: Iterable[Row]) -> Incidents:
+def incidents_of(rows: Iterable[Row]) -> Incidents:
+    """The incidents in these rows, as a sweep knows them."""
     return {
         TransactionKey.of(row): Incident(
             epoch_ms(row["first_seen_at"]),
