@@ -1,4 +1,4 @@
-"""`make prove`: all parts of the proof, or those that are named. Each part runs once at a commit (`parts.py`).
+"""`make prove`: all parts of the proof, or those that are named. Unchanged inputs run nothing again (`parts.py`).
 
     python -m tests.prove [PART ...]
 
@@ -20,6 +20,8 @@ PARTS: Mapping[str, Sequence[str]] = {
     **{f"histories-{part}": ("tests.prove.histories", "--only", part) for part in HISTORIES},
     **{part: (f"tests.prove.{part}",) for part in ("conformance", "faults", "watching")},
 }
+# What a part depends on: the product, the simulator, the cluster of the tests and what was recorded of real brokers.
+INPUTS = ("txnscan", "tests/sim", "tests/prove", "tests/golden", "tests/builders.py", "tests/cut_off.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept, failed = Parts("prove", at), []
     print(f"commit {at}", flush=True)  # noqa: T201
     for part in chosen:
-        found = kept.result(part)
+        found = kept.result(part, INPUTS)
         if found is None:
             ran = subprocess.run([sys.executable, "-m", *PARTS[part]], stdout=subprocess.PIPE, text=True, check=False)
             found = ran.stdout

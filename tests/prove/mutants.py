@@ -7,7 +7,7 @@ no effect. Exit status 1 on a survivor without an explanation, and on an explana
 written into the tree.
 
 Arguments are names of files, to run only these. `--changed REF` runs those that differ from a commit or branch, or
-whose tests do. A module runs once at a commit (`parts.py`), and the output names the commit.
+whose tests do. A module runs again when txnscan or its tests changed (`parts.py`), and the output names the commit.
 
 This is own code, because mutmut 3 changes only functions, while half of the judge is tables (`RULES`,
 `_SERVES_PARTITION`), and writes a copy of the project next to it; cosmic-ray changes the sources in place.
@@ -41,7 +41,7 @@ import pytest
 import syrupy  # noqa: F401  the same
 
 from tests.prove.mutations import Mutant, mutants_of
-from tests.prove.parts import Parts, changed_since, commit
+from tests.prove.parts import Parts, changed_since, commit, imported_by
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 2
@@ -449,7 +449,8 @@ def main(arguments: Sequence[str]) -> int:
         prepare(storage)
         for number, target in enumerate(chosen):
             part = f"{target.file} {target.function or ''}".strip()
-            known = kept.result(part)
+            tests = imported_by(f"tests/{test}" for test in target.tests)
+            known = kept.result(part, {"txnscan", "tests/prove/mutations.py", *tests})
             if known is None:
                 lived, row = run(target, Path(storage) / f"took-{number}.json")
                 known = {"row": row, "lived": [[*key, mutant.line] for key, mutant in lived.items()]}

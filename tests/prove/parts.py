@@ -1,14 +1,16 @@
-"""Parts of a long run. The result of a part is stored with its commit, and the part does not run again at that commit.
+"""Parts of a long run. The result of a part is stored with its commit, and holds where the inputs are the same.
 
-So an interrupted run goes on where it stopped, and parts of one commit add up. With changes that are not committed,
-every part runs, and nothing is stored.
+So an interrupted run goes on where it stopped, parts of one commit add up, and a new sentence in a document runs no
+part again. With changes that are not committed, every part runs, and nothing is stored.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +35,51 @@ def changed_since(ref: str, root: Path = ROOT) -> frozenset[str]:
     return frozenset(git("diff", "--name-only", ref, root=root).splitlines())
 
 
+def imported_by(tests: Iterable[str], root: Path = ROOT) -> frozenset[str]:
+    """These files of tests and the files of `tests/` that they import, directly or not."""
+    found: set[str] = set()
+    waiting = list(tests)
+    while waiting:
+        file = waiting.pop()
+        if file not in found and (root / file).is_file():
+            found.add(file)
+            text = (root / file).read_text("utf-8")
+            for module in re.findall(r"^(?:from|import) (tests[\w.]*)", text, re.MULTILINE):
+                path = module.replace(".", "/")
+                waiting += [f"{path}.py", f"{path}/__init__.py"]
+    return frozenset(found)
+
+
 class Parts:
-    """The stored results of one program at a commit, by part."""
+    """The stored results of one program, by part."""
 
-    def __init__(self, program: str, at: str, directory: Path = KEPT) -> None:
-        self._file, self._at = directory / f"{program}.json", at
+    def __init__(self, program: str, at: str, directory: Path = KEPT, root: Path = ROOT) -> None:
+        self._file, self._at, self._root = directory / f"{program}.json", at, root
 
-    def result(self, part: str) -> Any:
-        """The stored result of this part at this commit, or None."""
-        return self._stored().get(part)
+    def result(self, part: str, inputs: Iterable[str]) -> Any:
+        """The stored result of this part, or None. inputs: files and folders. If one differs from what it was when
+        the part ran, the result does not hold any more.
+        """
+        kept = self._stored().get(part)
+        return kept["result"] if kept is not None and self._same(kept["commit"], inputs) else None
 
     def keep(self, part: str, result: Any) -> None:
-        """Stores the result of a part. Results of another commit are dropped."""
+        """Stores the result of a part."""
         if self._at.endswith(_CHANGED):
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"commit": self._at, "parts": {**self._stored(), part: result}}
         unfinished = self._file.with_suffix(".new")
-        unfinished.write_text(json.dumps(kept), "utf-8")
+        unfinished.write_text(json.dumps({**self._stored(), part: {"commit": self._at, "result": result}}), "utf-8")
         unfinished.replace(self._file)
 
+    def _same(self, before: str, inputs: Iterable[str]) -> bool:
+        if self._at.endswith(_CHANGED):
+            return False
+        if before == self._at:
+            return True
+        difference = ("git", "diff", "--quiet", before, self._at, "--", *sorted(inputs))
+        # Also 128: the commit is not there any more.
+        return subprocess.run(difference, cwd=self._root, capture_output=True, check=False).returncode == 0
+
     def _stored(self) -> dict[str, Any]:
-        if self._at.endswith(_CHANGED) or not self._file.exists():
-            return {}
-        kept = json.loads(self._file.read_text("utf-8"))
-        return dict(kept["parts"]) if kept["commit"] == self._at else {}
+        return dict(json.loads(self._file.read_text("utf-8"))) if self._file.exists() else {}

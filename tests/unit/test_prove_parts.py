@@ -7,51 +7,81 @@ from pathlib import Path
 from tests.prove.__main__ import PARTS
 from tests.prove.histories import PARTS as OF_HISTORIES
 from tests.prove.mutants import TARGETS, chosen_by
-from tests.prove.parts import Parts, changed_since, commit, git
+from tests.prove.parts import Parts, changed_since, commit, git, imported_by
+
+_SETTINGS = (
+    "-c",
+    "user.name=x",
+    "-c",
+    "user.email=x@x",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "commit.gpgsign=false",
+)
 
 
-def test_a_result_is_kept_for_its_commit_only(tmp_path: Path) -> None:
-    one = Parts("prove", "c1", tmp_path)
-    assert one.result("a") is None
-    one.keep("a", ["x"])
-    one.keep("b", "y")
-    again = Parts("prove", "c1", tmp_path)
-    assert (again.result("a"), again.result("b"), again.result("c")) == (["x"], "y", None)
-    other = Parts("prove", "c2", tmp_path)
-    assert other.result("a") is None
-    other.keep("b", "z")
-    assert (Parts("prove", "c1", tmp_path).result("a"), Parts("prove", "c2", tmp_path).result("b")) == (None, "z")
-    assert Parts("mutants", "c2", tmp_path).result("b") is None
+def committed(root: Path, file: str, text: str) -> str:
+    """The commit after a file was written."""
+    (root / file).write_text(text)
+    git("add", file, root=root)
+    git(*_SETTINGS, "commit", "-q", "-m", text, root=root)
+    return commit(root)
+
+
+def test_a_result_holds_while_its_inputs_are_the_same(tmp_path: Path) -> None:
+    project, kept = tmp_path / "project", tmp_path / "kept"
+    project.mkdir()
+    git("init", "-q", root=project)
+
+    def at(commit: str, program: str = "prove") -> Parts:
+        return Parts(program, commit, kept, project)
+
+    first = committed(project, "rules", "1")
+    assert at(first).result("a", {"rules"}) is None
+    at(first).keep("a", ["x"])
+    at(first).keep("b", "y")
+    assert [at(first).result(part, {"rules"}) for part in "abc"] == [["x"], "y", None]
+    second = committed(project, "document", "2")
+    assert [at(second).result(part, {"rules"}) for part in "abc"] == [["x"], "y", None]
+    assert at(second).result("a", {"rules", "document"}) is None
+    third = committed(project, "rules", "3")
+    assert at(third).result("a", {"rules"}) is None
+    at(third).keep("b", "z")
+    assert [at(third).result(part, {"rules"}) for part in "ab"] == [None, "z"]
+    assert at(third, "mutants").result("b", {"rules"}) is None
+    at("0" * 40).keep("c", "of a commit that is gone")
+    assert at(third).result("c", {"rules"}) is None
 
 
 def test_nothing_is_kept_with_changes(tmp_path: Path) -> None:
     changed = Parts("prove", "c1-changed", tmp_path)
     changed.keep("a", "x")
-    assert changed.result("a") is None
     assert list(tmp_path.iterdir()) == []
+    Parts("prove", "c1", tmp_path).keep("a", "x")
+    assert changed.result("a", {"rules"}) is None
+
+
+def test_tests_depend_on_what_they_import(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    for file, text in {"one": "from tests.two import a", "two": "import json\nimport tests.three", "three": ""}.items():
+        (tmp_path / "tests" / f"{file}.py").write_text(text)
+    found = imported_by(["tests/one.py"], tmp_path)
+    assert found == {"tests/one.py", "tests/two.py", "tests/three.py"}
+    assert "tests/builders.py" in imported_by(["tests/unit/test_rules.py"])
 
 
 def test_the_commit_shows_changes_and_the_files_that_differ(tmp_path: Path) -> None:
-    settings = (
-        "-c",
-        "user.name=x",
-        "-c",
-        "user.email=x@x",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "commit.gpgsign=false",
-    )
     git("init", "-q", root=tmp_path)
     (tmp_path / "a").write_text("1")
     git("add", "a", root=tmp_path)
-    git(*settings, "commit", "-q", "-m", "one", root=tmp_path)
+    git(*_SETTINGS, "commit", "-q", "-m", "one", root=tmp_path)
     first = git("rev-parse", "HEAD", root=tmp_path)
     assert commit(tmp_path) == first
     (tmp_path / "a").write_text("2")
     assert commit(tmp_path) == f"{first}-changed"
     assert changed_since("HEAD", tmp_path) == {"a"}
-    git(*settings, "commit", "-q", "-a", "-m", "two", root=tmp_path)
+    git(*_SETTINGS, "commit", "-q", "-a", "-m", "two", root=tmp_path)
     assert commit(tmp_path) not in (first, f"{first}-changed")
     assert changed_since(first, tmp_path) == {"a"}
     assert not changed_since("HEAD", tmp_path)
