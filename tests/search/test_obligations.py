@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.check import run
+from tests.sim.check import History, run
 from tests.sim.exhaustive import exhaustive
-from tests.sim.obligations import DROPPED, EVERYTHING, with_all
-from tests.sim.scenarios import ARENAS
-from tests.sim.stories import STORIES
+from tests.sim.obligations import DROPPED, EARLIER_OFFSETS, EVERYTHING, with_all
+from tests.sim.scenarios import ARENAS, DEPOSED
+from tests.sim.stories import ENDED_ELSEWHERE, STORIES
 from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import Scan
 
@@ -39,7 +39,7 @@ def told(name: str, why: str = ACCUSED) -> tuple[list[tuple[str, str]], list[tup
 
 def test_a_broker_that_is_cut_off_hides_transactions_of_the_real_leader() -> None:
     """The plan. Every broker that answers is right about itself, but one of them answers from old metadata."""
-    assert told("plan", MISSED) == ([], [("indeterminate", "partition")])
+    assert told("plan", MISSED) == ([], [("hanging", "live_epoch")])
     history = STORIES["plan"].history
     assert (run(history, DROPPED["plan"])[0].complete, run(history)[0].complete) == (True, False)
 
@@ -50,6 +50,31 @@ def test_a_deposed_leader_shows_a_transaction_that_ended_elsewhere() -> None:
     ago.
     """
     assert told("leader") == ([("hanging", "stale_epoch")], [])
+
+
+def test_a_leader_epoch_proves_the_leader_only_with_the_newest_image() -> None:
+    """The same with ListOffsets around the read: broker 1 leads by its own word at that leader epoch."""
+    assert told("newest") == ([("hanging", "stale_epoch")], [])
+
+
+@pytest.mark.parametrize("point", [13, 16])
+def test_the_newest_image_is_known_only_after_the_last_read(point: int) -> None:
+    """Broker 1 is cut off while the sweep runs, and had the newest image just before. Every broker reports its image
+    again after the read, so the metadata comes from broker 2.
+    """
+    arena = ARENAS["newest"]
+    events = (*DEPOSED, *ENDED_ELSEWHERE)
+    opening = arena.opening[: -len(DEPOSED)]
+    history = History(arena.scenario, opening, (), tuple((point, event) for event in events))
+    blind, wrong, _ = run(history, EARLIER_OFFSETS)
+    assert ([one.why for one in wrong], said(blind)) == ([ACCUSED], [("hanging", "stale_epoch")])
+    seeing, none, _ = run(history)
+    assert (said(seeing), none) == ([], [])
+
+
+def test_a_coordinator_that_has_not_heard_of_its_successor_covers_nothing() -> None:
+    """The obligation coverage. A broker is elected again before its coordinator has forgotten what it served before."""
+    assert told("elected") == ([("hanging", "orphan")], [("indeterminate", "coverage")])
 
 
 def test_data_above_the_high_watermark_may_still_be_truncated() -> None:
@@ -109,9 +134,9 @@ def test_a_producer_claimed_on_another_partition_hangs_on_this_one() -> None:
 
 def test_a_claim_of_a_deposed_coordinator_does_not_skip_the_proof() -> None:
     """Claims. Broker 1 was deposed and does not know it. Its claim does not count, and the transaction gets a fenced
-    read. As long as broker 1 answers, its view is also in the snapshot, and no absence is proven.
+    read. The newest image does not name broker 1 any more, so it is not asked as a coordinator.
     """
-    assert told("claimant", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("late_ongoing", "owned")])
+    assert told("claimant", CLAIMED_IN_VAIN) == ([("late_ongoing", "owned")], [("hanging", "live_epoch")])
     history = STORIES["claimant"].history
     (blind,), (seeing,) = (run(history, protocol)[0].transactions for protocol in (DROPPED["claimant"], EVERYTHING))
     assert (blind.observation.first.failure, seeing.observation.first.failure) == (CLAIMED, None)

@@ -6,7 +6,7 @@ The sweep asks in its usual order, and before each answer any events may happen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -177,21 +177,21 @@ class SimulatedCluster(Cluster):
 
     def snapshot(
         self,
-        open_producer_ids: frozenset[int],
-        open_topics: frozenset[str],
+        open_topics: Mapping[int, frozenset[str]],
         quorum: MetadataQuorum,
         on_progress: OnProgress,
+        topics: Iterable[str] = (),
     ) -> tuple[Snapshot, MetadataQuorum]:
         """See Cluster."""
-        snapshot, after = super().snapshot(open_producer_ids, open_topics, quorum, on_progress)
+        snapshot, after = super().snapshot(open_topics, quorum, on_progress, topics)
         return self.believed(snapshot), after
 
     def _ask_coordinators(
-        self, before: MetadataQuorum, open_producer_ids: frozenset[int], on_progress: OnProgress
+        self, before: MetadataQuorum, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         # The answers of an earlier attempt no longer count.
         self._simulation.asked_worlds.clear()
-        return super()._ask_coordinators(before, open_producer_ids, on_progress)
+        return super()._ask_coordinators(before, open_topics, on_progress)
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot as the sweep uses it: unchanged. Subclasses weaken it."""

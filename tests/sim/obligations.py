@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 from txnscan.coordinators import cluster
+from txnscan.coordinators import snapshot as snapshot_module
 from txnscan.coordinators.claims import (
     ClaimAnswers,
     ClaimedAndUnclaimed,
@@ -20,13 +21,14 @@ from txnscan.coordinators.claims import (
     CountedClaims,
     counted_claims,
 )
-from txnscan.coordinators.metadata_image import Latest
+from txnscan.coordinators.metadata_image import Latest, ask_offsets
 from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.fenced_read import fenced_failed
 from txnscan.reads.observation import Observation
@@ -82,17 +84,58 @@ class _OldPlan(SimulatedCluster):
 
 
 class _OneBrokersWord(_OldPlan):
-    """Leader omitted: one broker's metadata decides the leaders of partitions; the coordinators are still agreed by all
-    brokers.
+    """Leader omitted: the metadata of the first broker that answers decides the leaders of partitions; the coordinators
+    are still those of the newest image.
     """
 
     def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
         """See Cluster."""
         quorum = super().metadata_quorum(topics)
-        first, *_ = quorum.views
-        said = [topic for topic in first.topics if topic.name != TRANSACTION_STATE_TOPIC]
+        said = [topic for topic in self.view(topics).topics if topic.name != TRANSACTION_STATE_TOPIC]
         views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in quorum.views]
         return replace(quorum, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
+
+
+class _SomeImage(_OldPlan):
+    """A part of leader omitted: the metadata after a read is any broker's, here that with the oldest image."""
+
+    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+        """See Cluster."""
+        reported = ask_offsets(self.send, self.broker_ids, self.in_parallel)
+        ranks = {one: -at for one, at in reported.items() if isinstance(at, int)}
+        return _first_of(self, topics, ranks) or super().metadata_quorum(topics)
+
+
+class _EarlierOffsets(SimulatedCluster):
+    """The order of two steps: the metadata after a read is that of the broker whose image was the newest before it."""
+
+    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+        """See Cluster."""
+        return _first_of(self, topics, self._reached) or super().metadata_quorum(topics)
+
+
+def _first_of(of: SimulatedCluster, topics: Iterable[str], ranks: Mapping[int, int]) -> MetadataQuorum | None:
+    """The metadata of the broker with the highest rank. None if it does not answer."""
+    first = max(ranks, key=lambda one: (ranks[one], -one))
+    try:
+        return MetadataQuorum((read_metadata(of.send, first, topics),), ())
+    except RequestFailed:
+        return None
+
+
+class _ElectedUnawares(SimulatedCluster):
+    """A part of coverage omitted: a coordinator need not know that it was elected."""
+
+    def snapshot(
+        self,
+        open_topics: Mapping[int, frozenset[str]],
+        quorum: MetadataQuorum,
+        on_progress: OnProgress,
+        topics: Iterable[str] = (),
+    ) -> tuple[Snapshot, MetadataQuorum]:
+        """See Cluster."""
+        with patch.object(snapshot_module, "_knows", lambda own, leader, k: True):
+            return super().snapshot(open_topics, quorum, on_progress, topics)
 
 
 _BEYOND_DOUBT = 1 << 40
@@ -214,7 +257,9 @@ class _CoordinatorsFirst(SimulatedCluster):
         """See Cluster."""
         quorum = self.metadata_quorum([TRANSACTION_STATE_TOPIC])
         self._early_claims = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
-        self._early, _ = super().snapshot(_EVERY_PRODUCER_ID, frozenset(), quorum, lambda done, total: None)
+        self._early, _ = super().snapshot(
+            dict.fromkeys(_EVERY_PRODUCER_ID, frozenset()), quorum, lambda done, total: None
+        )
         return super().max_timeout_ms()
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
@@ -223,13 +268,13 @@ class _CoordinatorsFirst(SimulatedCluster):
 
     def snapshot(
         self,
-        open_producer_ids: frozenset[int],
-        open_topics: frozenset[str],
+        open_topics: Mapping[int, frozenset[str]],
         quorum: MetadataQuorum,
         on_progress: OnProgress,
+        topics: Iterable[str] = (),
     ) -> tuple[Snapshot, MetadataQuorum]:
         """See Cluster."""
-        return self._early, self.metadata_quorum({TRANSACTION_STATE_TOPIC, *open_topics})
+        return self._early, self.metadata_quorum({TRANSACTION_STATE_TOPIC, *topics})
 
 
 class _AnybodysClaim(SimulatedCluster):
@@ -295,6 +340,7 @@ DROPPED = {
     for protocol in (
         Protocol("plan", "the plan is as new as the metadata of every broker", _OldPlan, reads_log=False),
         Protocol("leader", "reads come from the leader", _OneBrokersWord, _DescribeAlone, reads_log=False),
+        Protocol("newest", "the metadata after a read is at least as new as any broker's", _SomeImage, reads_log=False),
         Protocol(
             "high-watermark",
             "data is below the high watermark",
@@ -303,6 +349,7 @@ DROPPED = {
             reads_log=False,
         ),
         Protocol("coverage", "every coordinator was seen", _WhateverIsListed, reads_log=False),
+        Protocol("elected", "a coordinator knows that it was elected", _ElectedUnawares, reads_log=False),
         Protocol("visibility", "no id is hidden", _NothingHidden, reads_log=False),
         Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce, reads_log=False),
         Protocol(
@@ -334,6 +381,11 @@ DROPPED = {
         ),
     )
 }
+
+# Too many events happen during the sweep for a search.
+EARLIER_OFFSETS = Protocol(
+    "earlier offsets", "the offsets are asked for after a read", _EarlierOffsets, reads_log=False
+)
 
 
 def with_all(name: str) -> Protocol:

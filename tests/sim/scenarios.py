@@ -84,7 +84,7 @@ def down_again(version: int) -> tuple[Event, ...]:
 
 
 # The leader of the partition is cut off from the controller, and another broker leads.
-_DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
+DEPOSED: tuple[Event, ...] = (("cut broker off", (1,)), ("fence broker", (1,)), *heard(2, 3))
 
 
 def away(version: int) -> tuple[Event, ...]:
@@ -347,13 +347,24 @@ ARENAS = {
     # A late record hangs on the present leader. A broker that was cut off still believes that it leads the partition.
     "plan": Small(
         replace(MOVING_PARTITION, name="a leader that was cut off", topics=((P, (2, 1)),)),
-        (*_aborted(3), ("move leader", (P, 1)), *heard(1, 2, 3), *_DEPOSED),
+        (*_aborted(3), ("move leader", (P, 1)), *heard(1, 2, 3), *DEPOSED),
         ((2, 0),),
         brief=(1, 0),
     ),
-    "leader": Small(MOVING_PARTITION, (*begun_and_written(1, 3), *_DEPOSED), ((6, 0),), brief=(6, 0)),
+    "leader": Small(MOVING_PARTITION, (*begun_and_written(1, 3), *DEPOSED), ((6, 0),), brief=(6, 0)),
+    "newest": Small(MOVING_PARTITION, (*begun_and_written(1, 3), *DEPOSED), ((6, 0),), brief=(6, 0)),
     "high-watermark": Small(MOVING_PARTITION, _aborted(3), ((3, 0),), brief=(3, 0)),
     "coverage": Small(MOVING_COORDINATOR, begun_and_written(1), ((3, 1),), brief=(3, 1)),
+    # The first coordinator has fetched the records of its successor, but its coordinator has not heard of it yet.
+    "elected": Small(
+        replace(MOVING_COORDINATOR, name="a coordinator that is elected again", topics=((P, (3,)),)),
+        (
+            *(("move leader", (LOG, 2)), ("publish metadata", (1,)), ("apply to replicas", (1,)), *heard(2, 3)),
+            *(("load", (2, 0)), *begun_and_written(1, 2), ("move leader", (LOG, 1)), *heard(2, 3)),
+        ),
+        ((2, 0),),
+        brief=(1, 0),
+    ),
     "visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
     "second-read": Small(
         _watched(ONE_BROKER), (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)

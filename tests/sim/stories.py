@@ -33,6 +33,11 @@ def _all_at(point: int, *events: Event) -> tuple[tuple[int, Event], ...]:
     return tuple((point, event) for event in events)
 
 
+# A new instance of the producer fences the old one. Its transaction is aborted on the leader that coordinators know.
+ENDED_ELSEWHERE: tuple[Event, ...] = (
+    *(("InitProducerId", (3, A)), ("complete transition", (3, A)), ("write marker", (3, A, P))),
+    *(("marker acknowledged", (3, A, P)), ("write completion", (3, A)), ("complete transition", (3, A))),
+)
 STORIES = {
     story.without: story
     for story in (
@@ -47,18 +52,24 @@ STORIES = {
             "leader",
             _history(
                 "leader",
-                before=(
-                    ("InitProducerId", (3, A)),
-                    ("complete transition", (3, A)),
-                    ("write marker", (3, A, P)),
-                    ("marker acknowledged", (3, A, P)),
-                    ("write completion", (3, A)),
-                    ("complete transition", (3, A)),
-                ),
+                before=ENDED_ELSEWHERE,
             ),
             "Broker 1 is cut off from the controller and believes that it still leads p-0; broker 2 does. A new "
             "instance of the producer fences the old one, its transaction is aborted, and broker 2 has the marker. "
             "Broker 1 never gets it and shows the transaction as open for ever, though it ended.",
+        ),
+        Story(
+            "newest",
+            _history("newest", before=ENDED_ELSEWHERE),
+            "The same. ListOffsets with a leader epoch and DescribeProducers ask broker 1 alone. It believes that it "
+            "leads p-0, and its metadata says so. The image of broker 2 is newer.",
+        ),
+        Story(
+            "elected",
+            _history("elected"),
+            "Broker 1 led the log of the transaction's id, then broker 2, and now broker 1 again. Broker 1 has fetched "
+            "what broker 2 wrote, but its coordinator has heard of neither election. It answers from what it cached at "
+            "first, without the transaction that began meanwhile.",
         ),
         Story(
             "high-watermark",
@@ -104,7 +115,7 @@ STORIES = {
             _history(
                 "second-read",
                 during=_all_at(
-                    13,
+                    16,
                     ("write marker", (1, A, P)),
                     ("marker acknowledged", (1, A, P)),
                     ("write completion", (1, A)),
@@ -119,7 +130,7 @@ STORIES = {
             _history(
                 "order",
                 during=_all_at(
-                    10,
+                    13,
                     ("AddPartitionsToTxn", (1, A, P)),
                     ("complete transition", (1, A)),
                     ("send data", (A, P, 1)),

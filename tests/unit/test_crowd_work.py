@@ -374,7 +374,7 @@ def test_a_transaction_log_with_too_many_partitions_is_not_probed(monkeypatch: p
                     cluster.random_token = token
                     cluster.view([])
                     quorum = cluster.metadata_quorum([STATE])
-                    snapshot, _ = cluster.snapshot(frozenset({7}), frozenset(), quorum, no_progress)
+                    snapshot, _ = cluster.snapshot({7: frozenset()}, quorum, no_progress)
                 assert (snapshot.coordinators_proven, snapshot.complete) == (proven, proven == count)
                 assert bool(made) == (proven == count)
                 assert snapshot.coordinators_planned == (count if proven else 1)
@@ -385,7 +385,7 @@ def test_a_transaction_log_with_too_many_partitions_is_not_probed(monkeypatch: p
 def test_a_sweep_whose_time_is_up_does_not_repeat_the_snapshot() -> None:
     asked: Mapping[str, int]
     with Cases() as cases:
-        for time_is_up, expected in ((False, 3), (True, 1)):
+        for time_is_up, expected in ((False, 6), (True, 2)):
             with cases.case(f"{time_is_up=}"):
                 fake = Crowd(1, 1)
                 fake.cached.clear()
@@ -396,7 +396,7 @@ def test_a_sweep_whose_time_is_up_does_not_repeat_the_snapshot() -> None:
                     fake.asked.clear()
                     if time_is_up:
                         deadline._ends_s = -1.0
-                    cluster.snapshot(frozenset({7}), frozenset(), quorum, no_progress)
+                    cluster.snapshot({7: frozenset()}, quorum, no_progress)
                 asked = Counter(name for _, name in fake.asked)
                 assert asked["Metadata"] == expected
 

@@ -14,7 +14,7 @@ from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind,
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.frames import Body
-from txnscan.reads.fenced_read import failed_partitions, read_fenced, read_offsets, read_wide
+from txnscan.reads.fenced_read import failed_partitions, read_ends, read_fenced, read_offsets, read_wide
 from txnscan.reads.rows import FencedRow, ReadBatch, WideBatch, WideRow
 
 if TYPE_CHECKING:
@@ -92,6 +92,13 @@ def test_the_wide_read_returns_a_row_per_open_partition_and_one_count(
     assert rows["u", 0].open_producers == (producer(5, 120), producer(7, 150))
     assert set(rows) == {"count", ("t", 0), ("u", 0)}
     assert replace(rows["count"], read_bytes=0) == WideRow(leader=1, answered=3, producers=5)
+
+
+def test_the_wide_read_returns_a_row_for_each_partition_with_a_requested_closed_producer(cluster: FakeCluster) -> None:
+    asked = replace(wide_batch(*KEYS), producer_ids=(8, 9))
+    rows = [row for row in read_wide(asked, cluster.send) if row.closed_producers]
+    shown = {(row.leader, row.topic, row.partition): [p.producer_id for p in row.closed_producers] for row in rows}
+    assert (len(rows), shown) == (2, {(1, "t", 0): [8], (1, "t", 1): [9]})
 
 
 def test_the_wide_read_counts_the_bytes_of_its_answer(cluster: FakeCluster) -> None:
@@ -393,3 +400,33 @@ def test_a_partition_without_an_answer_is_omitted(cluster: FakeCluster) -> None:
     planned = batch(cluster, ("t", 0))
     cluster.fail_when = lambda *_: True
     assert list(read_offsets(planned, cluster.send)) == []
+
+
+def test_the_ends_of_partitions_are_two_proven_offsets(cluster: FakeCluster) -> None:
+    rows = list(read_ends(batch(cluster), cluster.send, lambda: READ_AT_MS))
+    assert [name for _, name in cluster.asked] == ["ListOffsets"] * 2
+    whole = narrow(cluster)
+    assert rows == [replace(whole[row.key], open_producers=()) for row in rows] and len(rows) == len(KEYS)
+    assert rows[0].high_watermark != rows[0].last_stable_offset
+
+
+def test_an_end_that_cannot_be_read_leaves_its_partition_unproven() -> None:
+    with Cases() as cases:
+        for step in ("high watermark", "last stable"):
+            with cases.case(step):
+                fake = three_partitions()
+                fake.partitions["t", 0].errors[step] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                rows = {row.key: row for row in read_ends(batch(fake), fake.send, lambda: READ_AT_MS)}
+                failed_row = rows["t", 0]
+                refused = Failure(*["TOPIC_AUTHORIZATION_FAILED"] * 2, needs=Permission("Describe", "Topic", "t"))
+                assert failed_row.failure == refused
+                known = (failed_row.high_watermark is not None, failed_row.last_stable_offset is not None)
+                assert known == (step == "last stable", step == "high watermark")
+                assert [key for key, row in rows.items() if row.failure is None] == [*KEYS[1:]]
+
+
+def test_without_an_answer_no_end_is_proven(cluster: FakeCluster) -> None:
+    planned = batch(cluster)
+    cluster.fail_when = lambda *_: True
+    rows = list(read_ends(planned, cluster.send, lambda: READ_AT_MS))
+    assert [(row.key, row.failure is None, row.read_at_ms) for row in rows] == [(k, False, READ_AT_MS) for k in KEYS]

@@ -10,15 +10,17 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import failed
+from tests.cases import Cases
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, opened_cluster
-from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_latest
+from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_agreed, read_latest
+from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import NO_LEADER, Failure
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_wide
@@ -100,6 +102,123 @@ def test_only_requested_topics_are_returned() -> None:
     fake = cluster_of(1)
     fake.lead("u", (1,))
     assert led(latest(fake, topics=["u"]).view) == {("u", 0): (1, 5)}
+
+
+# --- who leads, by one image ------------------------------------------------------------------------------------------
+
+
+def agreed(
+    fake: FakeCluster, known: Iterable[int] = (1, 2, 3), reached: dict[int, int] | None = None
+) -> MetadataQuorum:
+    return read_agreed(fake.send, known, ["t"], one_by_one, lambda brokers: None, reached)
+
+
+def who_leads(found: MetadataQuorum) -> tuple[int, int] | str:
+    """The leader and its leader epoch, or the code of the failure."""
+    try:
+        one = found.partition("t", 0)
+    except LeaderUnknown as unknown:
+        return str(unknown.failure.code)
+    return one.leader, one.leader_epoch
+
+
+def test_one_broker_shows_who_leads_after_all_have_reported_their_images() -> None:
+    fake = cluster_of(2)
+    found = agreed(fake)
+    assert (who_leads(found), found.errors) == ((2, 5), ())
+    assert fake.asked == [(1, "ApiVersions"), (2, "ApiVersions"), (3, "ApiVersions"), (3, "Metadata")]
+
+
+def test_a_broker_with_an_older_image_contradicts_nothing() -> None:
+    for stale in (1, 2, 3):
+        fake = cluster_of(2)
+        fake.believes[stale] = cluster_of(1, epoch=4)
+        fake.images[stale] = OLD
+        assert who_leads(agreed(fake)) == (2, 5), stale
+
+
+def test_every_named_broker_must_report_its_image() -> None:
+    """A broker that is named by the newest image and does not report its own may know another leader. A broker that is
+    not named is fenced.
+    """
+    with Cases() as cases:
+        for which, named, proven in (("named", (1, 2, 3), False), ("fenced", (1, 2), True)):
+            with cases.case(which):
+                fake = cluster_of(2, brokers=named)
+                fake.unreachable = {3}
+                found = agreed(fake)
+                assert (who_leads(found) == (2, 5)) is proven
+                assert [one.broker for one in found.errors] == ([] if proven else [3])
+
+
+def test_a_broker_with_the_newest_image_must_show_it() -> None:
+    """Although no broker that shows its own names it. With an image that is as old as others it is not needed."""
+    with Cases() as cases:
+        for above, proven in ((1, False), (0, True)):
+            with cases.case(f"{above=}"):
+                fake = cluster_of(2, brokers=(1, 2))
+                fake.images[3] = IMAGE_OFFSET + above
+                fake.fail_when = lambda broker_id, request, asked: asked[-1] == (3, "Metadata")
+                found = agreed(fake)
+                assert (who_leads(found) == (2, 5)) is proven
+                assert [one.broker for one in found.errors] == ([] if proven else [3])
+
+
+def test_brokers_that_the_newest_image_names_are_asked_as_well() -> None:
+    fake = cluster_of(4, brokers=(1, 2, 4))
+    fake.believes[1] = cluster_of(1, brokers=(1, 2))
+    fake.images = {1: OLD, 2: IMAGE_OFFSET, 4: IMAGE_OFFSET + 1}
+    assert who_leads(agreed(fake, known=(1, 2))) == (4, 5)
+
+
+def test_an_offset_that_falls_or_is_negative_shows_no_age() -> None:
+    with Cases() as cases:
+        for offset, before, proven in ((OLD, OLD, True), (OLD, OLD + 1, False), (-1, 0, False), (0, 0, True)):
+            with cases.case(f"{offset=} {before=}"):
+                fake = cluster_of(2)
+                fake.images = dict.fromkeys((1, 2, 3), offset)
+                reached = dict.fromkeys((1, 2, 3), before)
+                found = agreed(fake, reached=reached)
+                assert who_leads(found) == ((2, 5) if proven else str(FailureCode.BROKER_BEHIND))
+                assert {one.failure.code for one in found.errors} == (set() if proven else {FailureCode.BROKER_BEHIND})
+                assert reached == dict.fromkeys((1, 2, 3), before)
+
+
+def test_the_highest_offset_of_each_broker_is_kept() -> None:
+    fake, reached = cluster_of(2), dict[int, int]()
+    fake.images = {1: OLD, 2: OLD + 1, 3: OLD + 2}
+    agreed(fake, reached=reached)
+    assert reached == {1: OLD, 2: OLD + 1, 3: OLD + 2}
+    fake.images = dict.fromkeys((1, 2, 3), OLD + 1)
+    assert who_leads(agreed(fake, reached=reached)) == str(FailureCode.BROKER_BEHIND)
+    assert reached == {1: OLD + 1, 2: OLD + 1, 3: OLD + 2}
+
+
+def test_if_no_broker_answers_every_broker_has_its_failure() -> None:
+    fake = cluster_of(2)
+    fake.unreachable = {1, 2, 3}
+    found = agreed(fake)
+    assert (found.views, [one.broker for one in found.errors]) == ((), [1, 2, 3])
+
+
+@pytest.mark.parametrize("broker_ids", [(1, 2, 3), (2,)], ids=["all", "one of them"])
+def test_outside_kraft_mode_all_brokers_show_who_leads(broker_ids: tuple[int, ...]) -> None:
+    fake = zookeeper(cluster_of(2), *broker_ids)
+    found = agreed(fake)
+    assert (who_leads(found), [view.answered_by for view in found.views]) == ((2, 5), [1, 2, 3])
+    fake.believes[3] = zookeeper(cluster_of(1, epoch=4))
+    assert who_leads(agreed(fake)) == str(FailureCode.BROKERS_DISAGREE)
+
+
+def test_a_cluster_outside_kraft_mode_is_not_asked_for_offsets_again() -> None:
+    fake = Fake()
+    fake.lead("t", (2,))
+    zookeeper(fake)
+    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
+        cluster.latest()
+        fake.asked.clear()
+        assert who_leads(cluster.metadata_quorum(["t"])) == (2, 5)
+    assert fake.asked == [(1, "Metadata"), (2, "Metadata"), (3, "Metadata")]
 
 
 # --- outside KRaft mode -----------------------------------------------------------------------------------------------

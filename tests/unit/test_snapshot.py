@@ -13,25 +13,28 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import ListTransactionsRequest
 
 from tests.builders import failed, lacks, said
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.failure import Failure, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, probe_ids
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.list_transactions import ListedTransaction
+from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
 from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, explained
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
+from txnscan.kafka.topology import ClusterView
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 LEADERS = (1, 2, 3, 1)
-OPEN = frozenset({7})
+OPEN: Mapping[int, frozenset[str]] = {7: frozenset()}
 P = frozenset({"p"})
 WHO = "User:bob"
 ALL = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
@@ -52,8 +55,19 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def agree(cluster: FakeCluster, topics: frozenset[str] = frozenset()) -> MetadataQuorum:
-    return read_metadata_quorum(cluster.send, (1, 2, 3), [STATE, *topics], one_by_one, lambda brokers: None)
+def agree(cluster: FakeCluster) -> MetadataQuorum:
+    return read_metadata_quorum(cluster.send, (1, 2, 3), [STATE], one_by_one, lambda brokers: None)
+
+
+def log() -> MetadataRound:
+    return MetadataRound([STATE])
+
+
+def shown_by(broker_id: int) -> ClusterView:
+    """The broker's own Metadata of `__transaction_state`."""
+    fake = FakeCluster()
+    fake.lead(STATE, LEADERS)
+    return read_metadata(fake.send, broker_id, [STATE])
 
 
 def take(
@@ -62,12 +76,12 @@ def take(
     """A snapshot as the driver takes it, with open transactions on these topics. `meanwhile` happens after the first
     round of Metadata.
     """
-    before = agree(cluster, topics)
+    before = agree(cluster)
     tokens = itertools.count()
     probes = probe_ids(len(before.indexes(STATE)), lambda: f"probe-{next(tokens)}")
     meanwhile()
-    answers = [ask_coordinators(cluster.send, b.broker_id, probes, OPEN) for b in before.brokers]
-    return conclude(answers, before, agree(cluster, topics), topics, WHO)
+    answers = [ask_coordinators(cluster.send, b.broker_id, log(), probes, {7: topics}) for b in before.brokers]
+    return conclude(answers, before, agree(cluster), WHO)
 
 
 def described_by(cluster: FakeCluster, topics: frozenset[str], **change: Callable[[], object]) -> str | None:
@@ -97,40 +111,57 @@ def refuse(*topics: str) -> Callable[[Any], object]:
     return spoil
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", [1, 2], ids=["before", "after"])
 def test_a_broker_that_hides_a_topic_does_not_prove_the_absence_of_its_partitions(
-    cluster: FakeCluster, when: str, wording: SnapshotAssertion
+    cluster: FakeCluster, nth: int, wording: SnapshotAssertion
 ) -> None:
     """A DENY on the topic only before, or only after, the description of the ids."""
     cluster.lead("p", [1])
-    if when == "before":
-        spoil_metadata(cluster, refuse("p"))
-    said = described_by(
-        cluster,
-        P,
-        meanwhile=cluster.edit.clear if when == "before" else lambda: spoil_metadata(cluster, refuse("p")),
-    )
+    seen = itertools.count(1)
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        if any(topic.name == "p" for topic in answer.topics) and next(seen) == nth:
+            refuse("p")(answer)
+        return answer
+
+    cluster.edit["Metadata"] = edit
+    said = described_by(cluster, P)
     assert said is not None
     assert said == wording
     assert f"--allow-principal {WHO} --operation Describe --topic p" in said
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_broker_missing_in_a_round_did_not_show_the_topics(
-    cluster: FakeCluster, when: str, wording: SnapshotAssertion
-) -> None:
-    """Its errors also leave its log partitions uncovered."""
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_broker_that_does_not_show_the_topics_proves_nothing(cluster: FakeCluster, nth: int) -> None:
     cluster.lead("p", [1])
     cluster.ids[1] = {id_for(0): FakeId()}
-    fails = lambda b, request, _: b == 1 and api_name(request) == "Metadata"  # noqa: E731
-    works = lambda b, request, _: False  # noqa: E731
-    cluster.fail_when = fails if when == "before" else works
-    before = agree(cluster, P)
-    answer = ask_coordinators(cluster.send, 1, {}, OPEN)
-    cluster.fail_when = works if when == "before" else fails
-    (view,) = conclude([answer], before, agree(cluster, P), P, WHO).views
-    assert said(view.describe_failure, WHO) == wording
-    assert view.coverage_failure is not None
+    seen = itertools.count(1)
+
+    def fails(broker_id: int, request: Any, _: object) -> bool:
+        shows_p = api_name(request) == "Metadata" and [topic.name for topic in request.topics] == ["p"]
+        return broker_id == 1 and shows_p and next(seen) == nth
+
+    cluster.fail_when = fails
+    snapshot = take(cluster, topics=P)
+    (view,) = snapshot.views
+    assert (view.describe_failure is not None, view.coverage_failure is not None) == (True, True)
+    assert uncovered(snapshot) == {0, 3}
+
+
+def test_a_broker_that_does_not_know_yet_that_it_leads_covers_nothing(cluster: FakeCluster) -> None:
+    """Its own Metadata has another leader, another leader epoch, or nothing at all."""
+    with Cases() as cases:
+        for which, old in (("leader", FakePartition(2, 5)), ("epoch", FakePartition(1, 4)), ("nothing", None)):
+            with cases.case(which):
+                quorum = agree(cluster)
+                answers = [answers_of(b) for b in (1, 2, 3)]
+                fake = FakeCluster()
+                fake.lead(STATE, LEADERS)
+                fake.partitions[STATE, 0] = old or FakePartition()
+                own = None if old is None else read_metadata(fake.send, 1, [STATE])
+                snapshot = conclude([replace(answers[0], own=own), *answers[1:]], quorum, quorum, WHO)
+                assert uncovered(snapshot) == ({0} if old is not None else {0, 3})
+                assert {one.failure.code for one in snapshot.coverage_errors} == {FailureCode.BROKER_BEHIND}
 
 
 def test_topics_hidden_by_another_broker_do_not_matter(cluster: FakeCluster) -> None:
@@ -192,7 +223,8 @@ def answers_of(
     """The answers of a broker with its partitions cached and without ids. `codes` are errors of its probes."""
     well = {k: 105 if leader == broker_id else 16 for k, leader in enumerate(LEADERS)}
     before, later = well | dict(codes or {}), well | dict(codes or {} if after is None else after)
-    return replace(CoordinatorAnswers(broker_id, before, {}, {}, later, None, hides()), **changes)
+    answers = CoordinatorAnswers(broker_id, shown_by(broker_id), before, {}, {}, later, None, None, hides())
+    return replace(answers, **changes)
 
 
 CUT_OFF = failed("cut off")
@@ -251,7 +283,7 @@ def test_a_partition_is_proven_if_only_its_leader_serves_it_in_both_probes_and_l
 def test_the_listing_is_requested_between_two_rounds_of_the_same_probes(cluster: FakeCluster) -> None:
     cluster.ids = {1: {id_for(3): FakeId(7), id_for(0): FakeId(7)}}
     take(cluster)
-    assert cluster.asked.count((1, "Metadata")) == 2, "by the two rounds: no topic was asked for besides"
+    assert cluster.asked.count((1, "Metadata")) == 3, "by the two rounds, and its own: no topic was asked for besides"
     asked = [r for (b, name), r in zip(cluster.asked, cluster.requests, strict=True) if b == 1 and name != "Metadata"]
     rules, first, listing, described, second, rules_after = asked
     assert type(rules) is type(rules_after) and rules.permission_type == 1, "all rules: what allows may hide as well"
@@ -331,8 +363,8 @@ def test_a_partition_that_moved_between_the_two_rounds_of_metadata_is_not_covere
 def test_a_leader_that_was_not_asked_covers_no_partition(cluster: FakeCluster) -> None:
     quorum = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
-    answers = [ask_coordinators(cluster.send, b, probes, OPEN) for b in (2, 3)]
-    assert uncovered(conclude(answers, quorum, quorum, frozenset(), WHO)) == {0, 3}
+    answers = [ask_coordinators(cluster.send, b, log(), probes, OPEN) for b in (2, 3)]
+    assert uncovered(conclude(answers, quorum, quorum, WHO)) == {0, 3}
 
 
 def test_two_brokers_that_serve_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
@@ -366,7 +398,7 @@ def test_an_uncovered_partition_is_reported_with_its_broker_if_known(
 
 def test_errors_are_sorted_by_broker_id(cluster: FakeCluster) -> None:
     answers = [answers_of(b, failure=CUT_OFF, visibility=hides(f"h{b}")) for b in (3, 1, 2)]
-    snapshot = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO)
+    snapshot = conclude(answers, agree(cluster), agree(cluster), WHO)
     assert [error.broker for error in snapshot.errors] == [1, 2, 3]
     assert list(map(said, snapshot.visibility_failures)) == ["h1", "h2", "h3"]
 
@@ -428,18 +460,16 @@ def test_a_partition_is_proven_exactly_if_its_leader_alone_serves_it_in_both_pro
             later_cluster.partitions[STATE, k] = FakePartition(b, 6)
             unsettled.add(k)
     answers = [
-        CoordinatorAnswers(
-            b,
-            codes["before"][b],
-            None if b in silent else {},
-            {},
-            codes["after"][b],
-            CUT_OFF if b in failed | silent else None,
-            visibility=hides(),
+        replace(
+            answers_of(b),
+            before=codes["before"][b],
+            listed=None if b in silent else {},
+            after=codes["after"][b],
+            failure=CUT_OFF if b in failed | silent else None,
         )
         for b in (1, 2, 3)
     ]
-    snapshot = conclude(answers, agree(cluster), agree(later_cluster), frozenset(), WHO)
+    snapshot = conclude(answers, agree(cluster), agree(later_cluster), WHO)
 
     def proven(k: int) -> bool:
         leader = LEADERS[k]
@@ -501,7 +531,7 @@ def test_a_refused_probe_of_a_visible_class_indicates_a_change(
 def test_a_refused_probe_without_other_answers_leaves_its_partition_uncovered(
     cluster: FakeCluster,
 ) -> None:
-    assert 0 in uncovered(conclude([answers_of(1, {0: 53})], agree(cluster), agree(cluster), frozenset(), WHO))
+    assert 0 in uncovered(conclude([answers_of(1, {0: 53})], agree(cluster), agree(cluster), WHO))
 
 
 def nothing(c: FakeCluster) -> None:
@@ -529,7 +559,7 @@ def test_other_failures_are_reported_beside_refusals(
 ) -> None:
     spoil(cluster)
     others = [answers_of(2, visibility=hides(REFUSED)), answers_of(3)]
-    snapshot = conclude([*([answer] if answer else []), *others], agree(cluster), agree(cluster), frozenset(), WHO)
+    snapshot = conclude([*([answer] if answer else []), *others], agree(cluster), agree(cluster), WHO)
     assert (hidden_by(snapshot), snapshot.coordinators_proven < 4) == (REFUSED, True)
     assert (0 in {error.partition for error in snapshot.coverage_errors}) is told, why
 
@@ -544,14 +574,14 @@ def test_only_a_refusal_is_reported_with_the_first_remedy_of_its_broker(
         answers_of(2),
         answers_of(3),
     ]
-    (view,) = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
+    (view,) = conclude(answers, agree(cluster), agree(cluster), WHO).views
     assert str(view.coverage_failure).endswith(ending)
 
 
 def test_each_listed_and_undescribed_id_is_shown_with_the_reason(cluster: FakeCluster) -> None:
     listed = dict.fromkeys((id_for(0), id_for(1)), LISTED)
     answers = [answers_of(1, listed=listed), answers_of(2), answers_of(3)]
-    views = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
+    views = conclude(answers, agree(cluster), agree(cluster), WHO).views
     left_out = "broker 1 left the id out of its answer"
     assert {view.transactional_id: said(view.describe_failure) for view in views} == dict.fromkeys(listed, left_out)
 
@@ -646,8 +676,8 @@ def test_without_open_transactions_no_id_is_listed_and_coverage_is_proven(cluste
     cluster.ids = {1: {id_for(0): FakeId(7)}}
     quorum, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
     cluster.requests.clear()
-    answers = [ask_coordinators(cluster.send, b, probes, frozenset()) for b in (1, 2, 3)]
-    snapshot = conclude(answers, quorum, quorum, frozenset(), WHO)
+    answers = [ask_coordinators(cluster.send, b, log(), probes, {}) for b in (1, 2, 3)]
+    snapshot = conclude(answers, quorum, quorum, WHO)
     assert (snapshot.views, snapshot.complete) == ((), True)
     filters = [r.producer_id_filters for r in cluster.requests if api_name(r) == "ListTransactions"]
     assert filters == [[-1]] * 3
@@ -663,7 +693,7 @@ def test_views_are_sorted_by_producer_id_transactional_id_and_broker(cluster: Fa
     a, b = DescribedTransaction(0, producer_id=7), DescribedTransaction(0, producer_id=9)
     held = {"y": a, "x": b, "w": a}
     answers = [answers_of(n, listed=dict.fromkeys(held, LISTED), described=held) for n in (3, 1)]
-    views = conclude(answers, agree(cluster), agree(cluster), frozenset(), WHO).views
+    views = conclude(answers, agree(cluster), agree(cluster), WHO).views
     assert [(v.producer_id, v.transactional_id, v.broker_id) for v in views] == [
         (7, "w", 1),
         (7, "w", 3),
@@ -678,7 +708,7 @@ def test_an_omitted_id_is_reported_as_omitted_despite_a_hidden_topic(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     answers = [answers_of(1, listed={"x": LISTED})]
-    (view,) = conclude(answers, agree(cluster), agree(cluster), P, WHO).views
+    (view,) = conclude(answers, agree(cluster), agree(cluster), WHO).views
     assert said(view.describe_failure, WHO) == wording
 
 

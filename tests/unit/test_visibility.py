@@ -24,7 +24,7 @@ from txnscan.coordinators.visibility import (
     visibility_failures,
 )
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
 from txnscan.kafka.security.acls import (
     DESCRIBE_ALL_IDS,
@@ -53,14 +53,29 @@ def worded(failures: tuple[Failure, ...]) -> tuple[str, ...]:
 
 
 def look(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *others: str) -> tuple[str, ...]:
-    """The ids that a broker hides. `meanwhile` happens between the probes. others: random ids beside the first."""
+    """The reasons why a broker may hide ids, as text."""
+    return worded(reasons(cluster, meanwhile, *others))
+
+
+def reasons(cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, *others: str) -> tuple[Failure, ...]:
+    """Why a broker may hide ids. `meanwhile` happens between the probes. others: random ids beside the first."""
     probes = dict.fromkeys((TOKEN, *others), 0)
     classes = read_classes(cluster.send, 1, probes)
     first = probe(cluster.send, 1, probes, classes)
     meanwhile()
     second = probe(cluster.send, 1, probes, classes)
     seen = Visibility(classes, (first, second), changes(cluster.send, 1, classes))
-    return worded(visibility_failures(1, seen, WHO))
+    return visibility_failures(1, seen, WHO)
+
+
+def without(name: str) -> Callable[[int, Any], Any]:
+    """An edit that omits an id from an answer."""
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        answer.transaction_states = [s for s in answer.transaction_states if s.transactional_id != name]
+        return answer
+
+    return edit
 
 
 @pytest.fixture
@@ -173,6 +188,17 @@ def test_an_answer_possible_before_authorization_proves_no_visibility(
     assert look(cluster) == wording
 
 
+def test_the_code_of_an_unusable_answer_is_that_of_the_broker(cluster: FakeCluster) -> None:
+    cluster.probe_codes[1, 0] = 42
+    (why,) = reasons(cluster)
+    assert why.code == "INVALID_REQUEST"
+    cluster.probe_codes.clear()
+    cluster.rules[1] = [rule("x")]
+    cluster.edit["DescribeTransactions"] = without("x")
+    (why,) = reasons(cluster)
+    assert why.code == FailureCode.LEFT_OUT
+
+
 def test_several_unknown_classes_are_reported_in_order(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.rules[1] = [rule(name) for name in "gcaebfd"]
     cluster.probe_codes[1, 0] = -1
@@ -181,12 +207,7 @@ def test_several_unknown_classes_are_reported_in_order(cluster: FakeCluster, wor
 
 def test_an_id_omitted_from_the_answer_may_be_hidden(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.rules[1] = [rule("x")]
-
-    def edit(broker_id: int, answer: Any) -> Any:
-        answer.transaction_states = [s for s in answer.transaction_states if s.transactional_id != "x"]
-        return answer
-
-    cluster.edit["DescribeTransactions"] = edit
+    cluster.edit["DescribeTransactions"] = without("x")
     assert look(cluster) == wording
 
 

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 
 # Kafka's own tool takes an int.
 _MINUTES_MAX = 2**31 - 1
-_BATCH_SIZE, _IN_FLIGHT = 500, 2
+_DEFAULTS = ScanConfig("unused:1")
+_BATCH_SIZE, _IN_FLIGHT = _DEFAULTS.batch_size, _DEFAULTS.in_flight_max
 _WORST_FIRST = (ExitStatus.HANGING, ExitStatus.FAILED, ExitStatus.USAGE, ExitStatus.INCOMPLETE)
 
 

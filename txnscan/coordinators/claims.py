@@ -100,7 +100,7 @@ class CountedClaims:
 class ClaimedAndUnclaimed:
     """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
 
-    quorum: the metadata quorum on `__transaction_state` and the topics of these partitions. prepared,
+    quorum: the agreed metadata of `__transaction_state` and the topics of these partitions. prepared,
     transactional_ids: see CountedClaims.
     """
 

@@ -1,4 +1,4 @@
-"""The cluster as the driver sees it: its brokers, the metadata quorum, and the coordinators.
+"""The cluster as the driver sees it: its brokers, agreed metadata, and the coordinators.
 
 Most methods ask every broker, in parallel, and return failures as data. Partitions are read elsewhere, by the engines
 (`txnscan/reads`).
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
-from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_latest
+from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_agreed, read_latest
 from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import (
     COORDINATOR_PARTITIONS_MAX,
@@ -88,6 +88,9 @@ class Cluster:
         self._tried: set[int] = set()
         # Caches the decoded parts of the last answers about all topics.
         self._metadata = MetadataRound()
+        # The highest offset of a metadata image that each broker reported, and whether a broker reports none.
+        self._reached: dict[int, int] = {}
+        self._outside_kraft = False
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="txnscan-cluster") if threads else None
         self._sleep = sleep
@@ -171,16 +174,20 @@ class Cluster:
             self.view([])
         metadata = MetadataRound(topics) if topics is not None else self._metadata
         try:
-            found = read_latest(self.send, self._brokers, metadata, self.in_parallel, self._learn)
+            found = self._read_latest(self._brokers, metadata)
             if found.unreachable() or len(found.view.brokers) == 1:
                 # This broker may be cut off, and the brokers that it names may be gone. Other bootstrap servers may
                 # know more.
                 known = {*self._brokers, *self._other_bootstrap_servers()}
                 if known > found.reported.keys():
-                    found = read_latest(self.send, known, metadata, self.in_parallel, self._learn)
+                    found = self._read_latest(known, metadata)
         except RequestFailed as failed:
             raise ClusterUnreachable(failed.error) from None
+        self._outside_kraft = found.outside_kraft
         return found
+
+    def _read_latest(self, broker_ids: Iterable[int], metadata: MetadataRound) -> Latest:
+        return read_latest(self.send, broker_ids, metadata, self.in_parallel, self._learn, self._reached)
 
     def newest(self, topics: Iterable[str] | None = None) -> ClusterView:
         """The Metadata of these topics, or of all, by the broker with the newest image. Raises ClusterUnreachable.
@@ -234,8 +241,11 @@ class Cluster:
         return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
 
     def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
-        """The present metadata quorum on these topics."""
-        return read_metadata_quorum(self.send, tuple(self._brokers), topics, self.in_parallel, self._learn)
+        """The present metadata of these topics that no broker contradicts."""
+        known = tuple(self._brokers)
+        if self._outside_kraft:
+            return read_metadata_quorum(self.send, known, topics, self.in_parallel, self._learn)
+        return read_agreed(self.send, known, topics, self.in_parallel, self._learn, self._reached)
 
     def topics_gone(
         self, view: ClusterView, known: Iterable[tuple[str, str]], *, outside_kraft: bool
@@ -299,22 +309,23 @@ class Cluster:
 
     def snapshot(
         self,
-        open_producer_ids: frozenset[int],
-        open_topics: frozenset[str],
+        open_topics: Mapping[int, frozenset[str]],
         quorum: MetadataQuorum,
         on_progress: OnProgress,
+        topics: Iterable[str] = (),
     ) -> tuple[Snapshot, MetadataQuorum]:
-        """The snapshot of the coordinators, with its coverage, and the metadata quorum after it. Repeated
-        while coverage may still become complete, but not for a broker that lacks an API.
+        """The snapshot of the coordinators, with its coverage, and the agreed metadata of `__transaction_state` and of
+        these topics after it. Repeated while coverage may still become complete, but not for a broker that lacks an
+        API.
 
-        quorum: the last one on `__transaction_state` and these topics.
+        open_topics: by producer id, the topics in which it has open transactions. quorum: the metadata before.
         """
-        topics = {TRANSACTION_STATE_TOPIC, *open_topics}
+        topics = {TRANSACTION_STATE_TOPIC, *topics}
         before = quorum
         for attempt in range(1, SNAPSHOT_TRIES + 1):
-            answers = self._ask_coordinators(before, open_producer_ids, on_progress)
+            answers = self._ask_coordinators(before, open_topics, on_progress)
             after = self.metadata_quorum(topics)
-            snapshot = conclude(answers, before, after, open_topics, self.principal)
+            snapshot = conclude(answers, before, after, self.principal)
             passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
             if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES or self.deadline.is_up:
                 break
@@ -323,15 +334,15 @@ class Cluster:
         return snapshot, after
 
     def _ask_coordinators(
-        self, before: MetadataQuorum, open_producer_ids: frozenset[int], on_progress: OnProgress
+        self, before: MetadataQuorum, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         partition_count = len(before.indexes(TRANSACTION_STATE_TOPIC))
         if partition_count > COORDINATOR_PARTITIONS_MAX:
             return []
-        probes = probe_ids(partition_count, self.random_token)
+        probes, log = probe_ids(partition_count, self.random_token), MetadataRound([TRANSACTION_STATE_TOPIC])
 
         def ask(broker_id: int) -> CoordinatorAnswers:
-            return ask_coordinators(self.send, broker_id, probes, open_producer_ids)
+            return ask_coordinators(self.send, broker_id, log, probes, open_topics)
 
         return self.in_parallel(self._counted(ask, on_progress), [broker.broker_id for broker in before.brokers])
 

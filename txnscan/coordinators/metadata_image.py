@@ -11,6 +11,17 @@ In KRaft mode all brokers apply one metadata log. A broker reports the offset of
 the finalized features (`KRaftMetadataCache.features`). Of two images, the one with the higher offset is newer. A sweep
 asks all brokers for their offsets, then asks a broker with the highest offset for Metadata.
 
+**The same proves who led a partition during a read, if all of it is asked for after the read.** Let the answer name
+leader B at leader epoch e. No broker has a newer image than the answer. For one topic id, leader epochs rise at every
+change of the leader (`PartitionRegistration.merge`). So a broker that believes in another leader believes in an earlier
+leader epoch, and a read at B that names the leader epoch e came from the leader. If B led at e already in an earlier
+image, it led all the while: then one answer proves several reads. The order is needed: a broker that had the newest
+image before a read may be cut off since. And the image must be as new as that of *every* broker: a deposed leader
+answers ListOffsets at its own leader epoch, and names itself in its Metadata.
+
+An offset that falls, or is negative, is that of no image (`FinalizedFeatures`), and shows nothing. Nor does a broker
+that reports the highest offset and then does not answer: it may know another leader.
+
 Brokers outside KRaft mode report an epoch of another kind. They are all asked for Metadata. For each partition the
 entry with the highest leader epoch counts. A partition on which brokers differ is disputed.
 
@@ -81,14 +92,27 @@ class Latest:
         return {one: at for one, at in _offsets(self.reported).items() if at < offset and one >= 0}
 
 
-def ask_offsets(send: Send, broker_ids: Iterable[int], in_parallel: InParallel) -> dict[int, Reported]:
-    """The answer of each of these brokers."""
+def ask_offsets(
+    send: Send, broker_ids: Iterable[int], in_parallel: InParallel, reached: dict[int, int] | None = None
+) -> dict[int, Reported]:
+    """The answer of each of these brokers. An offset that falls, or is negative, shows no age.
+
+    reached: the highest offset that each broker ever reported; it is updated.
+    """
+    highest = {} if reached is None else reached
 
     def ask(broker_id: int) -> Reported:
         try:
-            return image_offset(send, broker_id)
+            offset = image_offset(send, broker_id)
         except RequestFailed as failed:
             return failed.failure
+        if offset is None:
+            return None
+        before = highest.get(broker_id, 0)
+        if offset < before:
+            return _went_back(broker_id, before, offset)
+        highest[broker_id] = offset
+        return offset
 
     asked = sorted(broker_ids)
     return dict(zip(asked, in_parallel(ask, asked), strict=True))
@@ -100,26 +124,74 @@ def read_latest(
     metadata: MetadataRound,
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
+    reached: dict[int, int] | None = None,
 ) -> Latest:
     """The latest metadata of these brokers and of all other brokers that it names. Raises RequestFailed if every broker
     fails to answer.
 
     metadata: the request, for some topics or for all. learn: is called with all brokers that are named, so that `send`
-    can reach them.
+    can reach them. reached: see ask_offsets.
+    """
+    view, reported, _ = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
+    if view is None and None in reported.values():
+        quorum = read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn)
+        return _without_order(quorum, reported, of_all_topics=metadata.topics is None)
+    if view is None:
+        errors = merged(answer.error for answer in reported.values() if isinstance(answer, Failure))
+        raise RequestFailed(errors, FailureCode.UNREACHABLE)
+    return Latest(view, reported)
+
+
+def read_agreed(
+    send: Send,
+    broker_ids: Iterable[int],
+    topics: Iterable[str],
+    in_parallel: InParallel,
+    learn: Callable[[Iterable[Broker]], None],
+    reached: dict[int, int] | None = None,
+) -> MetadataQuorum:
+    """The metadata of these topics that no broker contradicts: by one image, or outside KRaft mode by the Metadata of
+    all brokers. See `read_latest`.
+    """
+    metadata = MetadataRound(topics)
+    view, reported, newer = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
+    if view is None and None in reported.values():
+        return read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn)
+    failed = {one: answer for one, answer in reported.items() if isinstance(answer, Failure)}
+    if view is not None:
+        heard = {broker.broker_id for broker in view.brokers} | newer
+        failed = {one: why for one, why in failed.items() if one in heard}
+    errors = tuple(Unobserved("metadata", failure, one) for one, failure in sorted(failed.items()))
+    return MetadataQuorum((view,) if view is not None else (), errors)
+
+
+def _read_newest(
+    send: Send,
+    broker_ids: Iterable[int],
+    metadata: MetadataRound,
+    in_parallel: InParallel,
+    learn: Callable[[Iterable[Broker]], None],
+    reached: dict[int, int] | None,
+) -> tuple[ClusterView | None, dict[int, Reported], frozenset[int]]:
+    """The Metadata of a broker with the newest image, asked after all brokers have reported their offsets; None if a
+    broker is not in KRaft mode, or if none answers. Then the report of each broker, and the brokers that reported a
+    newer image but did not show it.
     """
     reported: dict[int, Reported] = {}
+    newer: frozenset[int] = frozenset()
     to_ask = set(broker_ids)
     for _ in range(ROUNDS_MAX):
-        reported |= ask_offsets(send, to_ask, in_parallel)
-        if None in reported.values():
-            quorum = read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn)
-            return _without_order(quorum, reported, of_all_topics=metadata.topics is None)
-        view = _ask_newest(send, metadata, reported)
+        reported |= ask_offsets(send, to_ask, in_parallel, reached)
+        offsets = _offsets(reported)
+        view = None if None in reported.values() else _ask_newest(send, metadata, reported)
+        if view is None:
+            return None, reported, frozenset()
+        newer = frozenset(one for one, at in offsets.items() if at > offsets[view.answered_by])
         learn(view.brokers)
         to_ask = {broker.broker_id for broker in view.brokers} - reported.keys()
         if not to_ask:
             break
-    return Latest(view, {**reported, **dict.fromkeys(to_ask, NOT_ASKED)})
+    return view, {**reported, **dict.fromkeys(to_ask, NOT_ASKED)}, newer
 
 
 def catch_up(
@@ -146,6 +218,11 @@ def _lags(broker_id: int, records: int) -> Failure:
     return Failure(error, FailureCode.BROKER_BEHIND)
 
 
+def _went_back(broker_id: int, before: int, offset: int) -> Failure:
+    error = f"the metadata of broker {broker_id} went back from record {before} to {offset}, and shows no leaders"
+    return Failure(error, FailureCode.BROKER_BEHIND)
+
+
 def _no_topics(broker_id: int) -> Failure:
     error = f"broker {broker_id} shows no topics; it may have just started, and know none yet: sweep again"
     return Failure(error, FailureCode.BROKER_BEHIND)
@@ -167,9 +244,9 @@ def _named(where: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}: each" if others and where[0] else last if where[0] else ""
 
 
-def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView:
+def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView | None:
     """The Metadata of the broker with the newest image. If a broker does not answer, its failure is recorded in
-    `reported`, and the next is asked. Raises RequestFailed.
+    `reported`, and the next is asked. None if no broker answers.
     """
     offsets = _offsets(reported)
     # If offsets are equal, prefer a broker of the cluster to a bootstrap server, whose number is negative.
@@ -178,8 +255,7 @@ def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reporte
             return metadata.ask(send, newest)
         except RequestFailed as failed:
             reported[newest] = failed.failure
-    errors = merged(answer.error for answer in reported.values() if isinstance(answer, Failure))
-    raise RequestFailed(errors, FailureCode.UNREACHABLE)
+    return None
 
 
 def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:

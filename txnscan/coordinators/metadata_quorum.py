@@ -1,9 +1,10 @@
-"""The metadata quorum: one round of Metadata from every broker, and what all of them report.
+"""Agreed metadata: the views of the cluster that together prove who leads a partition.
 
 A broker that is cut off from the controller keeps its old view of the cluster. It still answers for partitions and
-coordinators that others have taken over. So a leader is known only if every broker that is named in any answer has
-answered, and all report the same leader at the same leader epoch. If a broker does not answer and no other broker names
-it any more, the controller has fenced it, and it is ignored.
+coordinators that others have taken over. In KRaft mode one view proves who leads: that of a broker with the newest
+image (`metadata_image.py`). Outside KRaft mode there is one round of Metadata to every broker: all must report the same
+leader at the same leader epoch. In both modes every broker that is named in any answer must have answered. If a broker
+does not answer and no other broker names it any more, the controller has fenced it, and it is ignored.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class NoSuchTopic(LeaderUnknown):
 
 @dataclass(frozen=True)
 class MetadataQuorum:
-    """One round: the views of the brokers that answered, and the failures of the other brokers that these views name.
-    If no broker answered, the failures of all brokers.
+    """The views: of the newest image, or of the brokers that answered. errors: of the other brokers that these views
+    name; if no broker answered, of all brokers.
     """
 
     views: tuple[ClusterView, ...]
@@ -68,7 +69,7 @@ class MetadataQuorum:
         return tuple({id(view.topics): view for view in self.views}.values())
 
     def partition(self, topic: str, index: int) -> Partition:
-        """The partition with the leader and leader epoch that all brokers report. Raises LeaderUnknown."""
+        """The partition with the leader and leader epoch that all views report. Raises LeaderUnknown."""
         if self.errors:
             raise LeaderUnknown(self.errors[0].failure.within("not every broker said who leads it"))
         if not self.views:

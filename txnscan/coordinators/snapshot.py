@@ -3,28 +3,36 @@
 ListTransactions returns only the ids that a broker has cached. It silently leaves out all other ids, and ids that the
 principal may not describe. So each broker gets these requests in this order, with the listing between two probes:
 
+    Metadata(`__transaction_state`)
     DescribeAcls(all rules on transactional ids)
     DescribeTransactions(one random id for each __transaction_state partition, and for each class of ids in the rules)
     ListTransactions(the producer ids with open transactions that are not claimed)
+    Metadata(the topics in which the producers of the listed ids have open transactions)
     DescribeTransactions(the listed ids)
+    Metadata(the same topics)
     DescribeTransactions(the same random ids)
     DescribeAcls
 
-Before and after all of this, every broker is asked for the Metadata of `__transaction_state` and of the topics with
-open transactions. If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it serves that partition:
-it has cached its ids. If it answers NOT_COORDINATOR, it does not.
+If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it serves that partition: it has cached its ids. If it
+answers NOT_COORDINATOR, it does not.
 
 The obligation **coverage** holds for a partition of `__transaction_state` if
-- before and after, all brokers report the same leader at the same leader epoch;
-- that leader serves the partition in both probes, and returned its listing;
+- the broker's own Metadata, before its first probe, names itself as the leader, at the leader epoch that the agreed
+  metadata (`metadata_image.py`) shows after all answers;
+- it serves the partition in both probes, and returned its listing;
 - no other broker serves it, or is loading it.
+
+Leader epochs only rise, so it led the partition all the while. Its own Metadata is needed, because a listing has no
+leader epoch. A broker that led the partition earlier, and is elected again, answers from what it cached then, until the
+metadata of its successor reaches it. Metadata images reach its Metadata answers first, and its coordinator last
+(`BrokerMetadataPublisher.onMetadataUpdate`). So if its Metadata shows the later election, its coordinator has heard of
+its successor, and has forgotten what it had cached.
 
 The obligation **visibility** holds if every broker that returned a listing allows an id of each class to be described
 (`visibility.py`).
 
 A description silently leaves out topics that the principal may not describe. So a description without a partition
-proves that the id lacks the partition only if the same broker showed the topics with open transactions in both rounds
-of Metadata.
+proves that the id lacks the partition only if the same broker showed these topics before and after it.
 
 `ask_coordinators` does the I/O. `conclude` is pure.
 """
@@ -36,7 +44,15 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum, NoSuchTopic
-from txnscan.coordinators.visibility import Probed, Visibility, changes, probe, read_classes, visibility_failures
+from txnscan.coordinators.visibility import (
+    Classes,
+    Probed,
+    Visibility,
+    changes,
+    probe,
+    read_classes,
+    visibility_failures,
+)
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -44,8 +60,9 @@ from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
 from txnscan.kafka.security.acls import needing
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +110,56 @@ _REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 class CoordinatorAnswers:
     """One broker's answers, in the order of the requests. After a failure the later answers are missing.
 
-    before, after: the error code of each `__transaction_state` partition. listed: the listed ids with a producer id
-    that has open transactions. described: the answers for these ids. visibility: whether ids may be missing in
-    `listed`.
+    own: its Metadata of `__transaction_state`. before, after: the error code of each `__transaction_state` partition.
+    listed: the listed ids with a producer id that has open transactions. described: the answers for these ids.
+    hidden_topic: why the descriptions may leave out a topic. visibility: whether ids may be missing in `listed`.
     """
 
     broker_id: int
+    own: ClusterView | None
     before: Mapping[int, int]
     listed: Mapping[str, ListedTransaction] | None
     described: Mapping[str, DescribedTransaction]
     after: Mapping[int, int]
     failure: Failure | None
+    hidden_topic: Failure | None
     visibility: Visibility
 
 
 def ask_coordinators(
-    send: Send, broker_id: int, probes: Mapping[str, int], open_producer_ids: frozenset[int]
+    send: Send,
+    broker_id: int,
+    log: MetadataRound,
+    probes: Mapping[str, int],
+    open_topics: Mapping[int, frozenset[str]],
 ) -> CoordinatorAnswers:
-    """Asks one broker, in the order that the proof needs. Never raises: the result includes the failure."""
+    """Asks one broker, in the order that the proof needs. Never raises: the result includes the failure.
+
+    log: the request for the metadata of `__transaction_state`. open_topics: by producer id, the topics in which it has
+    open transactions.
+    """
+    try:
+        own = log.ask(send, broker_id)
+    except RequestFailed as failed:
+        return _without_answer(broker_id, failed.failure)
     classes = read_classes(send, broker_id, probes)
     probed: list[Probed] = []
     listed: dict[str, ListedTransaction] | None = None
     described: dict[str, DescribedTransaction] = {}
     changed: frozenset[Failure] = frozenset()
     failure: Failure | None = None
+    hidden_topic: Failure | None = None
     try:
         probed.append(probe(send, broker_id, probes, classes))
-        found = list_transactions(send, broker_id, producer_ids=open_producer_ids)
+        found = list_transactions(send, broker_id, producer_ids=open_topics.keys())
         # A broker might ignore the filter, so other producer ids are dropped here.
-        listed = {name: one for name, one in found.items() if one.producer_id in open_producer_ids}
+        listed = {name: one for name, one in found.items() if one.producer_id in open_topics}
+        topics = frozenset[str]().union(*(open_topics[one.producer_id] for one in listed.values()))
+        hidden_topic = Failure(f"broker {broker_id} did not show the topics", FailureCode.LEFT_OUT)
+        shown = [read_metadata(send, broker_id, topics)] if topics else []
         described = describe_transactions(send, broker_id, sorted(listed))
+        shown += [read_metadata(send, broker_id, topics)] if topics else []
+        hidden_topic = _hidden_topic(shown, topics)
         probed.append(probe(send, broker_id, probes, classes))
         changed = changes(send, broker_id, classes)
     except RequestFailed as failed:
@@ -130,15 +167,19 @@ def ask_coordinators(
     before = probed[0].partitions if probed else {}
     after = probed[1].partitions if len(probed) > 1 else {}
     seen = Visibility(classes, tuple(probed), changed)
-    return CoordinatorAnswers(broker_id, before, listed, described, after, failure, seen)
+    return CoordinatorAnswers(broker_id, own, before, listed, described, after, failure, hidden_topic, seen)
 
 
-def _hidden_topic(rounds: Iterable[MetadataQuorum], broker_id: int, topics: Iterable[str]) -> Failure | None:
+def _without_answer(broker_id: int, failure: Failure) -> CoordinatorAnswers:
+    """The answers of a broker that did not answer the first request."""
+    nothing = Visibility(Classes(None, {}), (), frozenset())
+    return CoordinatorAnswers(broker_id, None, {}, None, {}, {}, failure, None, nothing)
+
+
+def _hidden_topic(views: Iterable[ClusterView], topics: Iterable[str]) -> Failure | None:
     """Why this broker's descriptions may leave out one of these topics. None if it showed all of them."""
-    for one in rounds:
-        view = one.view_of(broker_id)
-        if view is None:
-            return Failure(f"broker {broker_id} did not show the topics", FailureCode.LEFT_OUT)
+    for view in views:
+        broker_id = view.answered_by
         errors, shown = dict(view.topic_errors), {topic.name for topic in view.topics if topic.indexes}
         for topic in sorted(topics):
             error = errors.get(topic)
@@ -155,13 +196,12 @@ def conclude(
     answers: Iterable[CoordinatorAnswers],
     before: MetadataQuorum,
     after: MetadataQuorum,
-    open_topics: frozenset[str],
     principal: str,
 ) -> Snapshot:
     """The snapshot that these answers prove, with its gaps. Pure.
 
-    before, after: the metadata quorum before and after the answers. open_topics: the topics with open
-    transactions that are not claimed. principal: the principal that asked; it decides which ACLs hide ids.
+    before, after: the agreed metadata of `__transaction_state` before and after the answers. principal: the principal
+    that asked; it decides which ACLs hide ids.
     """
     by_broker = {answer.broker_id: answer for answer in answers}
     failures_by_broker = {b: visibility_failures(b, answer.visibility, principal) for b, answer in by_broker.items()}
@@ -185,7 +225,7 @@ def conclude(
             split_failure=split_failures.get(k),
         )
         for b, answer in by_broker.items()
-        for view in _views(answer, failures_by_broker[b], _hidden_topic((before, after), b, open_topics))
+        for view in _views(answer, failures_by_broker[b])
         for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
     return Snapshot(
@@ -273,6 +313,9 @@ def _uncovered(
         return _error(k, Failure(f"broker {leader.leader} was not asked", FailureCode.NOT_ASKED), leader)
     if answer.failure is not None:
         return _error(k, answer.failure, leader)
+    if not _knows(answer.own, leader, k):
+        behind = f"broker {leader.leader} does not know yet that it coordinates {TRANSACTION_STATE_TOPIC}-{k}"
+        return _error(k, Failure(behind, FailureCode.BROKER_BEHIND), leader)
     for code in (answer.before.get(k), answer.after.get(k)):
         if code not in _SERVES_PARTITION:
             said = error_name(code) if code is not None else "nothing"
@@ -284,6 +327,16 @@ def _uncovered(
         error = f"broker {min(others)} claims {TRANSACTION_STATE_TOPIC}-{k} as well"
         return _error(k, Failure(error, FailureCode.BROKERS_DISAGREE), leader)
     return None
+
+
+def _knows(own: ClusterView | None, leader: Partition, k: int) -> bool:
+    """Whether this broker's own Metadata shows the leader of a partition of `__transaction_state`."""
+    if own is None:
+        return False
+    try:
+        return MetadataQuorum((own,), ()).partition(TRANSACTION_STATE_TOPIC, k) == leader
+    except LeaderUnknown:
+        return False
 
 
 def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, k: int) -> bool:
@@ -299,9 +352,7 @@ def _error(k: int, failure: Failure, leader: Partition) -> Unobserved:
     return Unobserved("snapshot", failure, leader.leader, TRANSACTION_STATE_TOPIC, k)
 
 
-def _views(
-    answer: CoordinatorAnswers, failures: Sequence[Failure], hidden_topic: Failure | None
-) -> Iterable[CoordinatorView]:
+def _views(answer: CoordinatorAnswers, failures: Sequence[Failure]) -> Iterable[CoordinatorView]:
     """This broker's views of its listed ids.
 
     If the broker no longer knows an id right after listing it, the id has expired and is absent. If an id has taken a
@@ -317,8 +368,8 @@ def _views(
         elif described.error is not None:
             said = f"broker {answer.broker_id} answered {described.error}"
             failure = _with_reason(Failure(said, described.error), failures)
-        elif hidden_topic is not None:
-            failure = hidden_topic
+        elif answer.hidden_topic is not None:
+            failure = answer.hidden_topic
         else:
             yield described.view(name, answer.broker_id)
             continue

@@ -551,11 +551,11 @@ def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
 
 def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
     producer_id = facts.symptom.producer_id
-    wanted = frozenset(() if producer_id is None else (producer_id,))
+    wanted = {} if producer_id is None else {producer_id: frozenset[str]()}
     cluster = asking.cluster
     cluster.newest([TRANSACTION_STATE_TOPIC])
     quorum = cluster.metadata_quorum([TRANSACTION_STATE_TOPIC])
-    snapshot, _ = cluster.snapshot(wanted, frozenset(), quorum, lambda done, total: None)
+    snapshot, _ = cluster.snapshot(wanted, quorum, lambda done, total: None)
     swept = _swept(asking, asking.config)
     names = sorted({view.transactional_id for view in snapshot.views})
     if names:
@@ -606,7 +606,7 @@ def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
                 failures.append(some.failure)
             else:
                 found += some
-    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), quorum, lambda done, total: None)
+    snapshot, _ = cluster.snapshot({}, quorum, lambda done, total: None)
     hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, ())
     return replace(facts, prepared=tuple(found), failures=(*facts.failures, *failures, *hidden))
 

@@ -24,17 +24,17 @@ _OPEN, _FAR_MS = 100, 100
 _PRODUCER_BYTES = 37
 _DESCRIBED_PARTITION_BYTES = 9
 _DEFAULTS = ScanConfig("unused:1")
-# How often a sweep asks every broker for the leaders of `__transaction_state` and of the topics of hanging
-# transactions: after the claims and after the coordinators; after each proven read; before and after the outcomes are
-# read.
-_METADATA_ROUNDS, _METADATA_ROUNDS_NARROW, _METADATA_ROUNDS_OUTCOMES = 2, 2, 2
+# How often a sweep asks all brokers for the age of their metadata, and the newest for the leaders of
+# `__transaction_state` and of the topics of hanging transactions: after the claims and after the coordinators; after
+# the second read and after the outcomes.
+_IMAGES, _IMAGES_HANGING = 2, 2
 # Sequential round trips to one broker each: connect, list the brokers, list all topics, check for hidden topics. After
 # the wide read, all topics are listed once more.
 _TRIPS_FIRST, _TRIPS_AFTER = 4, 1
-# Rounds of requests to all brokers, as many in parallel as the driver has threads, apart from the rounds of Metadata:
-# connect and configurations (2); the age of their metadata, before and after the wide read (2); the ids in a
-# transaction (1), and the descriptions of some of them (held); the five answers of the coordinators.
-_ROUNDS, _ROUNDS_HELD = 2 + 2 + 1 + 5, 1
+# Rounds of requests to all brokers, as many in parallel as the driver has threads, apart from `_IMAGES`: connect and
+# configurations (2); the age of their metadata, before and after the wide read (2); the ids in a transaction (1), and
+# the descriptions of some of them (held); the six answers of the coordinators.
+_ROUNDS, _ROUNDS_HELD = 2 + 2 + 1 + 6, 1
 # For hanging transactions: the cleanup policies of their topics, a check for hidden groups, and a round in which all
 # brokers list their groups.
 _TRIPS_IMPACT, _ROUNDS_IMPACT = 2, 1
@@ -172,8 +172,9 @@ def requests(planned: Planned) -> dict[str, int]:
     return {
         # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The leaders of the logs
         # that are read are asked for their features.
-        "ApiVersions": 1 + 3 * p.brokers + min(p.brokers, logs),
-        "Metadata": 4 + p.brokers * _metadata_rounds(p),
+        "ApiVersions": 1 + (3 + _images(p)) * p.brokers + min(p.brokers, logs),
+        # Each coordinator shows its own view of the log.
+        "Metadata": 4 + _images(p) + p.brokers,
         # One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * fenced_batches,
@@ -188,8 +189,8 @@ def requests(planned: Planned) -> dict[str, int]:
     }
 
 
-def _metadata_rounds(p: Planned) -> int:
-    return _METADATA_ROUNDS + (_METADATA_ROUNDS_NARROW + _METADATA_ROUNDS_OUTCOMES if p.hanging else 0)
+def _images(p: Planned) -> int:
+    return _IMAGES + (_IMAGES_HANGING if p.hanging else 0)
 
 
 def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
@@ -199,7 +200,8 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
     # Each hanging partition is in its own topic, if there are enough topics.
     round_partitions = min(topics, p.hanging) * p.partitions_per_topic + p.transaction_state_partitions
     metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
-    again_bytes = p.brokers * _metadata_rounds(p) * round_partitions * p.metadata_partition_bytes
+    again_partitions = _images(p) * round_partitions + p.brokers * p.transaction_state_partitions
+    again_bytes = again_partitions * p.metadata_partition_bytes
     described = p.partitions * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
     work_us = (
         costs.fixed_us
@@ -238,7 +240,8 @@ def _trips(p: Planned) -> int:
     batches = ceil(p.partitions_led / p.batch_size)
     # A client has one request in flight to each broker, and an engine has THREADS threads.
     trips = _TRIPS_FIRST + _TRIPS_AFTER + ceil(p.brokers * batches / min(THREADS, p.brokers))
-    rounds = _ROUNDS + _metadata_rounds(p) + (_ROUNDS_HELD if p.held_ids else 0)
+    trips += _images(p)
+    rounds = _ROUNDS + _images(p) + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
         trips += 2 * _ANSWERS_NARROW * ceil(min(p.brokers, p.hanging) / THREADS)
         trips += _TRIPS_IMPACT

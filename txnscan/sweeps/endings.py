@@ -23,7 +23,7 @@ from txnscan.verdict.evidence import Outcome
 def endings(send: Send, quorum: MetadataQuorum, incidents: Incidents, scan: Scan) -> dict[TransactionKey, str]:
     """COMPLETED or TORN for each incident of committed data whose end this sweep proved, if the log shows the marker.
 
-    quorum: the metadata quorum after the last read.
+    quorum: the agreed metadata after the last read.
     """
     found = {}
     for which, how in scan.over(incidents).items():

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from txnscan.config import parse_owner_pattern
+from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.impact.blocking import gets_a_row, looked_at, only_counted_warning
 from txnscan.impact.cause import Cause
 from txnscan.impact.complete_up_to import TopicRead
@@ -32,16 +33,18 @@ from txnscan.verdict.predicates import owned, owners, partition_doubt
 from txnscan.verdict.rules import judge
 
 
-def enrich(run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged]) -> Enriched:
+def enrich(
+    run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged], quorum: MetadataQuorum
+) -> Enriched:
     """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
-    the verdict `hanging`, it is withdrawn.
+    the verdict `hanging`, it is withdrawn. quorum: the metadata after the second read.
     """
     outcome_evidence: list[OutcomeEvidence] = []
     if run.reads_log:
         asked = [*_hanging(judged), *_may_endanger_commit(judged, everything.incidents)]
         stored = everything.stored.of({one.observation.producer_id for one in asked})
         in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
-        found = read_outcomes(run.cluster, run.engine, in_flight_max, asked, stored, progress)
+        found = read_outcomes(run.cluster, run.engine, in_flight_max, quorum, asked, stored, progress)
         found = [with_closed(evidence, everything.wide.closed) for evidence in found]
         outcome_evidence = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
         judged = with_outcomes(judged, outcome_evidence)

@@ -70,18 +70,19 @@ def read_outcomes(
     cluster: Cluster,
     engine: Engine,
     in_flight_max: int,
+    before: MetadataQuorum,
     hanging: Sequence[Judged],
     stored: Facts,
     on_progress: OnProgress,
 ) -> list[OutcomeEvidence]:
     """The evidence for each of these transactions, in order. A failed read is part of the evidence.
 
-    in_flight_max: how many logs are read from one broker at once. stored: the facts from earlier sweeps and applies.
+    in_flight_max: how many logs are read from one broker at once. before: the metadata of the topics and of the log.
+    stored: the facts from earlier sweeps and applies.
     """
     if not hanging:
         return []
     topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
-    before = cluster.metadata_quorum(topics)
     # If no broker shows the log, a request for its first partition shows why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)

@@ -7,8 +7,10 @@ values before the next step begins.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from txnscan.config import LATE_BUFFER_MS, ScanConfig
 from txnscan.coordinators.cluster import Cluster
@@ -20,8 +22,9 @@ from txnscan.impact.complete_up_to import TopicRead, concluded
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
+from txnscan.reads.fenced_read import failed_partitions
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow
+from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.capacity import longest_expected_s
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.endings import endings
@@ -39,7 +42,7 @@ from txnscan.sweeps.positions import (
     offset_of_any,
     open_in,
 )
-from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.reader import FENCED_TRIES, Reader, confirmed
 from txnscan.sweeps.restored import Past, Present, fall, together_positions
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
@@ -96,7 +99,7 @@ def scan(
     everything = read_all(run, planned)
     claims = ask_claims(run, everything)
     first = first_read(run, everything, claims)
-    snapshotted = ask_coordinators(run, claims, first)
+    first, snapshotted = ask_coordinators(run, claims, first)
     ended = ended_before(run, everything, first)
     second = second_read(run, first, snapshotted)
     known = ((one.topic, one.topic_id) for one in everything.incidents)
@@ -106,7 +109,9 @@ def scan(
     everything = believed(everything, now)
     reads = tuple(concluded(read, () if now.is_new else stored_reads) for read in reads)
     judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second), now)
-    enriched = replace(enrich(run, planned, everything, judged), unsure=unsure, topic_reads=reads, topic_errors=unread)
+    enriched = replace(
+        enrich(run, planned, everything, judged, second.quorum), unsure=unsure, topic_reads=reads, topic_errors=unread
+    )
     found = result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
     found = replace(found, endings=endings(cluster.send, second.quorum, everything.incidents, found))
     return in_history(found, now)
@@ -161,10 +166,10 @@ def ask_claims(run: Run, everything: AllRead) -> Claimed:
 
 
 def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
-    """Reads the remaining partitions with proof, before the coordinators are asked."""
+    """Reads the remaining partitions, before the coordinators are asked. The metadata after that confirms the rows."""
     separated, last_seen = claims.separated, claims.last_seen
     keys = separated.unclaimed.keys() | everything.of_incidents.keys()
-    rows, quorum = run.reader.fenced(keys, separated.quorum, run.stage("first read"))
+    rows, quorum = run.reader.fenced(keys, separated.quorum, run.stage("first read"), confirms=False)
     if last_seen is None:
         seen = observe(claims.topic_ids, separated.unclaimed, rows, rows)
         if _has_news(seen, everything.incidents):
@@ -172,12 +177,30 @@ def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     return Fenced(rows, quorum, last_seen)
 
 
-def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> Snapshotted:
-    """Asks the coordinators of all open transactions, and proves that no coordinator was missed."""
-    open_wide = {p.producer_id for row in claims.separated.unclaimed.values() for p in row.open_producers}
-    topics = frozenset(topic for topic, _ in first.rows)
-    progress = run.stage("ask coordinators")
-    return Snapshotted(*run.cluster.snapshot(_producer_ids(first.rows) | open_wide, topics, first.quorum, progress))
+def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> tuple[Fenced, Snapshotted]:
+    """Asks the coordinators of all open transactions, and proves that no coordinator was missed. Also the first read,
+    confirmed. If a leader moved since, its partitions are read again, and then the coordinators are asked again.
+    """
+    rows, quorum, topics = dict(first.rows), first.quorum, {topic for topic, _ in first.rows}
+    for attempt in range(1, FENCED_TRIES + 1):
+        opened = _open_topics([claims.separated.unclaimed, rows])
+        snapshot, quorum = run.cluster.snapshot(opened, quorum, run.stage("ask coordinators"), topics)
+        read, rows = rows, {key: confirmed(row, quorum) for key, row in rows.items()}
+        moved = failed_partitions(rows.values()) - failed_partitions(read.values())
+        if not moved or attempt == FENCED_TRIES or run.cluster.deadline.is_up:
+            break
+        again, quorum = run.reader.fenced(moved, quorum, run.stage("first read"), confirms=False)
+        rows |= again
+    return Fenced(rows, first.quorum, first.last_seen), Snapshotted(snapshot, quorum)
+
+
+def _open_topics(rows: Iterable[Mapping[Key, WideRow | FencedRow]]) -> dict[int, frozenset[str]]:
+    """By producer id, the topics in which it has open transactions."""
+    topics: dict[int, set[str]] = defaultdict(set)
+    for (topic, _), row in chain.from_iterable(one.items() for one in rows):
+        for producer in row.open_producers:
+            topics[producer.producer_id].add(topic)
+    return {producer_id: frozenset(names) for producer_id, names in topics.items()}
 
 
 def ended_before(run: Run, everything: AllRead, first: Fenced) -> Ended:
@@ -391,10 +414,6 @@ def _earliest(incidents: Incidents, last_seen: Sightings) -> Callable[[Observati
 
 def _order(o: Observation) -> tuple[str, int, int, int]:
     return (o.topic, o.partition, o.start_offset, o.producer_id)
-
-
-def _producer_ids(rows: Mapping[Key, FencedRow]) -> frozenset[int]:
-    return frozenset(producer.producer_id for row in rows.values() for producer in row.open_producers)
 
 
 def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:

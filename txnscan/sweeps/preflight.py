@@ -256,7 +256,7 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
 
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
     separated = cluster.separate_by_claim({}, (), lambda done, total: None)
-    snapshot, _ = cluster.snapshot(frozenset(), frozenset(), separated.quorum, lambda done, total: None)
+    snapshot, _ = cluster.snapshot({}, separated.quorum, lambda done, total: None)
     if snapshot.visibility_failures:
         said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
         yield Finding("acls", Level.INCOMPLETE, said)

@@ -173,11 +173,14 @@ class Reader:
         quorum: MetadataQuorum,
         on_progress: OnProgress,
         read_batch: type[ReadFenced] | type[ReadEnds] = ReadFenced,
+        *,
+        confirms: bool = True,
     ) -> tuple[dict[Key, FencedRow], MetadataQuorum]:
-        """One row per partition: proven to come from the leader that all brokers agree on before and after, or a
-        failure. Also the last metadata quorum on these topics and `__transaction_state`.
+        """One row per partition: proven to come from the leader that the metadata after the read names, or a failure.
+        Also the last agreed metadata of these topics and `__transaction_state`.
 
-        quorum: the last one before the read. read_batch: what to read of each partition.
+        quorum: the metadata before the read. read_batch: what to read of each partition. confirms: otherwise the caller
+        confirms the rows, by metadata that is asked for later.
         """
         rows: dict[Key, FencedRow] = {}
         missing = sorted(set(keys))
@@ -188,8 +191,9 @@ class Reader:
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
             read = self._fenced(missing, quorum, on_progress, read_batch)
-            quorum = self._cluster.metadata_quorum(topics)
-            rows |= {row.key: confirmed(row, quorum) for row in read}
+            if confirms or failed_partitions(read):
+                quorum = self._cluster.metadata_quorum(topics)
+            rows |= {row.key: confirmed(row, quorum) if confirms else row for row in read}
             missing = sorted(failed_partitions(rows.values()))
         return rows, quorum
 
@@ -256,7 +260,12 @@ def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index:
 
 
 def confirmed(row: FencedRow, after: MetadataQuorum) -> FencedRow:
-    """The row, with a failure if brokers no longer agree that it came from the leader. Pure."""
+    """The row, with a failure if this metadata, which was asked for after the read, names another leader or leader
+    epoch. Pure.
+
+    Leader epochs of a topic id only rise at a change. So if it names the same leader at the same leader epoch, that
+    broker led the partition from before the read on.
+    """
     if row.failure is not None:
         return row
     try:

@@ -103,7 +103,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """A read with proof, and the metadata quorum after it. last_seen: see Claimed."""
+    """A read with proof, and the agreed metadata after it. last_seen: see Claimed."""
 
     rows: Mapping[Key, FencedRow]
     quorum: MetadataQuorum
@@ -125,7 +125,7 @@ class HistoryNow:
 
 @dataclass(frozen=True, slots=True)
 class Snapshotted:
-    """The coordinators' answers, and the metadata quorum after them."""
+    """The coordinators' answers, and the agreed metadata after them."""
 
     snapshot: Snapshot
     quorum: MetadataQuorum
