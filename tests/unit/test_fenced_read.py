@@ -418,8 +418,8 @@ def test_an_end_that_cannot_be_read_leaves_its_partition_unproven() -> None:
                 fake.partitions["t", 0].errors[step] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 rows = {row.key: row for row in read_ends(batch(fake), fake.send, lambda: READ_AT_MS)}
                 failed_row = rows["t", 0]
-                refused = Failure(*["TOPIC_AUTHORIZATION_FAILED"] * 2, needs=Permission("Describe", "Topic", "t"))
-                assert failed_row.failure == refused
+                needs, code = Permission("Describe", "Topic", "t"), "TOPIC_AUTHORIZATION_FAILED"
+                assert failed_row.failure == Failure(code, code, needs=needs)
                 known = (failed_row.high_watermark is not None, failed_row.last_stable_offset is not None)
                 assert known == (step == "last stable", step == "high watermark")
                 assert [key for key, row in rows.items() if row.failure is None] == [*KEYS[1:]]

@@ -22,7 +22,7 @@ from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode
 from txnscan.kafka.protocol.metadata import MetadataRound
-from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_wide
 from txnscan.reads.rows import WideBatch
 from txnscan.sweeps.reader import MOVED, Reader, Wide
@@ -199,6 +199,25 @@ def test_if_no_broker_answers_every_broker_has_its_failure() -> None:
     fake.unreachable = {1, 2, 3}
     found = agreed(fake)
     assert (found.views, [one.broker for one in found.errors]) == ((), [1, 2, 3])
+
+
+def test_a_coordinator_of_another_cluster_leaves_every_leader_unknown() -> None:
+    """Broker 3 shows who leads. The address of broker 1 leads to a broker of the same number in a copy."""
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        if broker_id == 1:
+            answer.cluster_id = "copy"
+        return answer
+
+    fake = Fake()
+    fake.lead(TRANSACTION_STATE_TOPIC, (1, 2, 3))
+    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
+        cluster.latest()
+        for changed, proven in ((False, 3), (True, 0)):
+            fake.edit = {"Metadata": edit} if changed else {}
+            snapshot, after = cluster.snapshot({}, cluster.metadata_quorum([TRANSACTION_STATE_TOPIC]), no_progress)
+            assert snapshot.coordinators_proven == proven
+            assert len(after.errors) == changed
 
 
 @pytest.mark.parametrize("broker_ids", [(1, 2, 3), (2,)], ids=["all", "one of them"])

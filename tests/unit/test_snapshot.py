@@ -16,7 +16,7 @@ from tests.builders import failed, lacks, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
-from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude
+from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude, strangers
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.errors import ErrorCode
@@ -162,6 +162,21 @@ def test_a_broker_that_does_not_know_yet_that_it_leads_covers_nothing(cluster: F
                 snapshot = conclude([replace(answers[0], own=own), *answers[1:]], quorum, quorum, WHO)
                 assert uncovered(snapshot) == ({0} if old is not None else {0, 3})
                 assert {one.failure.code for one in snapshot.coverage_errors} == {FailureCode.BROKER_BEHIND}
+
+
+def test_a_broker_of_another_cluster_proves_nothing(cluster: FakeCluster) -> None:
+    """An address may lead to a broker of the same number in a copy of the cluster."""
+    agreed = MetadataQuorum((shown_by(3),), ())
+    copied = replace(shown_by(1), cluster_id="copy")
+    with Cases() as cases:
+        for which, own, broker_ids in (("copy", copied, [1]), ("same", shown_by(1), []), ("silent", None, [])):
+            with cases.case(which):
+                answers = [replace(answers_of(1), own=own), answers_of(2), answers_of(3)]
+                found = strangers(answers, agreed)
+                assert [(one.broker, one.failure.code) for one in found] == [
+                    (broker_id, FailureCode.BROKERS_DISAGREE) for broker_id in broker_ids
+                ]
+                assert strangers(answers, MetadataQuorum((), ())) == ()
 
 
 def test_topics_hidden_by_another_broker_do_not_matter(cluster: FakeCluster) -> None:

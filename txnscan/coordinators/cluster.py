@@ -25,6 +25,7 @@ from txnscan.coordinators.snapshot import (
     Snapshot,
     ask_coordinators,
     conclude,
+    strangers,
 )
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
@@ -325,6 +326,7 @@ class Cluster:
         for attempt in range(1, SNAPSHOT_TRIES + 1):
             answers = self._ask_coordinators(before, open_topics, on_progress)
             after = self.metadata_quorum(topics)
+            after = replace(after, errors=(*after.errors, *strangers(answers, after)))
             snapshot = conclude(answers, before, after, self.principal)
             passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
             if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES or self.deadline.is_up:

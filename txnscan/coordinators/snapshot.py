@@ -170,6 +170,20 @@ def ask_coordinators(
     return CoordinatorAnswers(broker_id, own, before, listed, described, after, failure, hidden_topic, seen)
 
 
+def strangers(answers: Iterable[CoordinatorAnswers], after: MetadataQuorum) -> tuple[Unobserved, ...]:
+    """A failure for each broker whose own Metadata is that of another cluster than the agreed metadata.
+
+    For example, an address that leads to a broker of the same number in a copy of the cluster.
+    """
+    clusters = {view.cluster_id for view in after.views}
+    others = [one for one in answers if one.own is not None and clusters and {one.own.cluster_id} != clusters]
+    return tuple(Unobserved("metadata", _stranger(one.broker_id), one.broker_id) for one in others)
+
+
+def _stranger(broker_id: int) -> Failure:
+    return Failure(f"broker {broker_id} says that it is of another cluster", FailureCode.BROKERS_DISAGREE)
+
+
 def _without_answer(broker_id: int, failure: Failure) -> CoordinatorAnswers:
     """The answers of a broker that did not answer the first request."""
     nothing = Visibility(Classes(None, {}), (), frozenset())
