@@ -69,8 +69,8 @@ def module_of(file: str) -> str:
 
 
 TARGETS = (
-    Target("verdict/rules.py", ("unit/test_rules.py",)),
-    Target("verdict/predicates.py", ("unit/test_rules.py",)),
+    Target("verdict/rules.py", ("unit/test_rules.py", "unit/test_joined_commit.py")),
+    Target("verdict/predicates.py", ("unit/test_rules.py", "unit/test_joined_commit.py")),
     Target("verdict/explanations.py", ("unit/test_rules.py",)),
     Target("sweeps/observations.py", ("unit/test_observations.py",)),
     Target(
@@ -80,7 +80,7 @@ TARGETS = (
     Target("sweeps/reader.py", ("unit/test_metadata_quorum.py",), function="confirmed"),
     Target("reads/fenced_read.py", ("unit/test_fenced_read.py",)),
     Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
-    Target("coordinators/metadata_image.py", ("unit/test_metadata_image.py", "unit/test_crowd_work.py")),
+    Target("coordinators/metadata_image.py", ("unit/test_metadata_image.py", "unit/test_outside_kraft.py")),
     Target("coordinators/snapshot.py", ("unit/test_snapshot.py", "unit/test_crowd_work.py")),
     Target("coordinators/claims.py", ("unit/test_claims.py",)),
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
