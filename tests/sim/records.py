@@ -148,7 +148,6 @@ class Leadership(NamedTuple):
     leader: int
     epoch: int
     isr: frozenset[int]
-    topic_id: int = 1
     partition_epoch: int = 0
 
 
