@@ -5,7 +5,8 @@ the incident closes. Then the node gets back an earlier state of its disk:
 
 - the whole disk from a copy, as a restore and a clone do;
 - only the end of the partition's log is gone, as after a crash of the machine. Kafka 3.5.2 keeps the leader epoch.
-  In one case the log grows beyond its former end before the next sweep: then only the transaction itself shows it.
+  In two cases the log grows beyond its former end before the next read: then the end of the former leader epoch shows
+  it, and where the leader epoch stayed, only the transaction itself.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ def _grown(cluster: KafkaCluster, copy: Path, logs: Path) -> None:
         other.init_producer_id()
         other.write(TOPIC, 0, [b"later"] * 5)
         other.end(commit=True)
+        # Is answered once the marker is written. Otherwise Kafka 4.3 may skip the marker when the broker stops.
+        other.init_producer_id()
     cluster.stop()
 
 
@@ -102,9 +105,13 @@ def _without_the_end(cluster: KafkaCluster, copy: Path, logs: Path) -> None:
         (KAFKA_VERSION, _restored_from_copy, {"image_offset", "leader_epoch", "high_watermark"}),
         (OLD_KAFKA_VERSION, _restored_from_copy, {"image_offset", "leader_epoch", "high_watermark"}),
         (OLD_KAFKA_VERSION, _without_the_end, {"high_watermark", "open_again", "epoch_end"}),
+        (KAFKA_VERSION, _grown, {"epoch_end"}),
         (OLD_KAFKA_VERSION, _grown, {"open_again"}),
     ],
-    ids=["restored", "restored, 3.5.2", "a lost end of a log, 3.5.2", "a lost end, and a later one, 3.5.2"],
+    ids=[
+        *("restored", "restored, 3.5.2", "a lost end of a log, 3.5.2", "a lost end, and a later one"),
+        "a lost end, and a later one, 3.5.2",
+    ],
 )
 def test_a_cluster_that_went_back(
     tmp_path: Path, version: str, restore: Callable[[KafkaCluster, Path, Path], None], signs: set[str]
@@ -130,8 +137,9 @@ def test_a_cluster_that_went_back(
 
         gate = world.gate()
         assert (gate["state"], gate["status"]) == ("blocked", 3)
-        # A gate reads offsets alone, and these are past the stored ones where the log has grown.
-        assert gate["went_back"] is None if restore is _grown else gate["went_back"]["code"] in signs
+        # A gate reads offsets and leader epochs alone. At the same leader epoch, the offsets of the grown log are past
+        # the stored ones.
+        assert gate["went_back"] is None if signs == {"open_again"} else gate["went_back"]["code"] in signs
         third = world.sweep()
         assert third.fall is not None and third.fall.sign in signs
         assert [one.judgement.verdict for one in third.transactions] == ["hanging"]

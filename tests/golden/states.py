@@ -23,9 +23,8 @@ from tests.golden.store import State
 from tests.prove import steps
 from tests.prove.conformance import Numbers, Observed, Result, cluster_of, conform, observed
 from tests.prove.scripts import Script
-from tests.prove.stage import Setting, Stage, scenario_of, settings_of
+from tests.prove.stage import Setting, Stage, scenario_of, settings_of, simulated
 from tests.sim.answers import answer
-from tests.sim.world import World
 from txnscan.demo.producer import Identity
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
@@ -288,7 +287,7 @@ class Simulated:
         scenario, ids, keys = scenario_of(
             setting, script.name, prefix, script.topics, script.coordinator, script.min_isr, script.verified
         )
-        self.stage = Stage(mock.MagicMock(), mock.MagicMock(), setting, World(scenario), ids, keys, 0)
+        self.stage = Stage(mock.MagicMock(), mock.MagicMock(), setting, simulated(scenario, setting), ids, keys, 0)
         self._script = script
         self._number = Numbers()
 

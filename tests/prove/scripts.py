@@ -64,6 +64,8 @@ _OWED = {"p": (1, 2), "q": (1, 3)}
 # A record is in flight when the transaction ends on p, and q is owed its marker because broker 3 is down.
 _OWED_IN_PART = (Init(), Write("p"), Write("q"), Hold("p"), Stop(3), End(commit=False))
 _V1 = (NEW_V1, OLD_V1)
+# An instance commits two records at an epoch that the log of the ids loses, and another one gets that epoch.
+_LOST_EPOCH_ENDED = (*(Init(), Init(), Write("p"), Write("p"), End(commit=True), Crash(1, left=1), Start(1), Init()),)
 
 SCRIPTS = (
     Script(
@@ -487,6 +489,83 @@ SCRIPTS = (
         on=(NEW_V2, OLD_V1),
     ),
     Script(
+        "lost-transaction",
+        "the log of the ids lost a committed transaction, and one of two partitions has its marker: the other hangs, "
+        "and the application, which begins anew, joins and aborts its data",
+        (
+            *(Init(), Write("p"), Write("q"), Stop(3), End(commit=True), Crash(1, left=1, started=3), Start(1)),
+            *(Init(), Write("q"), End(commit=True), Write("p"), End(commit=False)),
+        ),
+        topics={"p": (2, 3), "q": (2,)},
+        coordinator="stays",
+        min_isr=2,
+    ),
+    Script(
+        "lost-ongoing",
+        "the log of the ids lost that a partition was added: its data is open, and its coordinator knows nothing",
+        (
+            *(Init(), Write("p"), Crash(1, left=1), Start(1), Add("q"), End(commit=False)),
+            *(Init(), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (2, 3), "q": (2,)},
+        coordinator="stays",
+        on=_V1,
+    ),
+    Script(
+        "lost-ongoing-v2",
+        "the same under transactions v2: its leader adds it no more while its data is open, so the commit leaves it",
+        (
+            *(Init(), Write("p"), Crash(1, left=1), Start(1), Write("q"), Write("p"), End(commit=True)),
+            *(Write("p"), End(commit=False)),
+        ),
+        topics={"p": (2, 3), "q": (2,)},
+        coordinator="stays",
+        on=(NEW_V2,),
+    ),
+    Script(
+        "lost-epoch",
+        "transactions v1: the log of the ids lost an epoch, and a new instance gets it again. Its first batch is taken "
+        "for a duplicate, acknowledged and not written; its second one joins the open transaction",
+        (
+            *(Init(), Init(), Write("p"), Crash(1, left=1), Start(1), Init(), Write("p"), Write("p")),
+            *(End(commit=True), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (2, 3)},
+        coordinator="stays",
+        on=_V1,
+    ),
+    Script(
+        "lost-epoch-ended",
+        "the same, and the transaction of the first instance was committed: a batch is a duplicate after the marker "
+        "too, and after all known numbers the next one is written",
+        (*_LOST_EPOCH_ENDED, Write("p"), End(commit=False), Write("p"), Write("p"), End(commit=True)),
+        topics={"p": (2, 3)},
+        coordinator="stays",
+        on=(OLD_V1,),
+    ),
+    Script(
+        "lost-epoch-ended-verified",
+        "the same on brokers that verify: after a duplicate the next one is refused, until a marker is written",
+        (
+            *(*_LOST_EPOCH_ENDED, Write("p"), End(commit=False), Write("p"), Hold("p"), Arrive(taken=False)),
+            *(End(commit=True), Write("p"), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (2, 3)},
+        coordinator="stays",
+        on=(NEW_V1,),
+    ),
+    Script(
+        "lost-epoch-v2",
+        "the same under transactions v2",
+        (
+            *(Init(), Init(), Write("p"), Crash(1, left=1), Start(1), Init(), Write("q"), Write("p"), Write("p")),
+            *(End(commit=True), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (2, 3), "q": (2,)},
+        coordinator="stays",
+        on=(NEW_V2,),
+    ),
+    Script(
         "unclean-commit",
         "a replica of the log that lacks a commit leads: the transaction is ongoing there, and is aborted",
         (
@@ -505,6 +584,28 @@ SCRIPTS = (
         topics={"p": (1, 2)},
         coordinator="stays",
         on=(NEW_V2, OLD_V1),
+    ),
+    Script(
+        "unclean-transaction",
+        "a replica of a partition leads that lacks a record of an open transaction: it refuses the next one, and the "
+        "rest of the transaction is committed",
+        (
+            *(Init(), Write("p"), Stop(3), Write("p"), Swap(killed=2, started=3), ElectUncleanly("p", 3)),
+            *(Hold("p"), Arrive(taken=False), End(commit=True), Start(2), Init(), Write("p"), End(commit=True)),
+        ),
+        topics={"p": (2, 3)},
+        coordinator="stays",
+    ),
+    Script(
+        "unclean-decided",
+        "the same, and the transaction is committed while nobody leads: Kafka 4 skips its marker, and 3.5.2 sends it "
+        "to the new leader",
+        (
+            *(Init(), Write("p"), Stop(3), Write("p"), Swap(killed=2, started=3), End(commit=True)),
+            *(ElectUncleanly("p", 3), Start(2), Init()),
+        ),
+        topics={"p": (2, 3)},
+        coordinator="stays",
     ),
     Script(
         "replaced",

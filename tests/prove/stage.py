@@ -144,7 +144,8 @@ def opened_stage(
 ) -> Stage:
     """A restored cluster with new topics, and its simulated double."""
     heal(cluster, wire)
-    set_log_min_isr(wire, min_isr)
+    # Kafka 3.5 would write nothing to a log with fewer replicas.
+    set_log_min_isr(wire, min(min_isr, len(COORDINATORS[coordinator])))
     prefix = next(p for n in count() if not wire.view([f"{(p := f'{name}-{n}')}-{next(iter(topics))}"]).partitions)
     scenario, ids, keys = scenario_of(setting, name, prefix, topics, coordinator, min_isr, verified)
     for letter, replicas in topics.items():
@@ -153,7 +154,14 @@ def opened_stage(
     k = tuple(COORDINATORS).index(coordinator)
     # In a tuple, because an offset may be 0.
     (log_start,) = wait_until(lambda: (_end_of_log(wire, k),), "the end of the ids' log was known")
-    return Stage(cluster, wire, setting, World(scenario), ids, keys, log_start)
+    return Stage(cluster, wire, setting, simulated(scenario, setting), ids, keys, log_start)
+
+
+def simulated(scenario: Scenario, setting: Setting) -> World:
+    """A simulated cluster with clients of one transactions version."""
+    world = World(scenario)
+    world.producers = {name: one._replace(version=setting.client) for name, one in world.producers.items()}
+    return world
 
 
 def scenario_of(

@@ -17,7 +17,7 @@ from tests.prove.moves import delete_records, directories_of, elect, move_to_oth
 from tests.prove.placing import compacting_log, forgetting_producers, lead, replicas_of
 from tests.prove.stage import NotPossible, Stage
 from tests.sim.records import Data, Produce, TransactionLogRecord, TransactionMetadata
-from tests.sim.transitions import possible
+from tests.sim.transitions import can_happen, possible
 from tests.sim.world import World
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
@@ -87,8 +87,10 @@ class Write:
     def play(self, stage: Stage) -> None:
         name, key = stage.ids[self.who], stage.keys[self.key]
         stage.producers[self.who].write(*key, [b"record"])
-        if key not in stage.world.producers[name].added:
-            stage.make(("AddPartitionsToTxn", (stage.coordinator(self.who), name, key)))
+        # Under v2 a leader does not add a partition where a transaction of that epoch is open.
+        add = ("AddPartitionsToTxn", (stage.coordinator(self.who), name, key))
+        if can_happen(stage.world, add):
+            stage.make(add)
         stage.make(("send data", (name, key, stage.setting.client)))
         stage.make(("append data", (len(stage.world.in_flight) - 1,)))
 
@@ -140,7 +142,8 @@ class Forge:
         forger.identity = Identity(known.producer_id, known.producer_epoch + self.above)
         forger.produce(*key, [b"forged"])
         producer = stage.world.producers[name]
-        data = Data(producer.producer_id, producer.producer_epoch + self.above, (name, producer.txn))
+        epoch = producer.producer_epoch + self.above
+        data = Data(producer.producer_id, epoch, (name, producer.txn), instance=producer.instance)
         stage.world.in_flight = (*stage.world.in_flight, Produce(key, data, 1))
         stage.make(("append data", (len(stage.world.in_flight) - 1,)))
 
@@ -352,24 +355,28 @@ class Rebuild:
 @dataclass(frozen=True)
 class Crash:
     """The machine of the broker with the ids' log crashes: of the script's records in that log, the first ones are
-    left.
+    left. started: a broker that was down, and starts at the same time.
     """
 
     broker_id: int
     left: int
+    started: int | None = None
 
     def play(self, stage: Stage) -> None:
         key = stage.log_key("a")
         end = _offset_of(stage, key, self.left)
-        Stop(self.broker_id, kill=True).play(stage)
+        if self.started is None:
+            Stop(self.broker_id, kill=True).play(stage)
+        else:
+            Swap(self.broker_id, self.started).play(stage)
         stage.make(("lose log end", (key, self.broker_id, self.left)))
         lose_end(stage.cluster, self.broker_id, key, end)
 
 
 @dataclass(frozen=True)
 class Swap:
-    """The broker of the only in-sync replicas is killed, and a broker that was down starts. In between, the controllers
-    have no majority.
+    """A broker is killed, for example the one of the only in-sync replicas, and a broker that was down starts. In
+    between, the controllers have no majority.
     """
 
     killed: int

@@ -5,7 +5,7 @@ Each condition of `identity.py` is dropped in a history that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,11 +19,13 @@ from tests.sim.shorten import shortened
 from tests.sim.table import Event
 from tests.sim.transitions import can_happen, happen, settle
 from tests.sim.wander import wander_again
-from tests.sim.world import Scenario
+from tests.sim.world import LOST_LOG_END, Scenario
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.sweeps import identity
 from txnscan.sweeps import pipeline as scan
 from txnscan.sweeps.identity import Between, Identity, Seen
+from txnscan.sweeps.restored import Sign
+from txnscan.sweeps.result import Scan
 from txnscan.tables import incidents
 
 # In each world. A wrong verdict names its seed.
@@ -223,3 +225,21 @@ def test_an_end_stored_late_closes_no_incident_seen_again(monkeypatch: pytest.Mo
     assert misfolded(sweeps, (0, 2, 1)) == []
     monkeypatch.setattr(incidents, "_at", lambda row: 0)
     assert [(one.start_offset, one.mistaken) for one in misfolded(sweeps, (0, 2, 1))] == [(1, True)]
+
+
+def test_no_position_falls_in_a_cluster_that_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that answer may all be cut off from one that is ahead: then the image's offset alone falls."""
+    sweep, signs = Sweeps.sweep, list[Sign | None]()
+
+    def noted(self: Sweeps, simulation: Simulation, known: Sequence[int], now_ms: int) -> Scan:
+        found = sweep(self, simulation, known, now_ms)
+        signs.append(None if found.fall is None else found.fall.sign)
+        return found
+
+    monkeypatch.setattr(Sweeps, "sweep", noted)
+    for scenario in WIDE.values():
+        if not scenario.faults & {LOST_LOG_END, "unclean election"}:
+            for seed in range(20):
+                wander_again(scenario, seed)
+    assert len(signs) > 500
+    assert set(signs) <= {None, Sign.IMAGE_OFFSET}

@@ -71,7 +71,7 @@ def _shown_metadata(image: Image, broker_id: int, wanted: tuple[str, ...] | None
             partition_index=index, leader_id=leadership.leader, leader_epoch=leadership.epoch, error_code=0
         )
         topics.setdefault(topic, []).append(shown)
-    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    unknown, names = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), sorted(topics)
     # A broker lists itself only while it is registered, so a fenced broker does not list itself.
     return SimpleNamespace(
         cluster_id=CLUSTER_ID,
@@ -80,10 +80,11 @@ def _shown_metadata(image: Image, broker_id: int, wanted: tuple[str, ...] | None
             SimpleNamespace(
                 name=name,
                 error_code=0 if name in topics else unknown,
-                topic_id=uuid.UUID(int=1),
+                # Positions of partitions are compared by topic id.
+                topic_id=uuid.UUID(int=1 + names.index(name) if name in topics else 0),
                 partitions=topics.get(name, []),
             )
-            for name in (sorted(topics) if wanted is None else wanted)
+            for name in (names if wanted is None else wanted)
         ],
     )
 

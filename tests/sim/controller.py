@@ -275,6 +275,7 @@ def _kill(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = world.brokers[broker_id]._replace(run="down", linked=True)
     for key, _ in world.scenario.partitions:
         world.let_in.pop((key, broker_id), None)
+    world.verifications = {at: begun for at, begun in world.verifications.items() if at[1] != broker_id}
     for k in range(len(world.scenario.coordinators)):
         forget(world, broker_id, k)
 

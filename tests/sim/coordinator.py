@@ -204,7 +204,7 @@ def _ended(world: World, name: str, metadata: TransactionMetadata, version: int)
     if version == 2:
         used_up = metadata.next_producer_id != NOBODY
         known = (metadata.next_producer_id, 0) if used_up else (metadata.producer_id, metadata.producer_epoch)
-    world.producers[name] = Producer(*known, txn=producer.txn + 1, version=producer.version)
+    world.producers[name] = Producer(*known, txn=producer.txn + 1, instance=producer.instance, version=producer.version)
 
 
 # --- the coordinator's own steps --------------------------------------------------------------------------------------
@@ -232,7 +232,8 @@ def _complete_transition(world: World, broker_id: int, name: str) -> None:
     decide(world, metadata)
     if metadata.state == "Empty":
         known = (metadata.producer_id, metadata.producer_epoch)
-        world.producers[name] = Producer(*known, txn=producer.txn + 1, version=producer.version)
+        begun = producer.txn + 1
+        world.producers[name] = Producer(*known, txn=begun, instance=begun, version=producer.version)
     elif metadata.state == "Ongoing" and metadata.txn == (name, producer.txn):
         world.producers[name] = producer._replace(added=metadata.partitions)
     elif metadata.state in _PREPARED and metadata.txn is not None:

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from tests.sim.records import (
     Data,
     Log,
+    Marker,
     Open,
     Produce,
     TransactionLogRecord,
+    Verification,
     common_prefix,
     forgetting,
-    next_sequence,
     producer_state,
     remembered,
     superseded,
@@ -88,14 +89,42 @@ def _is_of(record: object, produce: Produce) -> bool:
 
 
 def _deliver_elsewhere(world: World, number: int, broker_id: int) -> None:
-    produce = world.in_flight[number]
-    if _accepts(world, broker_id, produce):
-        _append(world, broker_id, produce)
+    _take(world, broker_id, _numbered(world, world.in_flight[number]))
 
 
-def _append(world: World, leader: int, produce: Produce) -> None:
-    sequence = next_sequence(world.logs[produce.partition, leader], produce.data)
-    world.append(leader, produce.partition, produce.data._replace(sequence=sequence))
+def _numbered(world: World, produce: Produce) -> Produce:
+    """The batch with the number that its client gives it, which counts from 0 for each instance, at each epoch.
+
+    A client gives it when it sends the batch; here it gets it when it arrives, so that a lost request leaves no gap.
+    """
+    data = produce.data
+    return produce._replace(data=data._replace(sequence=world.sent.get(_counted(produce), 0)))
+
+
+def _counted(produce: Produce) -> tuple[Key, int, int, int]:
+    data = produce.data
+    return (produce.partition, data.producer_id, data.producer_epoch, data.instance)
+
+
+def _take(world: World, leader: int, produce: Produce) -> bool:
+    """Whether the leader acknowledges the batch. It does so without appending it if it takes it for a duplicate."""
+    key, data = produce.partition, produce.data
+    known = producer_state(world.logs[key, leader]).get(data.producer_id)
+    if _is_open(known, data):
+        begun = None  # an open transaction at the same epoch is not verified again
+    elif produce.version == 2 or world.scenario.verify:
+        if not _verified(world, produce):
+            return False
+        begun = _begun_verification(world, leader, produce)
+    else:
+        begun = None
+    if _is_duplicate(known, data):
+        if begun is not None:
+            world.verifications[key, leader, data.producer_id] = begun
+        return True
+    if begun is not None and data.sequence > begun.sequence:
+        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    return _accepts(known, produce) and world.append(leader, key, data) is not None
 
 
 def _leader(world: World, produce: Produce) -> int | None:
@@ -108,36 +137,51 @@ def _deliver(world: World, number: int) -> None:
     produce = world.in_flight[number]
     world.in_flight = world.in_flight[:number] + world.in_flight[number + 1 :]
     leader = _leader(world, produce)
-    if leader is not None and _accepts(world, leader, produce):
-        _append(world, leader, produce)
+    numbered = _numbered(world, produce)
+    if leader is not None and _take(world, leader, numbered):
+        world.sent[_counted(produce)] = numbered.data.sequence + 1
 
 
-def _accepts(world: World, leader: int, produce: Produce) -> bool:
-    known = producer_state(world.logs[produce.partition, leader]).get(produce.data.producer_id)
-    if known is not None and produce.data.producer_epoch < known.producer_epoch:
-        return False  # INVALID_PRODUCER_EPOCH
-    if (
-        known is not None
-        and known.producer_epoch == produce.data.producer_epoch
-        and produce.data.sent_ms < known.last_ms
-    ):
-        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER: the client assigns the numbers
-    if not _in_sequence(world.logs[produce.partition, leader], known, produce):
-        return False  # OUT_OF_ORDER_SEQUENCE_NUMBER
-    if known is not None and known.start_offset >= 0 and known.producer_epoch == produce.data.producer_epoch:
-        return True  # an open transaction at the same epoch is not verified again
-    return (produce.version == 1 and not world.scenario.verify) or _verified(world, produce)
+def _is_open(known: Open | None, data: Data) -> bool:
+    """Whether a transaction of the batch's epoch is open."""
+    return known is not None and known.start_offset >= 0 and known.producer_epoch == data.producer_epoch
 
 
-def _in_sequence(log: Log, known: Open | None, produce: Produce) -> bool:
-    """Whether this batch has the number that the replica expects. It expects 0 from a higher epoch, and after a marker
-    whose data it lost. From a producer that it does not know it takes any number under v1, and 0 under v2
-    (`ProducerAppendInfo.checkSequence`).
+def _begun_verification(world: World, leader: int, produce: Produce) -> Verification:
+    """The verification of the batch: the former one, if the replica has written nothing of the producer since."""
+    key, data = produce.partition, produce.data
+    log = world.logs[key, leader]
+    before = world.verifications.get((key, leader, data.producer_id))
+    written = before is not None and any(
+        isinstance(record, Data | Marker) and record.producer_id == data.producer_id for _, record in log[before.end :]
+    )
+    if before is None or written or before.producer_epoch < data.producer_epoch:
+        return Verification(data.producer_epoch, data.sequence, len(log))
+    return before._replace(sequence=min(before.sequence, data.sequence))
+
+
+def _is_duplicate(known: Open | None, data: Data) -> bool:
+    """Whether the replica still knows a batch of that epoch and number (`ProducerStateEntry.findDuplicateBatch`). A new
+    instance may have the epoch of an earlier one if the coordinator lost it; its numbers begin again.
+
+    A broker that starts knows only the last batch from its snapshot; here it still knows them all.
     """
-    data, sequence = produce.data, next_sequence(log, produce.data)
+    return known is not None and known.producer_epoch == data.producer_epoch and data.sequence in known.sequences
+
+
+def _accepts(known: Open | None, produce: Produce) -> bool:
+    """Whether the replica appends a batch that is verified and no duplicate. It expects number 0 from a higher epoch,
+    and after a marker whose data it lost. From a producer that it does not know it takes any number under v1, and 0
+    under v2 (`ProducerAppendInfo.checkProducerEpoch`, `checkSequence`).
+    """
+    data = produce.data
     if known is None:
-        return produce.version == 1 or sequence == 0
-    return sequence == (known.last_sequence + 1 if data.producer_epoch == known.producer_epoch else 0)
+        return produce.version == 1 or data.sequence == 0
+    if data.producer_epoch != known.producer_epoch:
+        return data.producer_epoch > known.producer_epoch and data.sequence == 0
+    # The client gave the numbers in the order of its sends.
+    overtaken = data.instance == known.instance and data.sent_ms < known.last_ms
+    return not overtaken and data.sequence == known.last_sequence + 1
 
 
 def _verified(world: World, produce: Produce) -> bool:
@@ -273,7 +317,8 @@ PARTITION = (
         "refused, and so is a batch that is not the next of its epoch, unless its client speaks "
         "transactions v1 and the partition does not know the producer; the first batch of a transaction is verified "
         "with the coordinator where verification is on, or the client speaks transactions v2; an open transaction at "
-        "the same epoch is not verified again "
+        "the same epoch is not verified again. A batch with the epoch and number of one of the last five is a "
+        "duplicate: it is acknowledged, and not appended "
         "(UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.checkSequence, AddPartitionsToTxnManager, "
         "KIP-890).",
         of="{0}",

@@ -64,7 +64,13 @@ def _send(world: World, name: str, key: Key, version: int) -> None:
 
 def _data(world: World, name: str) -> Data:
     producer = world.producers[name]
-    return Data(producer.producer_id, producer.producer_epoch, (name, producer.txn), sent_ms=world.now_ms)
+    return Data(
+        producer.producer_id,
+        producer.producer_epoch,
+        (name, producer.txn),
+        sent_ms=world.now_ms,
+        instance=producer.instance,
+    )
 
 
 def _put_on_the_way(world: World, produce: Produce) -> None:

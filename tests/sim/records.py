@@ -11,6 +11,8 @@ from typing import NamedTuple
 from txnscan.kafka.topology import Key
 
 NOBODY = -1
+# How many batches of a producer a replica keeps to recognise duplicates (`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
+BATCHES_KEPT = 5
 # A transaction: the transactional id that began it, and its number among the transactions of that id.
 Txn = tuple[str, int]
 
@@ -23,7 +25,8 @@ class Data(NamedTuple):
 
     sequence: its number at this epoch, in the order of the partition. sent_ms: when it was sent. added: ground truth:
     whether its producer had added the partition by then. joined: ground truth: whether its leader did not add the
-    partition, because a transaction of that epoch was open there.
+    partition, because a transaction of that epoch was open there. instance: ground truth: which instance of the
+    producer sent it.
     """
 
     producer_id: int
@@ -33,6 +36,7 @@ class Data(NamedTuple):
     sent_ms: int = 0
     added: bool = True
     joined: bool = False
+    instance: int = 0
 
 
 class Marker(NamedTuple):
@@ -144,7 +148,6 @@ class Leadership(NamedTuple):
     leader: int
     epoch: int
     isr: frozenset[int]
-    topic_id: int = 1
     partition_epoch: int = 0
 
 
@@ -192,8 +195,9 @@ class Broker(NamedTuple):
 class Producer(NamedTuple):
     """A transactional producer according to its own state.
 
-    ending: None, or whether it asked to commit. txn: the number of its transaction. version: the transactions version
-    of all its requests until it changes; None if each request has its own.
+    ending: None, or whether it asked to commit. txn: the number of its transaction. instance: the number of the first
+    transaction of this instance. version: the transactions version of all its requests until it changes; None if each
+    request has its own.
     """
 
     producer_id: int = NOBODY
@@ -201,6 +205,7 @@ class Producer(NamedTuple):
     added: frozenset[Key] = frozenset()
     ending: bool | None = None
     txn: int = 0
+    instance: int = 0
     fenced: bool = False
     version: int | None = None
 
@@ -214,16 +219,34 @@ class Produce(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A replica's producer state for one producer id (`ProducerStateEntry`). last_ms: when its last batch was sent.
-    txns: ground truth.
+    """A replica's producer state for one producer id (`ProducerStateEntry`).
+
+    sequences: of its last batches at this epoch. last_ms: when its last batch was sent. txns, instance: ground truth;
+    the instance of its last batch.
     """
 
     producer_epoch: int
     coordinator_epoch: int
     start_offset: int
-    last_sequence: int
+    sequences: tuple[int, ...]
     txns: frozenset[Txn]
     last_ms: int = 0
+    instance: int = 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of its last batch at this epoch, -1 if there is none."""
+        return self.sequences[-1] if self.sequences else -1
+
+
+class Verification(NamedTuple):
+    """The transaction that a replica has verified for a producer without writing a batch since
+    (`VerificationStateEntry`): a batch above its lowest number is refused. end: the end of the replica's log then.
+    """
+
+    producer_epoch: int
+    sequence: int
+    end: int
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -268,35 +291,30 @@ def producer_state(log: Log) -> dict[int, Open]:
     known: dict[int, Open] = {}
     for offset, (_, record) in enumerate(log):
         if isinstance(record, Data):
-            before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
+            before = known.get(record.producer_id, _UNKNOWN)
             fresh = before.start_offset < 0
             known[record.producer_id] = Open(
                 record.producer_epoch,
                 before.coordinator_epoch,
                 offset if fresh else before.start_offset,
-                record.sequence,
+                (*_sequences_at(before, record.producer_epoch), record.sequence)[-BATCHES_KEPT:],
                 frozenset({record.txn}) if fresh else before.txns | {record.txn},
                 record.sent_ms,
+                record.instance,
             )
         elif isinstance(record, Marker):
-            before = known.get(record.producer_id, Open(-1, -1, -1, -1, frozenset()))
+            before = known.get(record.producer_id, _UNKNOWN)
             epoch = record.producer_epoch
-            sequence = _last_sequence(before, epoch)
-            known[record.producer_id] = Open(epoch, record.coordinator_epoch, -1, sequence, frozenset())
+            sequences = _sequences_at(before, epoch)
+            known[record.producer_id] = Open(epoch, record.coordinator_epoch, -1, sequences, frozenset())
     return known
 
 
-def _last_sequence(before: Open, epoch: int) -> int:
-    return before.last_sequence if before.producer_epoch == epoch else -1
+_UNKNOWN = Open(-1, -1, -1, (), frozenset())
 
 
-def next_sequence(log: Log, data: Data) -> int:
-    """The sequence number of this batch if it is appended now: its client counts at each epoch, whatever the replica
-    forgot or deleted.
-    """
-    records = (record.record if isinstance(record, Gone | Idle) else record for _, record in reversed(log))
-    ours = (r.sequence for r in records if isinstance(r, Data) and (r.producer_id, r.producer_epoch) == data[:2])
-    return next(ours, -1) + 1
+def _sequences_at(before: Open, epoch: int) -> tuple[int, ...]:
+    return before.sequences if before.producer_epoch == epoch else ()
 
 
 def without_beginning(log: Log, start: int) -> Log:

@@ -27,6 +27,7 @@ from tests.sim.records import (
     Producer,
     Record,
     Txn,
+    Verification,
     common_prefix,
     producer_state,
 )
@@ -108,6 +109,8 @@ class World:
         "places",
         "producers",
         "scenario",
+        "sent",
+        "verifications",
     )
 
     def __init__(self, scenario: Scenario) -> None:
@@ -133,6 +136,10 @@ class World:
         spoken = scenario.versions[0] if CHANGES_VERSION in scenario.faults else None
         self.producers = dict.fromkeys(scenario.producers, Producer(version=spoken))
         self.in_flight: tuple[Produce, ...] = ()
+        # The number of batches of each instance that a leader has taken, at each epoch: the next one's number.
+        self.sent: dict[tuple[Key, int, int, int], int] = {}
+        # By partition, replica and producer id.
+        self.verifications: dict[tuple[Key, int, int], Verification] = {}
         self.next_producer_id = 7
         self.decided: dict[Txn, bool] = {}
         # Only if clients may send data that was never added: the written commits of a transaction, with their times.
@@ -163,6 +170,8 @@ class World:
             tuple(sorted(self.acks.items())),
             *self.producers.values(),
             self.in_flight,
+            tuple(sorted(self.sent.items())),
+            tuple(sorted(self.verifications.items())),
             self.next_producer_id,
             tuple(sorted(self.decided.items())),
             tuple(sorted(self.commits.items(), key=lambda item: item[0])),

@@ -13,7 +13,7 @@ from tests.cases import Cases
 from tests.fakes import epoch_end, partition
 from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFailed, answered
 from txnscan.kafka.failure import Failure, FailureCode
-from txnscan.kafka.protocol.offset_for_leader_epoch import EPOCHS_MAX, epoch_ends
+from txnscan.kafka.protocol.offset_for_leader_epoch import EPOCHS_MAX, epoch_bounds, epoch_ends
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 End = Topic.EpochEndOffset
@@ -71,6 +71,22 @@ def test_the_end_of_an_epoch_is_known_if_the_leader_has_the_epoch() -> None:
         for name, starts, epochs, expected in table:
             with cases.case(name):
                 assert ends(starts, epochs) == expected
+
+
+def test_the_bound_of_an_epoch_is_the_beginning_of_the_first_later_one() -> None:
+    table: list[tuple[str, dict[int, int], Collection[int], dict[int, int]]] = [
+        ("the next one begins there", {3: 0, 5: 40, 9: 70}, [3, 5], {3: 40, 5: 70}),
+        ("the leader does not have the epoch", {3: 0, 5: 40, 9: 70}, [4, 6, 8], {4: 40, 6: 70, 8: 70}),
+        ("it is below the leader's first", {5: 40, 9: 70}, [0, 3], {0: 40, 3: 40}),
+        ("the later one has no record yet", {3: 0, 9: LOG_END}, [3, 4], {3: LOG_END, 4: LOG_END}),
+        ("the epoch is not over", {3: 0, 9: 70}, [9, 10], {}),
+        ("the leader has no later one", {3: 0}, [4], {}),
+        ("an empty cache", {}, [0], {}),
+    ]
+    with Cases() as cases:
+        for name, starts, epochs, expected in table:
+            with cases.case(name):
+                assert epoch_bounds(Leader(starts).send, AT_9, epochs) == expected
 
 
 def test_each_epoch_is_a_consumer_request_at_the_current_leader_epoch() -> None:

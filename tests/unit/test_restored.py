@@ -64,6 +64,7 @@ TABLE: tuple[tuple[str, Past, Present, Sign | None], ...] = (
     ("it was not stored", past(at(5)), now(at(5, 1)), None),
     ("the earlier leader epoch ended below it, and the log grew", past(at(5, 100)), now(at(6, 300), epoch_5=99),
      Sign.EPOCH_END),
+    ("of that epoch nothing is left, and the log grew", past(at(5, 100)), now(at(7, 300), epoch_5=60), Sign.EPOCH_END),
     ("it ended above it", past(at(5, 100)), now(at(6, 300), epoch_5=150), None),
     ("the leader does not know that epoch", past(at(5, 100)), now(at(6, 300)), None),
     ("the end of an epoch before", past(at(5, 100)), now(at(6, 300), epoch_4=50), None),

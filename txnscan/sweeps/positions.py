@@ -11,7 +11,7 @@ from txnscan.coordinators.metadata_image import Latest
 from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.impact.complete_up_to import TopicRead
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
+from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_bounds
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import FencedRow
@@ -82,8 +82,8 @@ def of_incidents(incidents: Incidents, past: Past) -> list[LogPosition]:
 def ends_of(
     cluster: Cluster, past: Past, positions: Collection[LogPosition], quorum: MetadataQuorum | None
 ) -> dict[tuple[PartitionOfTopicId, int], int]:
-    """The ends of the leader epochs that are over since they were stored, as far as leaders answer. quorum: the last
-    one, None to ask for it if it is needed.
+    """The ends of the leader epochs that are over since they were stored, as far as leaders answer: where the first
+    later epoch begins. quorum: the last one, None to ask for it if it is needed.
     """
     wanted = over_since(past, positions)
     keys = {one.of: (one.topic, one.partition) for one in positions if one.of in wanted}
@@ -107,7 +107,7 @@ def ends_of(
 def _ends_in(
     cluster: Cluster, partition: Partition, of: PartitionOfTopicId, epochs: Collection[int]
 ) -> Mapping[int, int]:
-    return epoch_ends(cluster.send, partition, epochs) if partition.topic_id == of[0] else {}
+    return epoch_bounds(cluster.send, partition, epochs) if partition.topic_id == of[0] else {}
 
 
 def open_in(rows: Mapping[Key, FencedRow], ended: Collection[TransactionKey]) -> dict[TransactionKey, int]:

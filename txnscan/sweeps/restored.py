@@ -18,8 +18,10 @@ was read, so no clock is needed. Each of these falls shows another history:
   records below the earlier high watermark, and answers ListOffsets only when its own has reached the end that its log
   had at the election (KIP-207).
 - **epoch_end**: the end of a leader epoch that is over, below a high watermark of that epoch. All records
-  below the high watermark were in the log of each later leader (OffsetForLeaderEpoch; it may seem to end later than it
-  did, never earlier).
+  below the high watermark were in the log of each later leader, which writes its own after them. So the next
+  later epoch begins at the high watermark or after it, also if the leader has no record of the epoch any more
+  (OffsetForLeaderEpoch; an epoch may seem to end later than it did, never earlier). This shows a lost end of a log also
+  after the log has grown beyond it, if the leader epoch rose.
 - **open_again**: a transaction is open whose end a read has proven at the same leader epoch. A leader does not
   open a transaction again. (At a later leader epoch the marker may not have been replicated, which loses nothing.)
 
@@ -31,7 +33,8 @@ These prove nothing, and are not compared:
 - the offset of a single broker's image: that broker may lag;
 - two positions without an order between them: of concurrent sweeps, or by clocks.
 
-A fall is noticed as long as the new history has not passed the stored position. A clone whose positions are all above
+A fall is noticed as long as the new history has not passed the stored position. (The end of a leader epoch that is
+over stays.) A clone whose positions are all above
 the stored ones is not noticed (docs/trust.md). Even then a stored outcome proves nothing if the histories have
 different records of the id: a sweep that resumes its read of the log looks whether the last stored record still stands
 (`log_reads.py`; no two histories write the same record at the same time). If all brokers that answer are cut off from a
@@ -112,7 +115,8 @@ class Present:
     """The positions of a cluster now, all read after the stored ones.
 
     image_offset: the highest one, None if a broker did not report one. epoch_ends: the ends of leader epochs that are
-    over. still_open: the leader epochs of proven reads that show these transactions open.
+    over: where the first later one begins. still_open: the leader epochs of proven reads that show these transactions
+    open.
     """
 
     image_offset: int | None = None

@@ -45,10 +45,9 @@ def epoch_ends(send: Send, partition: Partition, epochs: Collection[int]) -> dic
     epochs are asked for; the others are also left out. Raises RequestFailed, also if the broker does not lead the
     partition at its leader epoch.
     """
-    asked = sorted({epoch for epoch in epochs if 0 <= epoch <= partition.leader_epoch})[-EPOCHS_MAX:]
-    if not asked:
+    ends = _answers(send, partition, epochs)
+    if not ends:
         return {}
-    ends = {epoch: _epoch_end(send, partition, epoch) for epoch in asked}
     # This is asked last: retention may move the beginning of the first epoch up meanwhile, and never back.
     first = _epoch_end(send, partition, _BELOW_ALL)
     if first.leader_epoch != _BELOW_ALL or first.end_offset < 0:
@@ -58,6 +57,22 @@ def epoch_ends(send: Send, partition: Partition, epochs: Collection[int]) -> dic
         for epoch, end in ends.items()
         if end.leader_epoch == epoch and end.end_offset > first.end_offset
     }
+
+
+def epoch_bounds(send: Send, partition: Partition, epochs: Collection[int]) -> dict[int, int]:
+    """For each of these leader epochs, the offset below which the partition's leader has the records of that epoch and
+    of all earlier ones. Also for an epoch that the leader does not have.
+
+    It is the beginning of the first later epoch, and so never below what those leaders had replicated. Epochs that are
+    not over, and those for which the leader has no offset, are left out. Limit and errors are those of `epoch_ends`.
+    """
+    ends = _answers(send, partition, [epoch for epoch in epochs if epoch < partition.leader_epoch])
+    return {epoch: end.end_offset for epoch, end in ends.items() if end.end_offset >= 0}
+
+
+def _answers(send: Send, partition: Partition, epochs: Collection[int]) -> dict[int, EpochEnd]:
+    asked = sorted({epoch for epoch in epochs if 0 <= epoch <= partition.leader_epoch})[-EPOCHS_MAX:]
+    return {epoch: _epoch_end(send, partition, epoch) for epoch in asked}
 
 
 def _epoch_end(send: Send, partition: Partition, epoch: int) -> EpochEnd:
