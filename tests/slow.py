@@ -83,6 +83,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",
         "tests/search/test_obligations.py::test_with_every*[coverage": "a search of ten seconds",
         "tests/spark/test_planted_through_spark.py": "the second store",
+        "tests/spark/test_catalog_through_connect.py": "a server of Spark Connect",
         "tests/spark/test_changed_tables.py::test_tables_that_users": "many changes of tables, each with writes",
         "tests/spark/test_contract.py::*[spark": "the second store",
         "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",

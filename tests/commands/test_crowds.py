@@ -23,6 +23,7 @@ from tests.commands.test_wire_cluster import planted
 from tests.fakes import ADDRESS, broker
 from tests.process import PEAK_KIB, run_here, run_python
 from tests.sim.wire import ClusterShape, WireCluster
+from tests.unit.test_apply import PLAN
 from tests.unit.test_client import API_VERSIONS, METADATA, SILENCE, FakeBroker, framed, starting
 from tests.unit.test_dripping_brokers import dripped
 from txnscan import ScanConfig
@@ -31,6 +32,7 @@ from txnscan.coordinators.cluster import ClusterUnreachable, opened_cluster
 from txnscan.errors import ExitStatus
 from txnscan.kafka.client import deadline
 from txnscan.kafka.client.deadline import SWEEP_MS, Deadline
+from txnscan.kafka.errors import RequestFailed
 from txnscan.resolve.apply import PartitionState, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.plan import Action
@@ -297,6 +299,26 @@ def test_a_cut_read_of_closed_producers_ends_the_command() -> None:
             brokers.closed_producers({7})
         assert brokers.closed_producers(()) == {}
     assert not {INIT_PRODUCER_ID, WRITE_TXN_MARKERS} & peer.requests.keys()
+
+
+def test_the_time_limit_of_an_apply_ends_proofs_and_no_read_after_a_marker() -> None:
+    with crowd("silent") as (peer, address):
+        over = LiveBrokers(ScanConfig(address), deadline=Deadline.after(0))
+        for proof in (over.prove, over.prove_without_log):
+            with pytest.raises(RequestFailed, match="time limit") as failed:
+                proof(PLAN.actions[0])
+            assert not failed.value.sent
+        for call in (over.cluster_id, lambda: over.closed_producers({7})):
+            with pytest.raises(ClusterUnreachable, match="time limit"):
+                call()
+        assert over.time_is_up is not None and not peer.requests
+        left = LiveBrokers(ScanConfig(address), deadline=Deadline.after(LIMIT_MS // 2))
+        assert left.time_is_up is None
+        with pytest.raises(RequestFailed, match="time limit"):
+            left.prove(PLAN.actions[0])
+        assert left.time_is_up is not None
+        with over._cluster() as cluster:
+            assert cluster.deadline.timeout_s == SWEEP_MS / 1_000
 
 
 # --- the default limits

@@ -98,7 +98,7 @@ class SimulatedBrokers(LiveBrokers):
         self._accepted = False
         self.written: list[Written] = []
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self, *, before_marker: bool = False) -> Cluster:
         return self._cluster_class(self._simulation)
 
     def _engine(self) -> Engine:

@@ -170,7 +170,7 @@ def test_a_table_that_changes_after_it_was_examined_cannot_call_java(
 ) -> None:
     delta = SparkDelta(own_session(spark), location)
     delta.create(SWEEPS)
-    monkeypatch.setattr(SparkDelta, "check", lambda *_: None)
+    monkeypatch.setattr(SparkDelta, "check", lambda *_, **__: None)
     planted(location, "sweeps", HOSTILE["a generated column"])
     with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
         delta.append(SWEEPS, arrow_rows(SWEEPS.columns, SWEEPS.rows(next_sweep(1), [next_sweep(1)])))

@@ -221,7 +221,7 @@ class Old(BrokersWithoutDescribeProducers):
         self.written: list[MarkerToWrite] = []
 
     @contextmanager
-    def _cluster(self) -> Iterator[Any]:  # type: ignore[override]
+    def _cluster(self, **_: bool) -> Iterator[Any]:  # type: ignore[override]
         ask = lambda call, ids: [call(one) for one in ids]  # noqa: E731
         cluster = SimpleNamespace(
             send=self.fake.send,

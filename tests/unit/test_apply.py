@@ -89,6 +89,12 @@ class FakeBrokers:
     state: PartitionState = GONE
     written: list[tuple[int, MarkerToWrite]] = field(default_factory=list)
     principal: str = "User:ops"
+    # The number of proofs after which the time limit of all is over.
+    proofs_max: int = 1_000
+
+    @property
+    def time_is_up(self) -> str | None:
+        return "the time limit is over" if self.calls.count("prove") >= self.proofs_max else None
 
     def prove(self, action: Action) -> Judged | None:
         self.calls.append("prove")
@@ -572,6 +578,20 @@ def test_a_missing_acl_stops_the_remaining_actions_and_is_named_with_its_grant(w
     assert len(brokers.written) == len(journal.kept) == 2
 
 
+def test_after_the_time_limit_no_other_marker_is_begun() -> None:
+    """The marker that was begun is sent, read and concluded."""
+    for execute in (True, False):
+        brokers, journal = FakeBrokers(proofs_max=1), FakeJournal()
+        first, second = apply(brokers, journal, of=TWO, execute=execute)
+        assert (first.status, second.status) == (
+            Status.RESOLVED if execute else Status.WOULD_SEND,
+            Status.REFUSED,
+        )
+        assert brokers.time_is_up is not None and second.detail.endswith(brokers.time_is_up)
+        assert (len(brokers.written), len(journal.kept)) == ((1, 1) if execute else (0, 0))
+        assert [one.status for one in journal.kept] == ["resolved"] * execute
+
+
 @pytest.mark.parametrize("code", [3, 6, 7, 19, 20, 47, 52, 56, -1])
 def test_other_errors_do_not_stop_the_remaining_actions(code: int) -> None:
     brokers = FakeBrokers(answers=[0, code, 0], state=GONE)
@@ -806,6 +826,8 @@ class World:
         self.at = 0
 
     principal = "User:ops"
+
+    time_is_up: str | None = None
 
     def prove(self, action: Action) -> Judged | None:
         self.at = action.partition

@@ -343,9 +343,11 @@ def test_actions_about_files_elsewhere_are_refused(tmp_path: Path) -> None:
                                 check()
 
 
+# The example of Delta's protocol: rows 3, 4, 7, 11, 18 and 29.
+INLINE = "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
 VECTORS: dict[str, tuple[dict[str, Any], bool]] = {
     "relative": (DV, True),
-    "inline": ({"storageType": "i", "pathOrInlineDv": "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"}, True),
+    "inline": ({"storageType": "i", "pathOrInlineDv": INLINE, "sizeInBytes": 44}, True),
     "absolute": ({"storageType": "p", "pathOrInlineDv": "file:///etc/passwd"}, False),
     "a folder above": (DV | {"pathOrInlineDv": f"../../x/{DV['pathOrInlineDv'][2:]}"}, False),
     "unknown": (DV | {"storageType": "x"}, False),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.cases import Cases
 from txnscan.kafka.answers import EpochEnd
+from txnscan.kafka.failure import FailureCode
 from txnscan.txnlog.facts import LogRead, RawRecord
 from txnscan.txnlog.lineage import RECORDS_STORED_MAX, adds, bounded, joined, newest_of, not_shown
 
@@ -425,3 +426,14 @@ def test_current_records_of_any_reads_are_in_the_log_of_the_newest_read(
         assert log[one.offset] == one.leader_epoch
     assert [one.offset for one in found.current] == sorted({one.offset for one in found.current})
     assert found == joined(newest, sorted(kept, key=repr))
+
+
+def test_reads_that_confirm_one_another_one_by_one_end_at_a_limit() -> None:
+    """A writer of the tables can store such a chain. It proves nothing then."""
+    chain = [read(rec(offset), rec(offset + 1), end=2_000) for offset in range(1_000)]
+    newest = read(rec(1_000), epoch=1, end=2_000)
+    assert joined(newest, chain[:100]).lost is None
+    found = joined(newest, chain)
+    assert found.lost is not None and found.lost.code is FailureCode.LOG_LOST_RECORDS
+    # In the other order one look at each suffices.
+    assert joined(newest, reversed(chain)).lost is None

@@ -92,6 +92,15 @@ QuestionTimeout = Annotated[
         f"Default: {QUESTION}.",
     ),
 ]
+ApplyTimeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="DURATION",
+        help="Time limit of all markers together, such as 30m. The remaining markers are refused then. A marker that "
+        "was sent is read and reported after it. Default: none; each proof and each read has 5 minutes.",
+    ),
+]
 OfflineLateAfter = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ import typer
 from txnscan.cli.app import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.errors import errors_in_one_line, note
 from txnscan.cli.options import (
+    ApplyTimeout,
     BootstrapServer,
     ClusterId,
     CommandConfig,
@@ -22,7 +23,13 @@ from txnscan.cli.options import (
     TablesLocation,
     TopicPattern,
 )
-from txnscan.config import ScanConfig, check_topic_pattern, parse_duration_ms, parse_location
+from txnscan.config import (
+    ScanConfig,
+    check_topic_pattern,
+    parse_duration_ms,
+    parse_location,
+    parse_optional_duration_ms,
+)
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, read_text, write_whole
 from txnscan.report.help import OneCommand, examples
@@ -124,6 +131,7 @@ def apply(
     max_plan_age: Annotated[
         str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
     ] = "1h",
+    timeout: ApplyTimeout = None,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -139,7 +147,13 @@ def apply(
         from txnscan.resolve.plan import PlanRefused, from_json
         from txnscan.resolve.run import apply_to, check_before_spark
 
-        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        config = ScanConfig(
+            bootstrap_server,
+            command_config=command_config,
+            tables=tables,
+            engine="threads",
+            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
+        )
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
         text = read_text(plan_file, "PLAN", _PLAN_BYTES_MAX)
         try:

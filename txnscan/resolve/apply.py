@@ -132,6 +132,11 @@ class Brokers(Protocol):
         """The principal as brokers see it; used in the commands that grant it permissions."""
         ...
 
+    @property
+    def time_is_up(self) -> str | None:
+        """Why no other marker is begun, if the time limit of all is over."""
+        ...
+
     def prove(self, action: Action) -> Judged | None:
         """The open transaction of this producer id on the partition, judged again by the whole protocol and checked
         against the transaction log. None if there is none. Raises RequestFailed.
@@ -270,14 +275,16 @@ def apply_plan(
     options: those options of apply that the user gave. sleep: waits, in seconds. on_step: called before each step.
     on_result: called with each result as soon as it is known, before it is journaled. only: the partitions to act on,
     as "topic-partition"; empty means the whole plan. forced: the user's reason for overriding the guards; never given
-    for a plan from a file. If a marker is refused for a missing ACL, apply stops, and the remaining actions are
-    refused. Raises JournalLost.
+    for a plan from a file. If a marker is refused for a missing ACL, or the time limit is over, apply stops, and the
+    remaining actions are refused. Raises JournalLost.
     """
     attempts = journal.attempts(plan.cluster_id)
     results: list[Result] = []
     stopped: str | None = None
     run = _Run(plan, brokers, journal, on_step, on_result, sleep, forced)
     for action in chosen(plan, only):
+        if stopped is None and (over := brokers.time_is_up) is not None:
+            stopped = f"not tried: {over}"
         untried = (
             _not_to_try(plan, action, options, attempts) if stopped is None else Result(action, Status.REFUSED, stopped)
         )

@@ -5,6 +5,7 @@ A marker goes out on its own connection, of a client that never resends a reques
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +20,7 @@ from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.client import Client
-from txnscan.kafka.client.deadline import sweep_limit_ms
+from txnscan.kafka.client.deadline import Deadline, sweep_limit_ms
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
@@ -46,11 +47,13 @@ class LiveBrokers:
     """See `apply.Brokers`. `cluster_id` raises ClusterUnreachable.
 
     history: passed to the sweeps that prove. If it has an unresolved incident on a partition, that partition is read
-    with proof, even if coordinators claim all its open transactions.
+    with proof, even if coordinators claim all its open transactions. deadline: of everything before a marker. What was
+    sent is read after it.
     """
 
-    def __init__(self, config: ScanConfig, history: History | None = None) -> None:
+    def __init__(self, config: ScanConfig, history: History | None = None, deadline: Deadline | None = None) -> None:
         self._config = config
+        self._deadline = Deadline() if deadline is None else deadline
         self._history = NoHistory() if history is None else history
         self._settings = config.connection()
         self._known: dict[int, Broker] = {}
@@ -61,11 +64,17 @@ class LiveBrokers:
     def config(self) -> ScanConfig:
         return self._config
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self, *, before_marker: bool = False) -> Cluster:
         """The cluster, on connections that are closed with its context. Each has the time limit of a sweep of its own:
-        the time that a proof took never shortens the read after a marker.
+        the time that a proof took never shortens the read after a marker. before_marker: it has the rest of the
+        deadline of all, if there is one. Raises ClusterUnreachable if that is over.
         """
-        clients = clients_of(self._config, self._settings, f"apply-{uuid.uuid4()}", sweep_limit_ms())
+        config, left_s = self._config, self._deadline.left_s
+        if before_marker and left_s != math.inf:
+            if self._deadline.is_up:
+                raise ClusterUnreachable(self._deadline.time_is_up.error)
+            config = replace(config, timeout_ms=max(1, round(left_s * 1_000)))
+        clients = clients_of(config, self._settings, f"apply-{uuid.uuid4()}", sweep_limit_ms())
         return Cluster(clients, deadline=clients.client().deadline)
 
     def _engine(self) -> Engine:
@@ -79,9 +88,14 @@ class LiveBrokers:
         """See Brokers."""
         return self._settings.principal
 
+    @property
+    def time_is_up(self) -> str | None:
+        """See Brokers."""
+        return self._deadline.time_is_up.error if self._deadline.is_up else None
+
     def cluster_id(self) -> str:
         """The cluster's id."""
-        with self._cluster() as cluster:
+        with self._cluster(before_marker=True) as cluster:
             return cluster.view([]).cluster_id
 
     def closed_producers(self, producer_ids: Collection[int]) -> Facts:
@@ -91,7 +105,7 @@ class LiveBrokers:
         """
         if not producer_ids:
             return {}
-        with self._cluster() as cluster:
+        with self._cluster(before_marker=True) as cluster:
             try:
                 latest = cluster.latest()
                 cluster.deadline.allow(sweep_limit_ms(longest_expected_s(latest.view)))
@@ -136,7 +150,7 @@ class LiveBrokers:
     def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:
         """Sweeps this partition alone. Raises ClusterUnreachable and ConfigError."""
         narrowed = replace(self._config, topic_names=(topic,), partitions=(partition,), engine="threads")
-        with self._cluster() as cluster:
+        with self._cluster(before_marker=True) as cluster:
             found = scan(
                 narrowed,
                 cluster,
@@ -189,7 +203,7 @@ class LiveBrokers:
         """See Brokers."""
         topics = {name.rpartition("-")[0] for name in peers.partitions}
         try:
-            with self._cluster() as cluster:
+            with self._cluster(before_marker=True) as cluster:
                 cluster.view(topics)
                 quorum = cluster.metadata_quorum(topics)
                 return commit_seen(cluster.send, peers, producer_id, quorum.partition)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.transactions import Transaction
+from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.reads.rows import OnProgress
@@ -96,6 +97,9 @@ def apply_to(
 ) -> Applied:
     """Applies the plan on the cluster of `config`. Without `execute`, runs every step before the sending.
 
+    The `timeout_ms` of the config is the limit of all proofs and of the reads before them, together. It ends no marker
+    that was sent, and no read after one.
+
     options: see `guard.COMPLETE_COMMITS`, `guard.ACCEPT_UNKNOWN`. only: see `apply_plan`. on_step: called before each
     step. on_result, on_settled: called with each result as soon as it is known. on_wait: see `Lock`.
 
@@ -111,7 +115,7 @@ def apply_to(
     if execute:
         check_exclusive(tables, config.tables)
     history = FactsAlone(tables)
-    brokers = LiveBrokers(config, history)
+    brokers = LiveBrokers(replace(config, timeout_ms=None), history, Deadline.after(config.timeout_ms))
     cluster_id = brokers.cluster_id()
     check_plan(plan, cluster_id=cluster_id, now_ms=wall_clock_ms(), max_age_ms=max_age_ms)
     TablesJournal(tables).check_planned(plan)

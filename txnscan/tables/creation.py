@@ -97,14 +97,14 @@ def _gone(delta: Delta, absent: Sequence[Table]) -> ConfigError:
     )
 
 
-def check_files(delta: Delta, tables: Sequence[Table] = TABLES, *, sizes: bool = False) -> None:
+def check_files(delta: Delta, tables: Sequence[Table] = TABLES) -> None:
     """Checks that tables on this machine are whole, and that none of their files would run, read or change something
-    else. sizes: and that no data file exhausts its readers. Raises a ConfigError that names the file.
+    else. Raises a ConfigError that names the file.
     """
     if is_catalog_schema(delta.location) or not is_local(scheme_of(delta.location)):
         return
     for table in tables:
-        Examination(table, local_path(delta.location) / table.name).check(sizes=sizes)
+        Examination(table, local_path(delta.location) / table.name).check()
 
 
 def unreadable(delta: Delta, table: Table, error: Exception) -> ConfigError:

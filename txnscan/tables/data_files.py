@@ -1,59 +1,24 @@
-"""Limits of the data files of tables: a small Parquet file can stand for any number of rows, and a page of some
-kilobytes for gigabytes of text.
+"""The limit of one read of the tables: all rows that it returns, and their bytes.
 
-Only the footer of a file is read. Its sizes are a writer's words, as everything in a file. docs/trust.md has what
-remains.
+Files have limits of their own (`parquet.py`). They allow many rows and many files, and equal values that share memory.
 """
 
 from __future__ import annotations
 
-import os
-from typing import IO
+from typing import TYPE_CHECKING
 
-# Of one file. Delta's own compaction makes files of 128 MiB to 1 GiB, with row groups of 128 MiB or a million rows.
-ROWS_MAX = 50_000_000
-# Of one column in a row group. A single value can have all of it.
-COLUMN_BYTES_MAX = 256 << 20
-_FOOTER_BYTES_MAX = 16 << 20
-_MAGIC = b"PAR1"
-# The limits of all rows that one read of a table returns.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 READ_ROWS_MAX = 5_000_000
 READ_BYTES_MAX = 80 << 20
+# Of 8,192 rows, which a write that reads rows expands at once.
+BATCH_BYTES_MAX = 128 << 20
 _REMEDY = "remove files that txnscan did not write, or run txnscan maintain with a shorter --keep"
 
 
 class TooLarge(Exception):
-    """A read of a table has more rows or bytes than its limit. The message is a clause."""
-
-
-def why_too_large(file: IO[bytes], size: int) -> str | None:
-    """Why readers should not open this file, in a clause. None also for a file that is not Parquet: no reader opens it.
-    Raises OSError and Arrow's errors for a footer that cannot be read.
-    """
-    if size < 12:
-        return None
-    file.seek(-8, os.SEEK_END)
-    tail = file.read(8)
-    if tail[4:] != _MAGIC:
-        return None
-    if int.from_bytes(tail[:4], "little") > _FOOTER_BYTES_MAX:
-        return f"has a footer of more than {_FOOTER_BYTES_MAX >> 20} MiB"
-    # Parquet takes a moment to import, and most tables have few files.
-    import pyarrow.parquet as pq
-
-    file.seek(0)
-    footer = pq.read_metadata(file)
-    if footer.num_rows > ROWS_MAX:
-        return f"has more than {ROWS_MAX:,} rows"
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        # Tables have many files, and most are small.
-        if group.total_byte_size <= COLUMN_BYTES_MAX:
-            continue
-        for index in range(group.num_columns):
-            if group.column(index).total_uncompressed_size > COLUMN_BYTES_MAX:
-                return f"has a column of more than {COLUMN_BYTES_MAX >> 20} MiB"
-    return None
+    """A file, or a read of a table, has more rows or bytes than its limit. The message is a clause."""
 
 
 class Counted:
@@ -62,11 +27,36 @@ class Counted:
     def __init__(self) -> None:
         self._rows = self._bytes = 0
 
-    def add(self, rows: int, size: int) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Counts a batch. Raises TooLarge."""
-        self._rows += rows
-        self._bytes += size
+        self._rows += batch.num_rows
+        self._bytes += sum(map(_bytes, batch.columns))
         if self._rows > READ_ROWS_MAX:
             raise TooLarge(f"a read has more than {READ_ROWS_MAX:,} rows; {_REMEDY}")
         if self._bytes > READ_BYTES_MAX:
             raise TooLarge(f"a read has more than {READ_BYTES_MAX >> 20} MiB; {_REMEDY}")
+
+
+def check_batch(batch: pa.RecordBatch) -> None:
+    """Raises TooLarge for rows that a write would expand."""
+    if sum(map(_bytes, batch.columns)) > BATCH_BYTES_MAX:
+        raise TooLarge(f"has {batch.num_rows:,} rows of more than {BATCH_BYTES_MAX >> 20} MiB")
+
+
+def _bytes(values: pa.Array) -> int:
+    """The bytes of values. Views share the bytes of equal texts, which Python's objects do not."""
+    import pyarrow as pa
+
+    type_ = values.type
+    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        views = values.buffers()[1]
+        if views is None:
+            return 0
+        # A view is four integers, and the first is the length. `pyarrow.compute` imports pandas, which takes 50 MB.
+        lengths = memoryview(views).cast("i")[4 * values.offset : 4 * (values.offset + len(values)) : 4]
+        return 16 * len(values) + sum(lengths)
+    if pa.types.is_struct(type_):
+        return sum(map(_bytes, values.flatten()))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return 8 * len(values) + _bytes(values.flatten())
+    return int(values.nbytes)

@@ -17,14 +17,16 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
 from txnscan.config import ConfigError, printable
-from txnscan.tables.data_files import why_too_large
+from txnscan.tables import parquet
+from txnscan.tables.data_files import TooLarge
+from txnscan.tables.deletion_vectors import ROWS_MAX, rows_of
 from txnscan.tables.metadata import (
     REMEDY,
     Refused,
@@ -35,7 +37,9 @@ from txnscan.tables.metadata import (
     why_metadata_refused,
     why_protocol_refused,
 )
+from txnscan.tables.parquet import NotParquet
 from txnscan.tables.schema import Table
+from txnscan.tables.thrift import Malformed
 
 LOG = "_delta_log"
 _HINT = "_last_checkpoint"
@@ -43,7 +47,7 @@ _HINT = "_last_checkpoint"
 _LINE_BYTES_MAX = 2 << 20
 _FILE_BYTES_MAX = 256 << 20
 # A checkpoint has a row for each file of the table.
-_CHECKPOINT_ROWS_MAX = 5_000_000
+_CHECKPOINT_ROWS_MAX = 500_000
 _BATCH_ROWS = 1_000
 _ENTRIES_MAX = 2_000_000
 _DEPTH_MAX = 8
@@ -61,6 +65,8 @@ _ACTIONS = (*_OF_FILES, "metaData", "protocol")
 
 # Its path, inode, size, and the times of its last changes.
 _File = tuple[str, int, int, int, int]
+# No columns were examined.
+_NEVER = frozenset(("",))
 
 
 class Examination:
@@ -71,28 +77,44 @@ class Examination:
     def __init__(self, table: Table, folder: Path) -> None:
         self._table = table
         self._folder = folder
-        self._examined: set[_File] = set()
+        # By file of the log: how many rows the deletion vectors in it have, by data file.
+        self._examined: dict[_File, dict[str, int]] = {}
+        # By data file: the columns that were not examined.
+        self._examined_data: dict[_File, frozenset[str]] = {}
 
-    def check(self, *, whole: bool = True, sizes: bool = False) -> None:
-        """Raises Refused. whole: data files count, too, whose entries may be links. They are many. sizes: so do their
-        footers, at half a millisecond for each.
-        """
+    def check(self, *, whole: bool = True) -> None:
+        """Raises Refused. whole: the names of data files count, too: they may be links. They are many."""
         if not _is_folder(self._table, self._folder):
             return
         root = self._folder if whole else self._folder / LOG
         if not _is_folder(self._table, root):
             return
-        found = list(_files(self._table, root))
-        for path in found if sizes else ():
-            if path.relative_to(self._folder).parts[0] != LOG:
-                self._check_data_file(path)
-        paths = [path for path in found if _is_of_log(path.relative_to(self._folder))]
+        paths = [path for path in _files(self._table, root) if _is_of_log(path.relative_to(self._folder))]
         checkpoint = max((path.name[:20] for path in paths if ".checkpoint." in path.name), default="")
         examined = (self._examined_file(path, is_old=path.name[:20] <= checkpoint) for path in paths)
-        self._examined = {one for one in examined if one is not None}
+        self._examined = dict(one for one in examined if one is not None)
 
-    def _examined_file(self, path: Path, *, is_old: bool) -> _File | None:
-        """Examines a file, unless it is one that was. None if there is none any more. Raises Refused.
+    def check_data(self, paths: Collection[str] | None = None, unused: Collection[str] = ()) -> None:
+        """Checks that no data file exhausts its readers, at up to four milliseconds for each file. Each is examined
+        once. Raises Refused.
+
+        paths: those that delta-rs reads, in the table's folder, after `check`. None for all that are there, for Spark.
+        unused: columns that are not read.
+        """
+        if paths is None:
+            for found in _files(self._table, self._folder):
+                if found.relative_to(self._folder).parts[0] != LOG:
+                    self._check_data_file(found, frozenset(unused), groups=False)
+            return
+        rows = {path: rows for of_file in tuple(self._examined.values()) for path, rows in of_file.items()}
+        if sum(rows.get(path, 0) for path in paths) > ROWS_MAX:
+            raise Refused(self._table, f"its deletion vectors have more than {ROWS_MAX:,} rows; {REMEDY}")
+        for path in paths:
+            self._check_data_file(self._folder / path, frozenset(unused), groups=True)
+
+    def _examined_file(self, path: Path, *, is_old: bool) -> tuple[_File, dict[str, int]] | None:
+        """Examines a file, unless it is one that was: which file it is, and how many rows deletion vectors have, by
+        data file. None if there is none any more. Raises Refused.
 
         is_old: a checkpoint has its actions. A log has thousands of such files, and most need no parser.
         """
@@ -107,43 +129,49 @@ class Examination:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Refused(self._table, f"{_shown(path)} is no regular file; remove it")
-            which = (str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            which = _file(path, found)
             if which in self._examined:
-                return which
+                return which, self._examined[which]
             if found.st_size > _FILE_BYTES_MAX:
                 raise Refused(self._table, f"{_shown(path)} has more than {_FILE_BYTES_MAX >> 20} MiB; {REMEDY}")
             if is_old and _COMMIT.fullmatch(path.name) and _is_plain(file):
-                return which
+                return which, {}
+            rows: dict[str, int] = {}
             try:
                 for action in _actions(path, file):
-                    self._check_action(path, action)
+                    self._check_action(path, action, rows)
+            except TooLarge as error:
+                raise Refused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
             except Refused:
                 raise
             except (AttributeError, LookupError, TypeError, ValueError):
                 raise self._damaged(path) from None
-            return which
+            return which, rows
 
-    def _check_data_file(self, path: Path) -> None:
-        """Raises Refused for a data file that would exhaust its readers."""
-        import pyarrow as pa
-
+    def _check_data_file(self, path: Path, unused: frozenset[str], *, groups: bool) -> None:
         try:
             with _opened(path) as file:
                 found = os.fstat(file.fileno())
-                why = why_too_large(file, found.st_size) if stat.S_ISREG(found.st_mode) else None
-        except FileNotFoundError:
+                which = _file(path, found)
+                if not stat.S_ISREG(found.st_mode) or self._examined_data.get(which, _NEVER) <= unused:
+                    return
+                parquet.check(file, found.st_size, unused, groups=groups)
+        except OSError:
+            # Readers name it, if the table still has it.
             return
-        except (OSError, ValueError, pa.ArrowException):
-            # Readers name it as damaged, if the table still has it.
+        except NotParquet:
+            # No reader opens it.
             return
-        if why is not None:
-            raise Refused(self._table, f"{_shown(path)} {why}; {REMEDY}")
+        except (TooLarge, Malformed) as error:
+            raise Refused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
+        self._examined_data[which] = unused
 
     def _damaged(self, path: Path) -> ConfigError:
         why = f"the table {self._table.name} cannot be read: the file {_shown(path)} is damaged; {REMEDY}"
         return ConfigError("--tables", why)
 
-    def _check_action(self, path: Path, action: Mapping[str, Any]) -> None:
+    def _check_action(self, path: Path, action: Mapping[str, Any], rows: dict[str, int]) -> None:
+        """rows: gets the number of rows of deletion vectors, by data file."""
         for name in _ACTIONS:
             found = named(action, name)
             if found is None:
@@ -156,6 +184,16 @@ class Examination:
                 why = why_outside(found)
             if why is not None:
                 raise Refused(self._table, f"{why} ({_shown(path)}); {REMEDY}")
+            if name == "add" and (vector := named(found, "deletionVector")) is not None:
+                file = unquote(found["path"])
+                rows[file] = max(rows.get(file, 0), self._rows_of(vector))
+
+    def _rows_of(self, vector: Mapping[str, Any]) -> int:
+        try:
+            return rows_of(vector, lambda name: _opened(self._folder / name))
+        except OSError:
+            # Removed with the data file, and no reader needs it; or readers name it.
+            return 0
 
 
 def _is_plain(file: IO[bytes]) -> bool:
@@ -236,6 +274,10 @@ def _is_of_log(path: Path) -> bool:
     return name == _HINT or name.casefold().endswith((".json", ".parquet", ".crc"))
 
 
+def _file(path: Path, found: os.stat_result) -> _File:
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _opened(path: Path) -> IO[bytes]:
     """The file, if it is no link. A pipe does not block."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
@@ -312,6 +354,7 @@ def _of_checkpoint(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
+        parquet.check(file, os.fstat(file.fileno()).st_size)
         schema = pq.read_schema(file)
         if any(b'"udt"' in value for value in (schema.metadata or {}).values()):
             raise Unreadable("names a class")

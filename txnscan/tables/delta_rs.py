@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import (
@@ -32,11 +33,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.tables.conditions import DATAFUSION, Condition
-from txnscan.tables.data_files import Counted
+from txnscan.tables.data_files import Counted, TooLarge, check_batch
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
+from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import is_local
-from txnscan.tables.metadata import check
-from txnscan.tables.schema import TABLES, Column, Table
+from txnscan.tables.metadata import REMEDY, Refused, check
+from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -53,8 +55,15 @@ _ARROW = re.compile(r" *(?:->|\x1b\[\d+m\u21b3\x1b\[0m) *")
 _OTHER_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Keeps the log short by itself: a checkpoint now and then, which removes commits older than the log's retention.
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
-# Of compacted files. By default a million rows make a group, and a column with sentences exceeds `data_files.py`.
-ROWS_OF_GROUP_MAX = 100_000
+# Of compacted files. By default a million rows make a group, which exceeds the limits of `parquet.py`.
+_ROWS_OF_GROUP_MAX = 20_000
+# A row of these has hundreds of partitions.
+ROWS_OF_GROUP_MAX = dict.fromkeys((FACTS.name, SWEEPS.name, TOPIC_READS.name), 2_000)
+# Reads files one after another. By default each core has one in memory, and most files have a few rows.
+_ONE_FILE = {"datafusion.execution.target_partitions": "1"}
+# Of rows with lists, a thousand take megabytes.
+_FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
+_MAPPING = "delta.columnmapping."
 
 
 class DeltaRs:
@@ -69,6 +78,11 @@ class DeltaRs:
         if is_catalog_schema(self.location):
             raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
         self._options = dict(storage_options or {})
+        self._examinations = (
+            {table.name: Examination(table, Path(self._uri(table))) for table in TABLES}
+            if is_local(scheme_of(self.location))
+            else {}
+        )
 
     def name(self, table: Table) -> str:
         """The location of the table."""
@@ -123,6 +137,7 @@ class DeltaRs:
         has = _own(table, found)
         chosen = has if columns is None else [name for name in columns if name in has]
         sql = f"SELECT {', '.join(map(DATAFUSION.named, chosen))} FROM t WHERE {DATAFUSION.all_of(where)}"
+        self._check_data(table, found, f"{sql} {' '.join(by.expression for by in order)}")
         if order and limit is None:
             # A sort keeps all rows in memory before it gives the first.
             for _ in _batches(_reader(found, sql)):
@@ -140,6 +155,7 @@ class DeltaRs:
         of = ", ".join(f"{one} AS {key}" for one, key in zip(by, keys, strict=True))
         which = DATAFUSION.all_of(where)
         sql = f"SELECT {of}, max({at}) AS _last FROM t WHERE {which} GROUP BY {', '.join(by)}"
+        self._check_data(table, found)
         last = from_arrow(_queried(found, sql))
         newest = {tuple(row.values()) for row in last}
         # In two queries: a window or a join may keep all rows of the table in memory.
@@ -166,12 +182,16 @@ class DeltaRs:
         """See Delta."""
         part = DATAFUSION.all_of(where)
         write_deltalake(
-            self._roomy(table), rows, mode="overwrite", predicate=part, post_commithook_properties=_AFTER_COMMIT
+            self._roomy(table, decodes=True),
+            rows,
+            mode="overwrite",
+            predicate=part,
+            post_commithook_properties=_AFTER_COMMIT,
         )
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
-        merger = self._roomy(table).merge(
+        merger = self._roomy(table, decodes=True).merge(
             rows, on, source_alias="s", target_alias="t", post_commithook_properties=_AFTER_COMMIT
         )
         for clause in clauses:
@@ -185,14 +205,19 @@ class DeltaRs:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        metrics = self._writable(table).delete(DATAFUSION.all_of(where), post_commithook_properties=_AFTER_COMMIT)
+        metrics = self._writable(table, decodes=True).delete(
+            DATAFUSION.all_of(where), post_commithook_properties=_AFTER_COMMIT
+        )
         return int(metrics["num_deleted_rows"] or 0)
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
         # With properties of the writer, delta-rs would no longer compress by itself.
-        written = WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=ROWS_OF_GROUP_MAX)
-        optimizer = self._writable(table).optimize
+        rows = ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)
+        written = WriterProperties(
+            compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64
+        )
+        optimizer = self._writable(table, decodes=True).optimize
         metrics = optimizer.compact(writer_properties=written, post_commithook_properties=_AFTER_COMMIT)
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
@@ -276,9 +301,33 @@ class DeltaRs:
         scheme, _, rest = name.partition("://")
         return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
-    def _writable(self, table: Table) -> DeltaTable:
-        """The table, for a write. delta-rs prints a stack trace if it may not write. Raises PermissionError."""
+    def _check_data(self, table: Table, found: DeltaTable, sql: str | None = None) -> None:
+        """Checks that no file of the table exhausts delta-rs. sql: its text has the columns that are read; without it,
+        all are. Raises Refused.
+        """
+        examination = self._examinations.get(table.name)
+        if examination is None:
+            return
+        examination.check(whole=False)
+        paths = found.get_add_actions().column("path").to_pylist()
+        # With a mapping, columns have other names in files.
+        is_mapped = any(name.casefold().startswith(_MAPPING) for name in found.metadata().configuration)
+        unused = () if sql is None or is_mapped else [one.name for one in table.columns if one.name not in sql]
+        examination.check_data([unquote(path) for path in paths], unused)
+
+    def _writable(self, table: Table, *, decodes: bool = False) -> DeltaTable:
+        """The table, for a write. decodes: one that reads rows. delta-rs prints a stack trace if it may not write.
+        Raises PermissionError.
+        """
         found = self._table(table)
+        if decodes and self._examinations:
+            self._check_data(table, found)
+            try:
+                # A read shares equal texts, and a write does not.
+                for batch in _reader(found, "SELECT * FROM t", _ONE_FILE):
+                    check_batch(batch)
+            except TooLarge as error:
+                raise Refused(table, f"it {error}; {REMEDY}") from None
         if is_local(scheme_of(self.location)):
             top = Path(self._uri(table))
             for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
@@ -289,9 +338,9 @@ class DeltaRs:
             (top / "_delta_log" / _CHECKSUM).unlink(missing_ok=True)
         return found
 
-    def _roomy(self, table: Table) -> DeltaTable:
+    def _roomy(self, table: Table, *, decodes: bool = False) -> DeltaTable:
         """As `_writable`, for a write of rows. A thread of delta-rs panics if the disk is full. Raises OSError."""
-        found = self._writable(table)
+        found = self._writable(table, decodes=decodes)
         if is_local(scheme_of(self.location)):
             largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
             if largest != resource.RLIM_INFINITY and largest < _ROOM_BYTES:
@@ -342,16 +391,16 @@ def _queried(table: DeltaTable, sql: str) -> pa.Table:
     return pa.Table.from_batches(_batches(reader), reader.schema)
 
 
-def _reader(table: DeltaTable, sql: str) -> pa.RecordBatchReader:
+def _reader(table: DeltaTable, sql: str, settings: dict[str, str] = _FEW_ROWS) -> pa.RecordBatchReader:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
-    return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(sql))
+    return pa.RecordBatchReader.from_stream(QueryBuilder(settings).register("t", table).execute(sql))
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The batches. Raises TooLarge."""
     counted = Counted()
     for batch in reader:
-        counted.add(batch.num_rows, batch.nbytes)
+        counted.add(batch)
         yield batch
 
 

@@ -107,7 +107,7 @@ def _maintained(
 ) -> Maintained:
     delta = tables.delta
     # The changes follow links, and paths of the log.
-    check_files(delta, [table], sizes=True)
+    check_files(delta, [table])
     deletes = [partial(delta.delete, table, *which) for which in old] if table in _OF_SWEEPS else []
     deleted = sum(tried_again(delta, delete) for delete in deletes)
     compacted = tried_again(delta, lambda: delta.compact(table))

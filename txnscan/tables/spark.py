@@ -63,12 +63,16 @@ class SparkDelta:
         path = f"{self.location.rstrip('/')}/{table.name}".replace("`", "``")
         return f"delta.`{path}`"
 
-    def check(self, table: Table) -> None:
+    def check(self, table: Table, *, decodes: bool = False) -> None:
         """Checks that Spark may use the table: that its metadata makes Spark evaluate nothing. Spark evaluates nothing
         for that. The files of this machine come first: Delta then reads only files that passed. Raises Refused.
+
+        decodes: and, on this machine, that no data file exhausts Spark.
         """
         if self._examinations:
             self._examinations[table.name].check(whole=False)
+            if decodes:
+                self._examinations[table.name].check_data()
         in_catalog = is_catalog_schema(self.location)
         at = self._detailed_location(table) if in_catalog else f"{self.location.rstrip('/')}/{table.name}"
         if at is None:
@@ -140,7 +144,7 @@ class SparkDelta:
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """See Delta."""
-        self.check(table)
+        self.check(table, decodes=True)
         view = f"txnscan_{uuid.uuid4().hex}"
         frame_of(self._spark, rows).createOrReplaceTempView(view)
         try:
@@ -151,13 +155,13 @@ class SparkDelta:
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""
-        self.check(table)
+        self.check(table, decodes=True)
         (row,) = self._spark.sql(f"DELETE FROM {self.name(table)} WHERE {SPARK.all_of(where)}").collect()
         return int(row["num_affected_rows"])
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
-        self.check(table)
+        self.check(table, decodes=True)
         (row,) = self._spark.sql(f"OPTIMIZE {self.name(table)}").collect()
         return Compacted(row["metrics"]["numFilesRemoved"], row["metrics"]["numFilesAdded"])
 
@@ -211,12 +215,12 @@ class SparkDelta:
         check(table, {"schemaString": json.dumps(schema), "configuration": configuration}, {})
 
     def _where(self, table: Table, where: Sequence[Condition]) -> DataFrame:
-        self.check(table)
+        self.check(table, decodes=True)
         rows = self._spark.table(self.name(table))
         return rows.where(SPARK.all_of(where))
 
     def _save(self, table: Table, writer: DataFrameWriter, mode: str) -> None:
-        self.check(table)
+        self.check(table, decodes=mode != "append")
         writer = writer.format("delta").mode(mode)
         if is_catalog_schema(self.location):
             writer.saveAsTable(self.name(table))

@@ -42,6 +42,8 @@ from txnscan.txnlog.facts import LogRead, RawRecord
 RECORDS_STORED_MAX = 1_000
 # Less than every offset.
 _NO_OFFSET = -1
+# Each read that belongs to the lineage can confirm another one, so the work grows with the square of their number.
+_LOOKED_AT_MAX = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +169,13 @@ def _confirmed(
     ends = _ends(newest)
     current = {record.offset: record for record in newest.records}
     bounds = dict.fromkeys(same, _NO_OFFSET)
-    conflict, grows = None, True
+    conflict, grows, looked_at = None, True, 0
     while grows:
         grows = False
         for read, before in bounds.items():
+            looked_at += len(read.records)
+            if looked_at > _LOOKED_AT_MAX:
+                return current, bounds, _lost_records("its stored reads are too many to compare")
             of_topic = read is newest or _is_of_same_topic(newest, read)
             known = (
                 r.offset
