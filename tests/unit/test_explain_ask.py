@@ -17,6 +17,7 @@ from txnscan.kafka.protocol.offset_fetch import GroupOffsets
 from txnscan.kafka.topology import ClusterView, Key
 from txnscan.reads.rows import OffsetsRow
 from txnscan.verdict.evidence import Judged
+from txnscan.waiting import groups
 from txnscan.waiting.pending_offsets import TransactionOffsets
 
 LOG: Key = ("__consumer_offsets", 9)
@@ -63,7 +64,7 @@ class NoCluster:
 
 
 def withheld(brokers: FakeBrokers, patch: pytest.MonkeyPatch) -> tuple[tuple[PendingOffsets, ...], Failure | None]:
-    patch.setattr(under_test, "offset_fetch", brokers.offset_fetch)
+    patch.setattr(groups, "offset_fetch", brokers.offset_fetch)
     patch.setattr(under_test, "_offsets", brokers.read_offsets)
     patch.setattr(under_test, "_sweep", brokers.sweep)
     patch.setattr(under_test, "pending_offsets", brokers.pending)

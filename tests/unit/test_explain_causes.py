@@ -141,7 +141,9 @@ CASES = (
     ),
     Case("two-phase commit has no end", facts(GROUP, on(TWO_PHASE)), C.OWNED, {"ends_by_ms": None}),
     Case("the marker is on its way", facts(GROUP, on(OWED)), C.MARKER_OWED, {"state": "PrepareCommit"}),
-    Case("the marker is overdue", facts(GROUP, on(STUCK)), C.STUCK_PREPARE, {"state": "PrepareAbort"}),
+    Case(
+        "the marker is overdue", facts(GROUP, on(STUCK)), C.STUCK_PREPARE, {"state": "PrepareAbort", "ends_by_ms": None}
+    ),
     Case("a coordinator was not seen", facts(GROUP, on(UNSURE)), C.NOT_OBSERVED, {"failure": "coverage"}),
     Case(
         "what hangs counts more than what is owned, whatever it blocks",

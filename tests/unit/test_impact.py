@@ -28,12 +28,12 @@ from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
-from txnscan.waiting import blocked as blocked_module
 from txnscan.waiting import groups as groups_module
 from txnscan.waiting import pending_offsets as consumer_offsets
+from txnscan.waiting import relation as relation_module
 from txnscan.waiting import who_waits as under_test
-from txnscan.waiting.blocked import Blocked
 from txnscan.waiting.pending_offsets import offset_key, pending_offsets
+from txnscan.waiting.relation import Blocked
 from txnscan.waiting.who_waits import Blockage, impact_of, live_impact_of, read_blockage
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def test_groups_with_members_come_first_and_truncation_is_reported(
 
 
 def test_groups_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked_module, "KEPT_MAX", 1)
+    monkeypatch.setattr(relation_module, "KEPT_MAX", 1)
     found = blocked(marker_before(FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 99})}})))
     assert ([group.group for group in found.readers], found.count) == (["far"], 2)
 

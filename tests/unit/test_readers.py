@@ -22,10 +22,10 @@ from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
-from txnscan.waiting import blocked as blocked_module
+from txnscan.waiting import relation as relation_module
 from txnscan.waiting import who_waits as under_test
-from txnscan.waiting.blocked import Blocked
 from txnscan.waiting.checkpoint import MicroBatch, Positions, QueryPosition
+from txnscan.waiting.relation import Blocked
 from txnscan.waiting.who_waits import Blockage, impact_of, read_blockage, read_partitions
 
 P = ("p", 0)
@@ -148,7 +148,7 @@ def test_only_some_partitions_are_read_for_queries_further_back(monkeypatch: pyt
 
 
 def test_the_queries_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked_module, "KEPT_MAX", 1)
+    monkeypatch.setattr(relation_module, "KEPT_MAX", 1)
     blocked = found([query(100, path="/near"), query(99, path="/far")], cluster=marker_before(FakeGroups({})))
     assert ([one.path for one in blocked.readers], blocked.count) == (["/far"], 2)
 

@@ -19,7 +19,7 @@ from tests.fakes import FakeId, FakePartition, broker, producer
 from tests.golden.spark_checkpoints import lay_out
 from tests.sim.encode import batch
 from tests.unit.test_delivered import LSO, VALUE, data, ends, partition
-from tests.unit.test_impact import FakeGroup, FakeGroups
+from tests.unit.test_impact import FakeGroup, FakeGroups, key_of
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
@@ -167,30 +167,30 @@ def page(found: Scan) -> str:
     return report_html(Stored(sweep, (), rows, (), [sweep], (), ()), "tables", SWEPT_AT_MS)
 
 
-def of_groups(found: Scan) -> dict[str, Waits]:
-    """Whether a group waits, by each output about the sweep."""
+def answers(found: Scan) -> tuple[dict[str, Waits], dict[str, Waits]]:
+    """Whether a group and whether a streaming query waits, by each output about the sweep. There are metrics of queries
+    only for hanging transactions, and messages only about these.
+    """
     (row,) = scan_object(found)["transactions"]
     (stored,) = OPEN_TRANSACTIONS.rows(found, found.transactions)
-    opened = [one for event in remember(IncidentTracker(), "one", found).events for one in event.opened]
-    messages = {f"message {n}": counted(one.details.groups_blocked) for n, one in enumerate(opened) if one.details}
-    return messages | {
+    text = page(found)
+    groups = {
         "find-hanging": counted(row["groups_blocked"]),
         "sweep": counted(stored["groups_blocked"]),
         "metrics": measured(found, "txnscan_blocked_groups", "txnscan_blocking_groups"),
-        "page": worded(page(found), "group has no record to read", "Groups may be missing"),
+        "page": worded(text, "group has no record to read", "Groups may be missing"),
     }
-
-
-def of_queries(found: Scan) -> dict[str, Waits]:
-    """The same for a streaming query. There are metrics of queries only for hanging transactions."""
-    (row,) = scan_object(found)["transactions"]
-    (stored,) = OPEN_TRANSACTIONS.rows(found, found.transactions)
-    metrics = {} if found.blocking else {"metrics": measured(found, "txnscan_blocked_readers")}
-    return metrics | {
+    queries = {
         "find-hanging": counted(row["readers_blocked"]),
         "sweep": counted(stored["readers_blocked"]),
-        "page": worded(page(found), "query has no record to read", "Streaming queries may be missing"),
+        "page": worded(text, "query has no record to read", "Streaming queries may be missing"),
     }
+    if not found.blocking:
+        queries["metrics"] = measured(found, "txnscan_blocked_readers")
+        (opened,) = [one for event in remember(IncidentTracker(), "one", found).events for one in event.opened]
+        assert opened.details is not None
+        groups["message"] = counted(opened.details.groups_blocked)
+    return groups, queries
 
 
 def checkpoint(directory: Path, offset: int) -> str:
@@ -211,15 +211,45 @@ def test_every_output_agrees_on_which_readers_wait(tmp_path: Path) -> None:
                     fake = Brokers(kept, is_live=is_live)
                     fake.groups = {1: {"billing": FakeGroup({KEY: offset})}}
                     path = checkpoint(tmp_path, offset)
-                    found = swept(fake, path)
+                    groups, queries = answers(swept(fake, path))
                     which = f"{'live' if is_live else 'hanging'}, {name}, at {offset - LSO}"
                     with cases.case(f"group, {which}"):
-                        answers = of_groups(found) | {"explain": explained(fake, group="billing")}
-                        assert set(answers.values()) == {waits}, answers
-                        assert ("message 0" in answers) is not is_live
+                        groups["explain"] = explained(fake, group="billing")
+                        assert set(groups.values()) == {waits}, groups
                     with cases.case(f"query, {which}"):
-                        answers = of_queries(found) | {"explain": explained(fake, spark_checkpoint=path)}
-                        assert set(answers.values()) == {waits}, answers
+                        queries["explain"] = explained(fake, spark_checkpoint=path)
+                        assert set(queries.values()) == {waits}, queries
+
+
+# What the transaction has, whether its records can be read, whether the coordinator withholds the group's offset, and
+# whether the group waits for the transaction. If another transaction has the offset, `explain` does not know which.
+OFFSETS = (
+    ("the group's offset", True, True, Waits.YES),
+    ("the group's offset", True, False, Waits.NO),
+    ("the group's offset", False, True, Waits.YES),
+    ("the group's offset", False, False, Waits.NO),
+    ("another group's", True, False, Waits.NO),
+    ("another group's", True, True, Waits.UNKNOWN),
+)
+
+
+def test_both_ends_agree_on_offsets_in_a_transaction() -> None:
+    with Cases() as cases:
+        for is_live in (False, True):
+            for what, can_be_read, is_withheld, waits in OFFSETS:
+                with cases.case(f"{what}, {can_be_read}, {is_withheld}, {is_live}"):
+                    fake = Brokers(FakePartition(high_watermark=LSO))
+                    fake.partitions[KEY].producers = []
+                    log = fake.partitions[CONSUMER_OFFSETS_TOPIC, 0] = FakePartition(producers=[producer(7, LSO)])
+                    key = key_of("billing" if what == "the group's offset" else "other", *KEY)
+                    log.write(batch(LSO, [(key, b"value")], producer_id=7, producer_epoch=3))
+                    log.errors = {} if can_be_read else {"fetch": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+                    if is_live:
+                        fake.ids[1] = {OWNER: FakeId(7, 3, "Ongoing", ((CONSUMER_OFFSETS_TOPIC, 0),))}
+                    fake.groups = {1: {"billing": FakeGroup({KEY: LSO}, unstable=[KEY] if is_withheld else [])}}
+                    (row,) = scan_object(swept(fake))["transactions"]
+                    assert [one["group"] for one in row["blocked_groups"]] == ["billing"] * (waits is Waits.YES)
+                    assert explained(fake, group="billing") is waits
 
 
 # The isolation level of a share group, the error of DescribeConfigs, and whether the group waits.
@@ -236,11 +266,12 @@ def test_every_output_agrees_on_share_groups() -> None:
     with Cases() as cases:
         for is_live in (False, True):
             for level, code, waits in SHARES:
-                for name, (kept, _) in LOGS.items():
+                for name in ("data", "two markers"):
                     with cases.case(f"{'live' if is_live else 'hanging'}, {level}, {code.name}, {name}"):
-                        fake = Brokers(kept, is_live=is_live)
+                        fake = Brokers(LOGS[name][0], is_live=is_live)
                         fake.groups = {1: {"queue": FakeGroup(protocol_type="share")}}
                         fake.config |= {"share.isolation.level": level} if level is not None else {}
                         fake.config_errors = {"queue": int(code)}
-                        answers = of_groups(swept(fake)) | {"explain": explained(fake, group="queue")}
-                        assert set(answers.values()) == {waits}, answers
+                        groups, _ = answers(swept(fake))
+                        groups["explain"] = explained(fake, group="queue")
+                        assert set(groups.values()) == {waits}, groups

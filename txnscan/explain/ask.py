@@ -30,10 +30,8 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.describe_configs import topic_settings
-from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
-from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.observation import TransactionKey
@@ -48,7 +46,7 @@ from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.timeline import timeline, to_read
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.ahead import ahead, end_of_log
-from txnscan.waiting.groups import SHARE, unjudged_shares
+from txnscan.waiting.groups import SHARE, group_offsets, listed_group, unjudged_shares
 from txnscan.waiting.pending_offsets import pending_offsets
 from txnscan.waiting.who_waits import read_topic_cleaning
 
@@ -168,14 +166,14 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
     broker_id = coordinator.broker.broker_id
-    listed = _listed(asking, broker_id, group)
+    listed = listed_group(cluster.send, broker_id, group)
     facts = replace(facts, coordinator=broker_id, group_state=listed.state if listed is not None else None)
     if listed is not None and listed.protocol_type == SHARE:
         failures = unjudged_shares(cluster.send, broker_id, [group])
         return replace(facts, reads_uncommitted=not failures, failures=(*facts.failures, *failures))
-    committed, failure = _committed(asking, broker_id, group, None)
-    if failure is not None:
-        return replace(facts, failures=(*facts.failures, failure))
+    committed = group_offsets(cluster.send, broker_id, group, None, require_stable=False)
+    if committed.failure is not None:
+        return replace(facts, failures=(*facts.failures, committed.failure))
     log = (CONSUMER_OFFSETS_TOPIC, coordinator.partition)
     withheld, unknown = _withheld(asking, log, broker_id, group)
     facts = replace(facts, pending=withheld)
@@ -204,28 +202,6 @@ def _ask_query(asking: Asking, facts: Facts) -> Facts:
     return replace(facts, partitions=partitions, sweep_id=sweep_id, asked=len(partitions))
 
 
-def _listed(asking: Asking, broker_id: int, group: str) -> ListedGroup | None:
-    """The group, None if its coordinator does not list it."""
-    try:
-        listed = list_groups(asking.cluster.send, broker_id)
-    except RequestFailed:
-        return None
-    return next((one for one in listed if one.group == group), None)
-
-
-def _committed(
-    asking: Asking, broker_id: int, group: str, keys: Collection[Key] | None, *, require_stable: bool = False
-) -> tuple[GroupOffsets, Failure | None]:
-    try:
-        found = offset_fetch(asking.cluster.send, broker_id, {group: keys}, require_stable=require_stable)[group]
-    except RequestFailed as failed:
-        return GroupOffsets(), failed.failure.within(f"the offsets of group '{group}'")
-    if found.failure is None:
-        return found, None
-    needs = needing(found.failure, Permission("Describe", "Group", group))
-    return GroupOffsets(), needs.within(f"the offsets of group '{group}'")
-
-
 def _pending(
     asking: Asking, log: Key, broker_id: int, group: str, withheld: Collection[Key]
 ) -> tuple[tuple[PendingOffsets, ...], Collection[Key]]:
@@ -246,8 +222,8 @@ def _pending(
     wanted = named.union(withheld)
     if not wanted:
         return (), ()
-    still, failure = _committed(asking, broker_id, group, sorted(wanted), require_stable=True)
-    if failure is not None:
+    still = group_offsets(asking.cluster.send, broker_id, group, sorted(wanted), require_stable=True)
+    if still.failure is not None:
         return (), wanted
     found = []
     for holder, has in holders:
@@ -277,9 +253,9 @@ def _withheld(
     transaction to the next are asked for again.
     """
     for _ in range(_TRIES):
-        withheld, failure = _committed(asking, broker_id, group, None, require_stable=True)
-        if failure is not None:
-            return (), failure
+        withheld = group_offsets(asking.cluster.send, broker_id, group, None, require_stable=True)
+        if withheld.failure is not None:
+            return (), withheld.failure
         found, rest = _pending(asking, log, broker_id, group, withheld.unstable)
         if found or not rest:
             return found, None

@@ -13,7 +13,7 @@ from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
-from txnscan.impact.blocking import timeout_end_ms
+from txnscan.impact.blocking import ends_by_ms, timeout_end_ms
 from txnscan.impact.cause import sentence as sentence_of_cause
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
@@ -598,7 +598,7 @@ def _numbers(
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
         timeout_ms=timeout_ms,
-        ends_by_ms=by_ms,
+        ends_by_ms=ends_by_ms(view) if view is not None else None,
         age_ms=judged.judgement.age_ms if judged is not None else None,
         overdue_ms=max(f.now_ms - by_ms, 0) if by_ms is not None else None,
         max_timeout_ms=f.max_timeout_ms,
@@ -618,7 +618,7 @@ def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = 
         state=one.state,
         started_at_ms=one.start_time_ms,
         timeout_ms=one.timeout_ms,
-        ends_by_ms=timeout_end_ms(one.start_time_ms, one.timeout_ms),
+        ends_by_ms=timeout_end_ms(one.start_time_ms, one.timeout_ms) if one.state == State.ONGOING else None,
         age_ms=one.age_ms,
         overdue_ms=one.overdue_ms,
         max_timeout_ms=f.max_timeout_ms,

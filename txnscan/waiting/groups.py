@@ -21,9 +21,8 @@ from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.waiting.blocked import Blocked, kept
 from txnscan.waiting.pending_offsets import pending_offsets
-from txnscan.waiting.relation import NotBlocked, Pair, relation
+from txnscan.waiting.relation import Blocked, NotBlocked, Pair, kept, relation
 
 # The limit of groups to ask about per broker. Groups with members come first.
 GROUPS_MAX = 1_000
@@ -62,6 +61,29 @@ def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str) -> Failure
             return Failure("", _REFUSED, needs=DESCRIBE_ALL_GROUPS)
         return None
     return None
+
+
+def listed_group(send: Send, broker_id: int, group: str) -> ListedGroup | None:
+    """The group, None if its coordinator does not list it."""
+    try:
+        listed = list_groups(send, broker_id)
+    except RequestFailed:
+        return None
+    return next((one for one in listed if one.group == group), None)
+
+
+def group_offsets(
+    send: Send, broker_id: int, group: str, keys: Collection[Key] | None, *, require_stable: bool
+) -> GroupOffsets:
+    """The offsets of the group on these partitions, or all its offsets for None. Never raises."""
+    try:
+        found = offset_fetch(send, broker_id, {group: keys}, require_stable=require_stable)[group]
+    except RequestFailed as failed:
+        found = GroupOffsets(failed.failure)
+    if found.failure is None:
+        return found
+    needs = needing(found.failure, Permission("Describe", "Group", group))
+    return GroupOffsets(needs.within(f"the offsets of group '{group}'"))
 
 
 def ask_broker(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol, TypeVar
 
 from txnscan.impact.cause import cause_of
@@ -22,18 +23,16 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.describe_configs import Cleaning, topic_cleaning
-from txnscan.kafka.protocol.list_groups import ListedGroup
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, GROUP_TOPICS, SHARE_GROUP_STATE_TOPIC, Key, Partition
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Verdict
-from txnscan.waiting.blocked import Blocked, kept
-from txnscan.waiting.checkpoint import Positions, QueryPosition
+from txnscan.waiting.checkpoint import Positions
 from txnscan.waiting.delivered import Starved, starved
 from txnscan.waiting.groups import CONNECT, GroupAnswers, ask_broker, hidden_groups
-from txnscan.waiting.relation import NotBlocked, Pair, relation
+from txnscan.waiting.relation import Blocked, NotBlocked, One, Pair, kept, relation
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -120,8 +119,10 @@ def read_blockage(
     answers = in_parallel(ask, brokers)
     of_all = [*([hidden] if hidden else []), *(error for one in answers for error in one.errors)]
     asked = sum(one.failure is None for answer in answers for one in answer.offsets.values())
-    groups, firsts = _groups_at(answers), [*of_hanging, *of_live]
-    reads = _read_logs(send, in_parallel, firsts, groups, positions)
+    groups, queries = _readers(answers, positions)
+    reads = _read_logs(
+        send, in_parallel, [*of_hanging, *of_live], lambda key: (*groups.get(key, ()), *queries.get(key, ()))
+    )
     withheld = {which: blocked for answer in answers for which, blocked in answer.blocked.items()}
     found: dict[TransactionKey, Blocked[BlockedGroup]] = {}
     unread: list[Failure] = []
@@ -132,9 +133,8 @@ def read_blockage(
         elif which.topic == SHARE_GROUP_STATE_TOPIC:
             found[which] = Blocked(unknown=(_SHARES_MAY_WAIT,))
         elif key in asked_keys and judged.holds_lso:
-            waits_at, failures = _waits_at(judged, (at for _, at in groups.get(key, ())), reads.get(which, Starved()))
-            blocked = [_blocked_group(judged, *one) for one in groups.get(key, ()) if one[1] in waits_at]
-            found[which] = kept(blocked, [*of_all, *failures], asked=asked)
+            waiting, failures = _waiting(judged, groups.get(key, ()), reads.get(which, Starved()))
+            found[which] = kept(waiting, [*of_all, *failures], asked=asked)
             unread += failures
         else:
             found[which] = Blocked(unknown=(_why_not_asked(judged),))
@@ -148,7 +148,7 @@ def read_blockage(
     alone = [*(_SHARES_MAY_WAIT.within(o.topic_partition) for o in of_shares), *unread, *cut]
     return Blockage(
         found,
-        _blocked_queries(every, reads, positions) if positions is not None else {},
+        _blocked_queries(every, queries, reads, positions.failures) if positions is not None else {},
         cleaning,
         frozenset(g.group for a in answers for g in a.listed if g.protocol_type == CONNECT),
         (*((failure,) for failure in of_all), *of_one, *((failure,) for failure in alone)),
@@ -262,42 +262,47 @@ def _keys(transactions: Iterable[Judged]) -> list[Key]:
 # --- readers of records -----------------------------------------------------------------------------------------------
 
 
-def _groups_at(answers: Iterable[GroupAnswers]) -> Mapping[Key, Sequence[tuple[ListedGroup, int]]]:
-    """The groups that have an offset on each partition, and the offset."""
-    found: dict[Key, list[tuple[ListedGroup, int]]] = defaultdict(list)
+def _readers(
+    answers: Iterable[GroupAnswers], positions: Positions | None
+) -> tuple[Mapping[Key, Sequence[BlockedGroup]], Mapping[Key, Sequence[BlockedReader]]]:
+    """The groups and the queries that have an offset on each partition, as if they waited there."""
+    groups: dict[Key, list[BlockedGroup]] = defaultdict(list)
+    queries: dict[Key, list[BlockedReader]] = defaultdict(list)
     for broker in answers:
         for group in broker.listed:
             offsets = broker.offsets.get(group.group)
             for key, offset in offsets.committed.items() if offsets is not None else ():
-                found[key].append((group, offset))
-    return found
+                groups[key].append(BlockedGroup(group.group, BlockReason.AT_LSO, group.state, offset))
+    for query in positions.queries if positions is not None else ():
+        about = (query.stream_id, query.path, BlockReason.AT_LSO, query.batch_id, query.committed)
+        for key, several in query.batch.offsets.items():
+            queries[key] += [BlockedReader(*about, query.batch.timestamp_ms, offset, 0) for offset in several]
+    return groups, queries
 
 
-def _offsets_of_queries(positions: Positions | None, key: Key) -> set[int]:
-    queries = positions.queries if positions is not None else ()
-    return {offset for query in queries for offset in query.batch.offsets.get(key, ())}
+def _next_offset(reader: BlockedGroup | BlockedReader) -> int:
+    return reader.next_offset if isinstance(reader, BlockedReader) else reader.committed_offset or 0
 
 
 def _read_logs(
     send: Send,
     in_parallel: InParallel,
     firsts: Iterable[Judged],
-    groups: Mapping[Key, Sequence[tuple[ListedGroup, int]]],
-    positions: Positions | None,
+    readers: Callable[[Key], Iterable[BlockedGroup | BlockedReader]],
 ) -> Mapping[TransactionKey, Starved]:
     """What readers further back than the last stable offset get before it. One read of a partition is for all of its
     readers. firsts: the transactions that hold a last stable offset, those to read first at the start.
     """
 
-    def behind(o: Observation) -> frozenset[int]:
-        offsets = _offsets_of_queries(positions, o.key).union(offset for _, offset in groups.get(o.key, ()))
-        return frozenset(offset for offset in offsets if offset < (o.second.last_stable_offset or 0))
-
     def read(o: Observation) -> Starved:
         partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
         return starved(send, partition, wanted[o], o.second.last_stable_offset or 0)
 
-    wanted = {one.observation: offsets for one in firsts if (offsets := behind(one.observation))}
+    wanted = {}
+    for o in (judged.observation for judged in firsts):
+        lso = o.second.last_stable_offset or 0
+        if behind := frozenset(offset for offset in map(_next_offset, readers(o.key)) if offset < lso):
+            wanted[o] = behind
     every = list(wanted)
     found = dict(zip((o.transaction_key for o in every), in_parallel(read, every[:PARTITIONS_MAX]), strict=False))
     cut = {o.transaction_key: Starved(unknown=wanted[o], failure=_CUT) for o in every[PARTITIONS_MAX:]}
@@ -307,65 +312,46 @@ def _read_logs(
 _CUT = RequestFailed(f"only {PARTITIONS_MAX} partitions are read for streaming queries", FailureCode.NOT_ASKED)
 
 
-def _waits_at(judged: Judged, offsets: Iterable[int], read: Starved) -> tuple[Collection[int | None], list[Failure]]:
-    """At which of these next offsets a reader waits for the transaction; and why there may be more."""
+def _waiting(judged: Judged, readers: Iterable[One], read: Starved) -> tuple[list[One], tuple[Failure, ...]]:
+    """Those of the readers of its partition that wait for the transaction; and why there may be more."""
     o = judged.observation
-    lso, is_first = o.second.last_stable_offset, judged.holds_lso
-    if lso is None or o.second.high_watermark is None:
-        return (), [_NO_LSO]
-    if not is_first:
-        return (), [_NOT_FIRST]
-    pairs = (
-        Pair(is_first=is_first, last_stable_offset=lso, next_offset=offset, delivers=read.delivers(offset))
-        for offset in set(offsets)
-    )
-    answers = {pair.next_offset: relation(pair) for pair in pairs}
-    failures = []
-    if NotBlocked.UNKNOWN in answers.values() and read.failure is not None:
-        failures = [needing(read.failure.failure, Permission("Read", "Topic")).within(o.topic_partition)]
-    return {offset for offset, answer in answers.items() if answer is BlockReason.AT_LSO}, failures
+    lso, high_watermark = o.second.last_stable_offset, o.second.high_watermark
+    if lso is None or high_watermark is None:
+        return [], (_NO_LSO,)
+    if not judged.holds_lso:
+        return [], (_NOT_FIRST,)
 
+    @cache
+    def answer(offset: int) -> BlockReason | NotBlocked:
+        return relation(Pair(None, None, True, lso, offset, read.delivers(offset)))
 
-def _blocked_group(judged: Judged, group: ListedGroup, offset: int) -> BlockedGroup:
-    return BlockedGroup(group.group, BlockReason.AT_LSO, group.state, offset, _lag(judged, offset))
-
-
-def _lag(judged: Judged, offset: int) -> int:
-    return max((judged.observation.second.high_watermark or 0) - offset, 0)
+    at = [(reader, _next_offset(reader)) for reader in readers]
+    waiting = [
+        replace(reader, lag=max(high_watermark - offset, 0))
+        for reader, offset in at
+        if answer(offset) is BlockReason.AT_LSO
+    ]
+    if read.failure is None or all(answer(offset) is not NotBlocked.UNKNOWN for _, offset in at):
+        return waiting, ()
+    return waiting, (needing(read.failure.failure, Permission("Read", "Topic")).within(o.topic_partition),)
 
 
 def _blocked_queries(
-    transactions: Iterable[Judged], reads: Mapping[TransactionKey, Starved], positions: Positions
+    transactions: Iterable[Judged],
+    queries: Mapping[Key, Sequence[BlockedReader]],
+    reads: Mapping[TransactionKey, Starved],
+    unknown: Iterable[Failure],
 ) -> dict[TransactionKey, Blocked[BlockedReader]]:
     """The queries that each of these transactions blocks. Applications read no records of the topics of groups."""
     found = {}
     for judged in transactions:
         which, key = judged.observation.transaction_key, judged.observation.key
-        if which.topic in GROUP_TOPICS:
-            continue
-        offsets = _offsets_of_queries(positions, key)
-        waits_at, failures = _waits_at(judged, offsets, reads.get(which, Starved()))
-        blocked = []
-        for query in positions.queries:
+        if which.topic not in GROUP_TOPICS:
+            waiting, failures = _waiting(judged, queries.get(key, ()), reads.get(which, Starved()))
             # If several sources of a query read the partition, the first offset is reported.
-            waiting = [offset for offset in query.batch.offsets.get(key, ()) if offset in waits_at]
-            if waiting:
-                blocked.append(_blocked_query(judged, query, waiting[0]))
-        found[which] = kept(blocked, (*positions.failures, *failures))
+            by_query = {(one.path, one.stream_id): one for one in reversed(waiting)}
+            found[which] = kept(by_query.values(), (*unknown, *failures))
     return found
-
-
-def _blocked_query(judged: Judged, query: QueryPosition, next_offset: int) -> BlockedReader:
-    return BlockedReader(
-        stream_id=query.stream_id,
-        path=query.path,
-        reason=BlockReason.AT_LSO,
-        batch_id=query.batch_id,
-        batch_committed=query.committed,
-        batch_timestamp_ms=query.batch.timestamp_ms,
-        next_offset=next_offset,
-        lag=_lag(judged, next_offset),
-    )
 
 
 # --- cleaning and words -----------------------------------------------------------------------------------------------
