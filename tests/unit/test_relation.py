@@ -5,9 +5,13 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import pytest
+
 from tests.cases import Cases
-from txnscan.impact.impact import BlockReason
-from txnscan.waiting.relation import RULES, NotBlocked, Pair, relation
+from txnscan.impact.impact import BlockedGroup, BlockedReader, BlockReason
+from txnscan.kafka.failure import Failure, FailureCode
+from txnscan.waiting import relation as under_test
+from txnscan.waiting.relation import RULES, Blocked, NotBlocked, Pair, kept, relation
 
 LSO = 100
 
@@ -29,6 +33,9 @@ TABLE: tuple[tuple[str, Pair, BlockReason | NotBlocked], ...] = (
     ("withheld for another transaction", Pair(has_offsets=False, withheld=True), NotBlocked.STABLE),
     ("no offsets inside, and no answer", Pair(has_offsets=False), NotBlocked.STABLE),
     ("given out, and the transaction was not read", Pair(withheld=False), NotBlocked.STABLE),
+    ("only the offsets are known", Pair(last_stable_offset=LSO, next_offset=LSO), NotBlocked.UNKNOWN),
+    ("no last stable offset, by default", Pair(is_first=True, next_offset=LSO), NotBlocked.UNKNOWN),
+    ("no offset, by default", Pair(is_first=True, last_stable_offset=LSO, delivers=False), NotBlocked.UNKNOWN),
     ("no last stable offset", at(LSO, last_stable_offset=None), NotBlocked.UNKNOWN),
     ("not known whether it is first", at(LSO, is_first=None), NotBlocked.UNKNOWN),
     ("another starts before it", at(LSO, is_first=False), NotBlocked.NOT_FIRST),
@@ -71,3 +78,29 @@ def test_a_reader_waits_only_by_facts_that_show_it() -> None:
                 assert has_offsets and withheld
             if isinstance(answer, BlockReason):
                 assert not uncommitted
+
+
+def group(name: str, lag: int | None) -> BlockedGroup:
+    return BlockedGroup(name, BlockReason.AT_LSO, lag=lag)
+
+
+def query(path: str, lag: int) -> BlockedReader:
+    return BlockedReader("id-1", path, BlockReason.AT_LSO, 4, True, 1_000, 100, lag)
+
+
+def test_readers_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "KEPT_MAX", 2)
+    groups = kept([group("b", 5), group("c", None), group("a", 5), group("d", 9)], asked=7)
+    assert ([one.group for one in groups.readers], groups.count, groups.asked) == (["d", "a"], 4, 7)
+    assert [one.path for one in kept([query("/b", 1), query("/a", 1), query("/c", 0)]).readers] == ["/a", "/b"]
+    assert [one.lag for one in kept([group("b", 0), group("a", None), group("c", 1)]).readers] == [1, None]
+    assert kept([group("a", 5)]).asked == 0
+
+
+def test_the_number_is_known_only_if_no_reader_may_be_missing() -> None:
+    failed = Failure("it is away", FailureCode.UNREACHABLE)
+    assert kept([group("a", 5)]).known_count == 1
+    missing = kept([group("a", 5)], [failed, failed])
+    assert (missing.known_count, missing.count, missing.unknown) == (None, 1, (failed,))
+    nobody: Blocked[BlockedGroup] = Blocked()
+    assert (nobody.readers, nobody.known_count, nobody.asked) == ((), 0, 0)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from txnscan.impact.impact import BlockedGroup, BlockedReader, BlockReason
@@ -37,18 +37,18 @@ One = TypeVar("One", BlockedGroup, BlockedReader)
 KEPT_MAX = 100
 
 
-class NotBlocked(StrEnum):
+class NotBlocked(Enum):
     """Why a reader is not among the readers that wait. READS: it gets a record before the last stable offset. BEYOND:
     it is past the last stable offset. STABLE: its offsets are not in this transaction, or are not withheld.
     UNCOMMITTED: it reads uncommitted records. NOT_FIRST: another open transaction starts before this one.
     """
 
-    READS = "reads"
-    BEYOND = "beyond"
-    STABLE = "stable"
-    UNCOMMITTED = "uncommitted"
-    NOT_FIRST = "not_first"
-    UNKNOWN = "unknown"
+    READS = auto()
+    BEYOND = auto()
+    STABLE = auto()
+    UNCOMMITTED = auto()
+    NOT_FIRST = auto()
+    UNKNOWN = auto()
 
 
 @dataclass(frozen=True, slots=True)

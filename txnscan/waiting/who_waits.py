@@ -323,7 +323,8 @@ def _waiting(judged: Judged, readers: Iterable[One], read: Starved) -> tuple[lis
 
     @cache
     def answer(offset: int) -> BlockReason | NotBlocked:
-        return relation(Pair(None, None, True, lso, offset, read.delivers(offset)))
+        delivers = read.delivers(offset)
+        return relation(Pair(is_first=True, last_stable_offset=lso, next_offset=offset, delivers=delivers))
 
     at = [(reader, _next_offset(reader)) for reader in readers]
     waiting = [
