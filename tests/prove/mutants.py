@@ -237,6 +237,7 @@ EXPLAINED: dict[Key, str] = {
         "_confirmed",
         "at offset {record.offset}') → at offset {record.offset}') break #2",
     ): "the outer loop begins anew after each read that grew, and comes to the others then",
+    ("waiting/relation.py", "kept", "one.lag or 0 → one.lag or -1"): "no lag is negative, and 0 is treated the same",
     ("waiting/relation.py", "", "KEPT_MAX = 100 → KEPT_MAX = 101"): _CHOSEN,
     ("waiting/relation.py", "", "KEPT_MAX = 100 → KEPT_MAX = 99"): _CHOSEN,
     (
