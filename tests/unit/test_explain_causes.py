@@ -130,6 +130,7 @@ CASES = (
         facts(QUERY, replace(CLOSED, committed=104, ahead=Ahead(False, 1))),
         C.MARKER_LAG,
     ),
+    Case("a share group that waits for none", facts(GROUP, reads_uncommitted=True), C.NO_TRANSACTION),
     Case("the query has read everything", facts(QUERY, replace(CLOSED, committed=105)), C.NO_TRANSACTION),
     Case("the checkpoint cannot be read", facts(QUERY, failures=(REFUSED,)), C.NOT_OBSERVED, {"failure": REFUSED.code}),
     Case("a coordinator will end it", facts(GROUP, on(OWNED)), C.OWNED, {"ends_by_ms": ENDS_BY_MS, "overdue_ms": 0}),
