@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from txnscan.explain.cause import Cause
+    from txnscan.explain.cause import Explanation
     from txnscan.explain.symptom import Symptom
     from txnscan.sweeps.preflight import Checked
     from txnscan.tables.tables import Tables
@@ -327,7 +327,7 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress)
 
 
-def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Progress = quiet) -> Cause:
+def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Progress = quiet) -> Explanation:
     """The cause of a symptom. Only reads. config: may be None if the symptom needs no broker. Raises the same errors
     as `sweep`.
     """

@@ -29,10 +29,9 @@ ASKED_BY_SOMEBODY = {
 # These have no clock and no socket: they get both as arguments.
 PURE_BUT_FOR_SEND = (
     *(f"coordinators/{name}.py" for name in ("claims", "metadata_quorum", "snapshot", "visibility")),
-    "explain/ahead.py",
-    *(f"impact/{name}.py" for name in ("delivered", "pending_offsets", "who_waits")),
     "reads/fenced_read.py",
     "txnlog/scan.py",
+    *(f"waiting/{name}.py" for name in ("ahead", "delivered", "groups", "pending_offsets", "who_waits")),
 )
 PURE = (
     *PURE_BUT_FOR_SEND,

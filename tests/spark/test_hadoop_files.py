@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tests.golden.spark_checkpoints import lay_out, recorded
 from txnscan.engine.spark.files import hadoop_files
-from txnscan.impact.checkpoint import QueryPosition
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.sweeps.checkpoints import FILE_BYTES_MAX, read_position
+from txnscan.waiting.checkpoint import QueryPosition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,9 @@ from obstore.store import S3Store
 
 from tests.golden.spark_checkpoints import recorded
 from tests.s3 import BUCKET, s3_server
-from txnscan.impact.checkpoint import QueryPosition
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.sweeps.checkpoints import FILE_BYTES_MAX, read_position
+from txnscan.waiting.checkpoint import QueryPosition
 
 CLICKS = ("clicks", 0)
 

@@ -16,10 +16,10 @@ from obstore.store import MemoryStore
 from tests.cases import Cases
 from tests.golden.spark_checkpoints import lay_out, recorded
 from txnscan.config import ConfigError, ScanConfig, shown_location
-from txnscan.impact.checkpoint import Batch, CheckpointFailed, QueryPosition, parse_batch, parse_stream_id
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.sweeps import checkpoints as under_test
 from txnscan.sweeps.checkpoints import ObjectFiles, read_position, read_positions
+from txnscan.waiting.checkpoint import CheckpointFailed, MicroBatch, QueryPosition, parse_batch, parse_stream_id
 
 CLICKS, OTHER = ("clicks", 0), ("other", 1)
 WANTED = {CLICKS, OTHER}
@@ -115,7 +115,7 @@ def test_recorded_checkpoints_have_the_position_of_their_query(tmp_path: Path) -
                 assert (found.path, found.batch_id, found.committed) == (str(path), batch_id, True)
                 assert {"id": found.stream_id} == json.loads(recorded()[name]["metadata"])
                 metadata = recorded()[name][f"offsets/{batch_id}"].split("\n")[1]
-                assert found.batch == Batch(json.loads(metadata)["batchTimestampMs"], offsets)
+                assert found.batch == MicroBatch(json.loads(metadata)["batchTimestampMs"], offsets)
 
 
 def test_recorded_checkpoints_have_no_isolation_level() -> None:
@@ -126,14 +126,14 @@ def test_valid_offsets_are_read() -> None:
     with Cases() as cases:
         for name, (lines, offsets) in VALID.items():
             with cases.case(name):
-                assert parse_batch("\n".join(lines), "offsets/0", WANTED) == Batch(AT_MS, offsets)
+                assert parse_batch("\n".join(lines), "offsets/0", WANTED) == MicroBatch(AT_MS, offsets)
 
 
 def test_a_batch_without_a_usable_time_has_none() -> None:
     with Cases() as cases:
         for metadata in ("", " ", "{}", "[]", '{"batchTimestampMs":0}', f'{{"batchTimestampMs":{2**62}}}'):
             with cases.case(metadata):
-                assert parse_batch(f'v1\n{metadata}\n{{"clicks":{{"0":6}}}}', "0", WANTED) == Batch(
+                assert parse_batch(f'v1\n{metadata}\n{{"clicks":{{"0":6}}}}', "0", WANTED) == MicroBatch(
                     None, {CLICKS: (6,)}
                 )
 

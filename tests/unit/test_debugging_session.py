@@ -21,6 +21,7 @@ from txnscan.cli.app import app
 from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.offline.producer_snapshots import ProducerState
+from txnscan.report.plain import iso_utc
 from txnscan.txnlog.decode import transactional_id_key
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def test_segments_replaces_the_dump_of_the_word_count(kafka_logs: Path) -> None:
 
 def test_transaction_log_replaces_the_dump_of_the_transaction_log(kafka_logs: Path) -> None:
     told = ran("transaction-log", str(kafka_logs), "--transactional-id", ID)
-    assert [(step["offset"], step["state"], step["updated_ms"], step["partitions"]) for step in told["steps"]] == [
-        (offset, str(state), updated_ms, sorted(f"{topic}-{index}" for topic, index in partitions or ()))
+    assert [(step["offset"], step["state"], step["written_at"], step["partitions"]) for step in told["steps"]] == [
+        (offset, str(state), iso_utc(updated_ms), sorted(f"{topic}-{index}" for topic, index in partitions or ()))
         for offset, (state, partitions, updated_ms, *_) in enumerate(STEPS)
     ]
     assert {(step["log_partition"], step["producer_id"], step["timeout_ms"]) for step in told["steps"]} == {

@@ -10,11 +10,11 @@ from kafka.record.util import calc_crc32c
 from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
-from txnscan.impact import delivered as under_test
-from txnscan.impact.delivered import Starved, starved
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
 from txnscan.kafka.topology import Partition
+from txnscan.waiting import delivered as under_test
+from txnscan.waiting.delivered import Starved, starved
 
 LSO = 100
 P = Partition("p", "id", 0, 1, 5)

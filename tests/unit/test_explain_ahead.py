@@ -6,10 +6,9 @@ from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
-from txnscan.explain.ahead import ahead, end_of_log
-from txnscan.explain.facts import Ahead
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import Partition
+from txnscan.waiting.ahead import Ahead, ahead, end_of_log
 
 P = Partition("p", "id", 0, 1, 5)
 VALUE = (None, b"value")

@@ -12,12 +12,13 @@ from tests.builders import judged, scan, view
 from txnscan.explain import ask as under_test
 from txnscan.explain.ask import Asking
 from txnscan.explain.facts import PendingOffsets
-from txnscan.impact.pending_offsets import PendingOffsets as Named
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets
 from txnscan.kafka.topology import ClusterView, Key
 from txnscan.reads.rows import OffsetsRow
 from txnscan.verdict.evidence import Judged
+from txnscan.waiting import groups
+from txnscan.waiting.pending_offsets import TransactionOffsets
 
 LOG: Key = ("__consumer_offsets", 9)
 KEY: Key = ("t", 0)
@@ -51,10 +52,10 @@ class FakeBrokers:
         return {LOG: self.turn(self.offsets)}, ClusterView(1, "fake", (), ())
 
     def sweep(self, asking: Asking, keys: Collection[Key]) -> Any:
-        return under_test._Swept((scan(*self.found),))
+        return scan(*self.found)
 
-    def pending(self, send: object, observation: object) -> Named:
-        return Named({"g": set(self.names)} if self.names else {})
+    def pending(self, send: object, observation: object) -> TransactionOffsets:
+        return TransactionOffsets({"g": set(self.names)} if self.names else {})
 
 
 class NoCluster:
@@ -63,10 +64,10 @@ class NoCluster:
 
 
 def withheld(brokers: FakeBrokers, patch: pytest.MonkeyPatch) -> tuple[tuple[PendingOffsets, ...], Failure | None]:
-    patch.setattr(under_test, "offset_fetch", brokers.offset_fetch)
+    patch.setattr(groups, "offset_fetch", brokers.offset_fetch)
     patch.setattr(under_test, "_offsets", brokers.read_offsets)
     patch.setattr(under_test, "_sweep", brokers.sweep)
-    patch.setattr("txnscan.impact.pending_offsets.pending_offsets", brokers.pending)
+    patch.setattr(under_test, "pending_offsets", brokers.pending)
     asking = cast(Asking, type("Fake", (), {"cluster": NoCluster()})())
     return under_test._withheld(asking, LOG, 1, "g")
 
@@ -119,5 +120,5 @@ def test_alternating_transactions_leave_withheld_offsets_unexplained(monkeypatch
 def test_only_a_transaction_open_throughout_the_sweep_must_be_seen(
     before: OffsetsRow, after: OffsetsRow, code: str | None
 ) -> None:
-    found = under_test._partition_facts(LOG, under_test._Swept((scan(),)), before, after)
+    found = under_test._partition_facts(LOG, scan(), before, after)
     assert (found.failure.code if found.failure is not None else None) == code

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, observation, view
 from tests.cases import Cases
 from txnscan.coordinators.transactions import Transaction
-from txnscan.explain.cause import Cause, CauseCode
+from txnscan.explain.cause import CauseCode, Explanation
 from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind
-from txnscan.explain.facts import Ahead, Cleaning, Facts, HangingCause, PartitionFacts, PendingOffsets
-from txnscan.explain.symptom import Kind, Symptom
-from txnscan.impact.cause import Cause as Hangs
+from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import Symptom, SymptomKind
+from txnscan.impact.cause import Cause
 from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
 from txnscan.impact.known_causes import KNOWN_CAUSES, ExposedTo
 from txnscan.kafka.failure import Failure, Permission
@@ -26,15 +26,16 @@ from txnscan.report.explain import explained_lines, explained_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.verdict.rules import judge_observation
+from txnscan.waiting.ahead import Ahead
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-GROUP = Symptom(Kind.GROUP, group="g")
-QUERY = Symptom(Kind.QUERY, checkpoint="s3://KEY:SECRET@bucket/query")
-TOPIC = Symptom(Kind.TOPIC, topic="p")
-ID = Symptom(Kind.TRANSACTIONAL_ID, transactional_id="X")
-NUMBER = Symptom(Kind.PRODUCER_ID, producer_id=7)
+GROUP = Symptom(SymptomKind.GROUP, group="g")
+QUERY = Symptom(SymptomKind.QUERY, checkpoint="s3://KEY:SECRET@bucket/query")
+TOPIC = Symptom(SymptomKind.TOPIC, topic="p")
+ID = Symptom(SymptomKind.TRANSACTIONAL_ID, transactional_id="X")
+NUMBER = Symptom(SymptomKind.PRODUCER_ID, producer_id=7)
 ERRORS = {one.name: one for one in CLIENT_ERRORS}
 # The real rules of a sweep judge these.
 HANGING = judged(view("CompleteCommit", 3))
@@ -78,7 +79,7 @@ def saying(name: str, symptom: Symptom = ID, **changes: Any) -> Symptom:
     return replace(symptom, error=ERRORS[name], **changes)
 
 
-ALONE = Symptom(Kind.ERROR)
+ALONE = Symptom(SymptomKind.ERROR)
 PREPARED = x("PrepareCommit", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
 LATE_PREPARED = replace(PREPARED, start_time_ms=NOW_MS - 60 * MINUTE_MS, age_ms=60 * MINUTE_MS)
 ONGOING = x("Ongoing", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
@@ -129,6 +130,7 @@ CASES = (
         facts(QUERY, replace(CLOSED, committed=104, ahead=Ahead(False, 1))),
         C.MARKER_LAG,
     ),
+    Case("a share group that waits for none", facts(GROUP, reads_uncommitted=True), C.NO_TRANSACTION),
     Case("the query has read everything", facts(QUERY, replace(CLOSED, committed=105)), C.NO_TRANSACTION),
     Case("the checkpoint cannot be read", facts(QUERY, failures=(REFUSED,)), C.NOT_OBSERVED, {"failure": REFUSED.code}),
     Case("a coordinator will end it", facts(GROUP, on(OWNED)), C.OWNED, {"ends_by_ms": ENDS_BY_MS, "overdue_ms": 0}),
@@ -140,7 +142,9 @@ CASES = (
     ),
     Case("two-phase commit has no end", facts(GROUP, on(TWO_PHASE)), C.OWNED, {"ends_by_ms": None}),
     Case("the marker is on its way", facts(GROUP, on(OWED)), C.MARKER_OWED, {"state": "PrepareCommit"}),
-    Case("the marker is overdue", facts(GROUP, on(STUCK)), C.STUCK_PREPARE, {"state": "PrepareAbort"}),
+    Case(
+        "the marker is overdue", facts(GROUP, on(STUCK)), C.STUCK_PREPARE, {"state": "PrepareAbort", "ends_by_ms": None}
+    ),
     Case("a coordinator was not seen", facts(GROUP, on(UNSURE)), C.NOT_OBSERVED, {"failure": "coverage"}),
     Case(
         "what hangs counts more than what is owned, whatever it blocks",
@@ -265,19 +269,21 @@ CASES = (
     # Compaction without a transaction.
     Case(
         "the cleaner should have been there",
-        facts(TOPIC, replace(COMPACTED, cleaning=Cleaning(1_000, 990, is_due=True)), asked=1),
+        facts(TOPIC, replace(COMPACTED, cleaning=CleanerProgress(1_000, 990, is_due=True)), asked=1),
         C.CLEANER_STUCK,
         {"compacted": True, "verdict": None, "partition_bytes": 9 << 30, "usable_bytes": 1 << 30},
     ),
     Case(
         "the cleaner may not have to be there yet",
-        facts(TOPIC, replace(COMPACTED, cleaning=Cleaning(1_000, 990, is_due=False))),
+        facts(TOPIC, replace(COMPACTED, cleaning=CleanerProgress(1_000, 990, is_due=False))),
         C.NO_TRANSACTION,
         {"compacted": True, "partition_bytes": 9 << 30},
     ),
     Case(
         "the start of the log is clean, and its end is a marker",
-        facts(TOPIC, replace(COMPACTED, ahead=Ahead(False, markers=1), cleaning=Cleaning(1_000, 0, is_due=False))),
+        facts(
+            TOPIC, replace(COMPACTED, ahead=Ahead(False, markers=1), cleaning=CleanerProgress(1_000, 0, is_due=False))
+        ),
         C.NO_TRANSACTION,
         {"markers": 1, "high_watermark": 105},
     ),
@@ -390,7 +396,7 @@ CASES = (
 )
 
 
-def number(cause: Cause, name: str) -> Any:
+def number(cause: Explanation, name: str) -> Any:
     return getattr(cause.numbers, name)
 
 
@@ -434,16 +440,16 @@ def test_known_causes_are_listed_if_a_transaction_hangs_or_stays_prepared() -> N
     )
     for open_, why, listed in (
         (HANGING, None, lost + late),
-        (HANGING, Hangs.UNKNOWN, lost + late),
-        (HANGING, Hangs.MARKER_MISSING, lost),
-        (HANGING, Hangs.NEVER_ADDED, late),
-        (HANGING, Hangs.LATE_WRITE, late),
-        (HANGING, Hangs.FENCED, []),
+        (HANGING, Cause.UNKNOWN, lost + late),
+        (HANGING, Cause.MARKER_MISSING, lost),
+        (HANGING, Cause.NEVER_ADDED, late),
+        (HANGING, Cause.LATE_WRITE, late),
+        (HANGING, Cause.FENCED, []),
         (STUCK, None, stuck),
         (OWNED, None, []),
         (OWED, None, []),
     ):
-        causes = {open_.observation.transaction_key: HangingCause(why, "its reason")} if why is not None else {}
+        causes = {open_.observation.transaction_key: (why, "its reason")} if why is not None else {}
         found = explained_object(cause_of(facts(GROUP, on(open_, causes=causes), exposed_to=known)))
         assert found["known_causes"] == listed
         assert sum("A known cause" in line for line in found["evidence"]) == len(listed)

@@ -9,7 +9,7 @@ from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.explain.cleaning import is_due, read_cleaning
-from txnscan.explain.facts import Cleaning
+from txnscan.explain.facts import CleanerProgress
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import Partition
 
@@ -32,14 +32,19 @@ def cluster(*batches: bytes) -> FakeCluster:
 
 def test_records_of_the_same_key_are_counted() -> None:
     commit = marker(2, Marker(8, 0, 0, True))
-    table: Sequence[tuple[str, Sequence[bytes], int, Cleaning]] = (
-        ("no key comes twice", [data(0, b"a", b"b", b"c")], 3, Cleaning(3, 0, is_due=False)),
-        ("offsets are missing, as after cleaning", [data(0, b"a"), data(7, b"b")], 8, Cleaning(2, 0, is_due=False)),
-        ("a key comes three times", [data(0, b"a", b"a"), data(2, b"a")], 3, Cleaning(3, 2, is_due=True)),
-        ("markers have no key of a record", [data(0, b"a", b"b"), commit], 3, Cleaning(2, 0, is_due=False)),
-        ("records without a key do not count", [data(0, None, None)], 2, Cleaning(0, 0, is_due=False)),
-        ("only up to the last stable offset", [data(0, b"a"), data(1, b"a")], 1, Cleaning(1, 0, is_due=False)),
-        ("an empty log", [], 0, Cleaning(0, 0, is_due=False)),
+    table: Sequence[tuple[str, Sequence[bytes], int, CleanerProgress]] = (
+        ("no key comes twice", [data(0, b"a", b"b", b"c")], 3, CleanerProgress(3, 0, is_due=False)),
+        (
+            "offsets are missing, as after cleaning",
+            [data(0, b"a"), data(7, b"b")],
+            8,
+            CleanerProgress(2, 0, is_due=False),
+        ),
+        ("a key comes three times", [data(0, b"a", b"a"), data(2, b"a")], 3, CleanerProgress(3, 2, is_due=True)),
+        ("markers have no key of a record", [data(0, b"a", b"b"), commit], 3, CleanerProgress(2, 0, is_due=False)),
+        ("records without a key do not count", [data(0, None, None)], 2, CleanerProgress(0, 0, is_due=False)),
+        ("only up to the last stable offset", [data(0, b"a"), data(1, b"a")], 1, CleanerProgress(1, 0, is_due=False)),
+        ("an empty log", [], 0, CleanerProgress(0, 0, is_due=False)),
     )
     with Cases() as cases:
         for name, batches, end, expected in table:
@@ -52,11 +57,11 @@ def test_records_of_the_same_key_are_counted() -> None:
 
 def test_the_read_ends_with_the_first_duplicate() -> None:
     fake = cluster(data(0, b"a", b"a"), *(data(offset, b"x" * (1 << 20)) for offset in range(2, 9)))
-    assert read_cleaning(fake.send, P, 9, GB, DEFAULTS) == Cleaning(2, 1, is_due=False)
+    assert read_cleaning(fake.send, P, 9, GB, DEFAULTS) == CleanerProgress(2, 1, is_due=False)
     assert fake.asked == [(1, "ListOffsets"), (1, "Fetch")]
     # Without a duplicate it reads a few pieces.
     fake = cluster(*(data(offset, b"%d" % offset + b"x" * (1 << 20)) for offset in range(9)))
-    assert read_cleaning(fake.send, P, 9, GB, DEFAULTS) == Cleaning(4, 0, is_due=False)
+    assert read_cleaning(fake.send, P, 9, GB, DEFAULTS) == CleanerProgress(4, 0, is_due=False)
 
 
 def test_a_log_that_cannot_be_read_shows_nothing() -> None:

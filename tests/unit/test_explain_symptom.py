@@ -9,7 +9,7 @@ import pytest
 from tests.cases import Cases
 from txnscan.config import ConfigError
 from txnscan.explain.client_errors import recognised
-from txnscan.explain.symptom import Kind, symptom
+from txnscan.explain.symptom import SymptomKind, symptom
 
 FENCED = (
     "org.apache.kafka.common.errors.ProducerFencedException: Producer with transactionalId 'orders-1' and "
@@ -107,24 +107,34 @@ def test_ids_and_epochs_are_parsed_from_the_line() -> None:
     table: tuple[tuple[str, dict[str, Any]], ...] = (
         (
             FENCED,
-            {"kind": Kind.TRANSACTIONAL_ID, "transactional_id": "orders-1", "producer_id": 4012, "producer_epoch": 7},
+            {
+                "kind": SymptomKind.TRANSACTIONAL_ID,
+                "transactional_id": "orders-1",
+                "producer_id": 4012,
+                "producer_epoch": 7,
+            },
         ),
         (
             "[Producer clientId=producer-a, transactionalId=a-1] PRODUCER_FENCED",
-            {"kind": Kind.TRANSACTIONAL_ID, "transactional_id": "a-1", "producer_id": None, "producer_epoch": None},
+            {
+                "kind": SymptomKind.TRANSACTIONAL_ID,
+                "transactional_id": "a-1",
+                "producer_id": None,
+                "producer_epoch": None,
+            },
         ),
         (
             "INVALID_PRODUCER_EPOCH: Epoch of producer 5 at offset 9 in t-0 is 3, which is smaller than the last epoch",
-            {"kind": Kind.PRODUCER_ID, "producer_id": 5, "producer_epoch": 3},
+            {"kind": SymptomKind.PRODUCER_ID, "producer_id": 5, "producer_epoch": 3},
         ),
         (
             "CONCURRENT_TRANSACTIONS. ProducerId set to 12 with epoch 4",
-            {"kind": Kind.PRODUCER_ID, "producer_id": 12, "producer_epoch": 4},
+            {"kind": SymptomKind.PRODUCER_ID, "producer_id": 12, "producer_epoch": 4},
         ),
-        ("[Consumer clientId=c, groupId=g-1] UNSTABLE_OFFSET_COMMIT", {"kind": Kind.GROUP, "group": "g-1"}),
-        ("PRODUCER_FENCED", {"kind": Kind.ERROR, "producer_id": None}),
-        ("Marking its partition (a-b-3) as uncleanable", {"kind": Kind.TOPIC, "topic": "a-b", "partition": 3}),
-        ("LOG_CLEANER", {"kind": Kind.ERROR, "topic": None}),
+        ("[Consumer clientId=c, groupId=g-1] UNSTABLE_OFFSET_COMMIT", {"kind": SymptomKind.GROUP, "group": "g-1"}),
+        ("PRODUCER_FENCED", {"kind": SymptomKind.ERROR, "producer_id": None}),
+        ("Marking its partition (a-b-3) as uncleanable", {"kind": SymptomKind.TOPIC, "topic": "a-b", "partition": 3}),
+        ("LOG_CLEANER", {"kind": SymptomKind.ERROR, "topic": None}),
     )
     with Cases() as cases:
         for text, expected in table:
@@ -198,14 +208,14 @@ def test_the_epoch_of_a_coordinator_is_no_epoch_of_the_producer() -> None:
 
 def test_an_explicit_id_overrides_the_id_in_the_line() -> None:
     found = symptom(transactional_id="mine", error=FENCED)
-    assert (found.kind, found.transactional_id, found.producer_epoch) == (Kind.TRANSACTIONAL_ID, "mine", 7)
+    assert (found.kind, found.transactional_id, found.producer_epoch) == (SymptomKind.TRANSACTIONAL_ID, "mine", 7)
     other = symptom(producer_id=5, error=FENCED)
-    assert (other.kind, other.producer_id, other.producer_epoch) == (Kind.PRODUCER_ID, 5, None)
+    assert (other.kind, other.producer_id, other.producer_epoch) == (SymptomKind.PRODUCER_ID, 5, None)
 
 
 def test_a_line_with_an_id_and_no_error_asks_about_the_id() -> None:
     found = symptom(error="[Producer clientId=a, transactionalId=a] something went wrong")
-    assert (found.kind, found.error, found.unrecognised) == (Kind.TRANSACTIONAL_ID, None, True)
+    assert (found.kind, found.error, found.unrecognised) == (SymptomKind.TRANSACTIONAL_ID, None, True)
     assert symptom(transactional_id="a", error="something went wrong").unrecognised
     assert not symptom(transactional_id="a", error="PRODUCER_FENCED").unrecognised
     assert not symptom(transactional_id="a").unrecognised

@@ -16,13 +16,9 @@ from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, one_by_one
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
-from txnscan.impact import pending_offsets as consumer_offsets
-from txnscan.impact import who_waits as under_test
 from txnscan.impact.cause import Cause
 from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact
 from txnscan.impact.owner import Framework
-from txnscan.impact.pending_offsets import offset_key, pending_offsets
-from txnscan.impact.who_waits import Blockage, impact_of, live_impact_of, read_blockage
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import api_name
@@ -32,6 +28,13 @@ from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
+from txnscan.waiting import groups as groups_module
+from txnscan.waiting import pending_offsets as consumer_offsets
+from txnscan.waiting import relation as relation_module
+from txnscan.waiting import who_waits as under_test
+from txnscan.waiting.pending_offsets import offset_key, pending_offsets
+from txnscan.waiting.relation import Blocked
+from txnscan.waiting.who_waits import Blockage, impact_of, live_impact_of, read_blockage
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -68,6 +71,8 @@ class FakeGroups(FakeCluster):
         self.lacks: set[str] = set()
         self.config = {"cleanup.policy": "delete", "retention.ms": "604800000", "remote.storage.enable": "false"}
         self.config_error = 0
+        # By name of a topic or a group, in place of config_error.
+        self.config_errors: dict[str, int] = {}
         # p-0 starts at offset 50, and its last stable offset is 100.
         self.partitions[P] = kept = FakePartition(leader=1, epoch=5, log_start=50, last_stable=100)
         kept.write(batch(50, 50 * [(None, b"value")]))
@@ -128,7 +133,7 @@ class FakeGroups(FakeCluster):
         return DescribeConfigsResponse(
             results=[
                 result(
-                    error_code=self.config_error,
+                    error_code=self.config_errors.get(asked.resource_name, self.config_error),
                     resource_name=asked.resource_name,
                     resource_type=2,
                     configs=[
@@ -173,12 +178,12 @@ def say(failure: Failure) -> str:
     return explained(failure, "User:scanner")
 
 
-def error_of(found: under_test.Blocked) -> str | None:
+def error_of(found: Blocked[BlockedGroup]) -> str | None:
     """The error of an impact."""
     return "; ".join(map(say, found.unknown)) or None
 
 
-def blocked(cluster: FakeCluster, one: Judged = ORPHAN) -> under_test.Blocked:
+def blocked(cluster: FakeCluster, one: Judged = ORPHAN) -> Blocked[BlockedGroup]:
     return blockage(cluster, one).groups[one.observation.transaction_key]
 
 
@@ -204,7 +209,7 @@ def test_a_group_is_blocked_if_its_committed_offset_is_at_the_last_stable_offset
     assert (found.count, found.asked, error_of(found)) == (int(stands), 1, None), why
     if stands:
         lag = 105 - (committed or 0)
-        assert found.groups == (BlockedGroup("billing", BlockReason.AT_LSO, "Stable", committed, lag),)
+        assert found.readers == (BlockedGroup("billing", BlockReason.AT_LSO, "Stable", committed, lag),)
 
 
 def test_all_brokers_are_asked_and_only_about_consumer_groups() -> None:
@@ -212,7 +217,7 @@ def test_all_brokers_are_asked_and_only_about_consumer_groups() -> None:
     workers = FakeGroup({P: 100}, protocol_type="connect")
     cluster = FakeGroups({1: {"b": standing, "workers": workers}, 2: {"a": replace(standing, state="Empty")}})
     found = blockage(cluster)
-    assert [group.group for group in found.groups[ORPHAN.observation.transaction_key].groups] == ["a", "b"]
+    assert [group.group for group in found.groups[ORPHAN.observation.transaction_key].readers] == ["a", "b"]
     assert found.connect_groups == {"workers"}
 
 
@@ -245,7 +250,7 @@ def test_no_group_is_judged_behind_another_open_transaction(wording: SnapshotAss
     behind = judged(second_last_stable_offset=80)
     cluster = FakeGroups({1: {"billing": FakeGroup({P: 80})}})
     found = blocked(cluster, behind)
-    assert found == under_test.Blocked(unknown=found.unknown)
+    assert found == Blocked(unknown=found.unknown)
     assert error_of(found) == wording
     assert not [one for one in cluster.asked if one[1] == "ListGroups"]
 
@@ -257,19 +262,19 @@ def test_an_unknown_last_stable_offset_is_reported(wording: SnapshotAssertion) -
 def test_groups_with_members_come_first_and_truncation_is_reported(
     monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
-    monkeypatch.setattr(under_test, "GROUPS_MAX", 2)
+    monkeypatch.setattr(groups_module, "GROUPS_MAX", 2)
     idle, live = FakeGroup({P: 100}, state="Empty"), FakeGroup({P: 100})
     found = blockage(FakeGroups({1: {"a": idle, "b": idle, "y": live, "z": live}}))
     one = found.groups[ORPHAN.observation.transaction_key]
-    assert ([group.group for group in one.groups], one.asked) == (["y", "z"], 2)
+    assert ([group.group for group in one.readers], one.asked) == (["y", "z"], 2)
     assert error_of(one) == wording
     assert found.warnings(say) == wording
 
 
 def test_groups_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "GROUPS_KEPT_MAX", 1)
+    monkeypatch.setattr(relation_module, "KEPT_MAX", 1)
     found = blocked(marker_before(FakeGroups({1: {"near": FakeGroup({P: 100}), "far": FakeGroup({P: 99})}})))
-    assert ([group.group for group in found.groups], found.count) == (["far"], 2)
+    assert ([group.group for group in found.readers], found.count) == (["far"], 2)
 
 
 def test_the_largest_blockers_are_read_first(monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion) -> None:
@@ -345,7 +350,7 @@ def test_a_group_further_back_is_blocked_if_only_markers_remain_to_read() -> Non
         kept.write(marker(offset, Marker(8, 0, 0, True)))
     kept.write(batch(100, 5 * [(None, b"value")], producer_id=7, producer_epoch=3))
     found = blocked(cluster)
-    assert found.groups == (BlockedGroup("far", BlockReason.AT_LSO, "Stable", 97, 8),)
+    assert found.readers == (BlockedGroup("far", BlockReason.AT_LSO, "Stable", 97, 8),)
     assert (found.count, error_of(found)) == (1, None)
 
 
@@ -399,7 +404,7 @@ def test_a_group_is_unstable_if_both_transaction_and_coordinator_name_it() -> No
     )
     with_log(cluster, (100, key_of("held", "p", 0)), (101, key_of("given-out", "p", 0)), (102, b"\x00\x02"))
     found = blocked(cluster, on_offsets())
-    assert found.groups == (BlockedGroup("held", BlockReason.UNSTABLE, "Stable", partitions=("p-0",)),)
+    assert found.readers == (BlockedGroup("held", BlockReason.UNSTABLE, "Stable", partitions=("p-0",)),)
     assert (found.count, found.asked, error_of(found)) == (1, 2, None)
     assert [broker for broker, name in cluster.asked if name == "ListGroups"] == [1]
 
@@ -411,7 +416,7 @@ def test_two_transactions_on_one_partition_have_separate_groups() -> None:
     seven, eight = on_offsets(), on_offsets(producer_id=8, start_offset=101)
     found = blockage(cluster, seven, eight).groups
     names = {
-        one.observation.producer_id: [g.group for g in found[one.observation.transaction_key].groups]
+        one.observation.producer_id: [g.group for g in found[one.observation.transaction_key].readers]
         for one in (seven, eight)
     }
     assert names == {7: ["seven"], 8: ["eight"]}
@@ -423,7 +428,7 @@ def test_an_unreadable_transaction_gives_possibly_unstable_groups_of_its_partiti
     cluster = with_log(FakeGroups({1: {"b": held, "a": held}}))
     cluster.partitions[OFFSETS, 3].errors["fetch"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     found = blocked(cluster, on_offsets())
-    assert found.groups == (BlockedGroup("b", BlockReason.MAYBE_UNSTABLE, "Stable", partitions=("p-0",)),)
+    assert found.readers == (BlockedGroup("b", BlockReason.MAYBE_UNSTABLE, "Stable", partitions=("p-0",)),)
     assert "could not be read: TOPIC_AUTHORIZATION_FAILED" in str(error_of(found))
 
 
@@ -464,7 +469,7 @@ def test_acknowledgements_of_share_groups_make_the_number_of_groups_unknown() ->
     cluster = FakeGroups({1: {"billing": FakeGroup({(SHARE_STATE, 3): 100})}})
     found = blockage(cluster, one)
     groups = found.groups[one.observation.transaction_key]
-    assert (groups.groups, [failure.code for failure in groups.unknown]) == ((), ["NOT_ASKED"])
+    assert (groups.readers, [failure.code for failure in groups.unknown]) == ((), ["NOT_ASKED"])
     assert not [name for _, name in cluster.asked if name == "ListGroups"]
     (warning,) = found.warnings(say)
     assert f"{SHARE_STATE}-3: share groups may wait" in warning
@@ -488,13 +493,13 @@ def test_a_refused_describe_group_is_reported_once_with_its_grant() -> None:
     found = blockage(cluster)
     (warning,) = found.warnings(say)
     assert warning.count("needs Describe on Group '*'") == 1 and "--operation Describe --group '*'`" in warning
-    assert found.groups[ORPHAN.observation.transaction_key].groups == ()
+    assert found.groups[ORPHAN.observation.transaction_key].readers == ()
 
 
 def test_a_named_group_without_describe_permission_may_be_unstable() -> None:
     cluster = with_log(FakeGroups({1: {"held": FakeGroup()}}), (100, key_of("held", "p", 0)))
     cluster.refuses = True
-    (group,) = blocked(cluster, on_offsets()).groups
+    (group,) = blocked(cluster, on_offsets()).readers
     assert (group.group, group.reason, group.partitions) == ("held", BlockReason.MAYBE_UNSTABLE, ("p-0",))
 
 
@@ -509,7 +514,7 @@ def test_an_unreachable_broker_hides_only_its_own_groups() -> None:
     cluster = FakeGroups({1: {"a": FakeGroup({P: 100})}, 2: {"b": FakeGroup({P: 100})}})
     cluster.unreachable = {2}
     found = blocked(cluster)
-    assert ([group.group for group in found.groups], error_of(found)) == (["a"], "broker 2 cannot be reached")
+    assert ([group.group for group in found.readers], error_of(found)) == (["a"], "broker 2 cannot be reached")
 
 
 @pytest.mark.parametrize("broken", ["ListGroups", "OffsetFetch", "DescribeConfigs"])

@@ -71,15 +71,24 @@ def test_the_last_record_is_the_state_of_an_id_and_an_expired_id_has_none() -> N
 
 def test_the_timeline_of_an_id_has_all_its_records() -> None:
     log = read(*STEPS, record("Y", "Empty", pid=8), names=["X"])
-    assert [step.state.value for step in log.steps] == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+    assert [step.record.state.value for step in log.steps] == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
 
 
 def test_an_impossible_step_is_reported_unless_records_are_missing_before_it() -> None:
     wrong = record("X", "CompleteAbort", 1)
     log = read(*STEPS[:3], wrong)
-    assert [(one.before.offset, one.after.offset) for one in log.impossible] == [(2, 3)]
+    (step,) = log.impossible
+    assert step.impossible_after is not None and (step.impossible_after.offset, step.record.offset) == (2, 3)
     holed = read_state_log(0, [*log_of(*STEPS[:3]), *log_of(wrong, offset=5)])
     assert holed.impossible == []
+
+
+def test_a_step_after_a_decision_that_did_not_count_is_possible() -> None:
+    """The append of the commit timed out: its record stands in the log, and the coordinator aborted."""
+    aborts = [record("X", "PrepareAbort", 1), record("X", "CompleteAbort", 1)]
+    log = read(*STEPS[:3], *aborts, names=["X"])
+    assert log.impossible == []
+    assert [str(step.note).split(":")[0] for step in log.steps if step.note] == ["follows from an earlier record"]
 
 
 def test_unknown_kinds_and_versions_are_counted_and_leave_a_doubt() -> None:

@@ -14,34 +14,52 @@ from tests.fakes import FakePartition, one_by_one
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from tests.unit.test_impact import ORPHAN, FakeGroups, live, marker_before, row
-from txnscan.impact import readers as under_test
 from txnscan.impact.blocking import blocks, gets_a_row
-from txnscan.impact.cause import Cause
-from txnscan.impact.checkpoint import Batch, QueryPosition
 from txnscan.impact.impact import BlockedReader, BlockReason, Impact
-from txnscan.impact.owner import Owner
-from txnscan.impact.readers import BlockedReaders, Positions, blocked_readers, read_partitions, with_readers
+from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
+from txnscan.waiting import relation as relation_module
+from txnscan.waiting import who_waits as under_test
+from txnscan.waiting.checkpoint import MicroBatch, Positions, QueryPosition
+from txnscan.waiting.relation import Blocked
+from txnscan.waiting.who_waits import Blockage, impact_of, read_blockage, read_partitions
 
 P = ("p", 0)
 DAMAGED = Failure("/b: offsets/0 is damaged", FailureCode.FILE_UNUSABLE)
-IMPACT = Impact(Cause.UNKNOWN, "", Owner(None, None, ""))
 
 
 def query(*offsets: int, path: str = "/a", key: tuple[str, int] = P, **changes: Any) -> QueryPosition:
-    return replace(QueryPosition(path, "id-1", 4, True, Batch(1_000, {key: offsets})), **changes)
+    return replace(QueryPosition(path, "id-1", 4, True, MicroBatch(1_000, {key: offsets})), **changes)
+
+
+def blockage_of(send: Send, *transactions: Judged, positions: Positions | None) -> Blockage:
+    """Without groups."""
+    return read_blockage(
+        send, one_by_one, transactions, (), 0, random_token=lambda: "no-such-group", positions=positions
+    )
 
 
 def found(
     positions: Sequence[QueryPosition], *failures: Failure, one: Judged = ORPHAN, cluster: FakeGroups | None = None
-) -> BlockedReaders:
+) -> Blocked[BlockedReader]:
     cluster = cluster or FakeGroups({})
-    by_key = blocked_readers(cluster.send, one_by_one, [one], Positions(tuple(positions), failures))
-    return by_key[one.observation.transaction_key]
+    blocked = blockage_of(cluster.send, one, positions=Positions(tuple(positions), failures))
+    return blocked.queries[one.observation.transaction_key]
+
+
+def impact(
+    positions: Sequence[QueryPosition] | None,
+    *failures: Failure,
+    one: Judged = ORPHAN,
+    cluster: FakeGroups | None = None,
+) -> Impact:
+    named = Positions(tuple(positions), failures) if positions is not None else None
+    blocked = blockage_of((cluster or FakeGroups({})).send, one, positions=named)
+    return impact_of(one, blocked, (), None, ())
 
 
 # The last stable offset of p-0 is 100, and its high watermark 105. The offsets of a query, and the offset at which it
@@ -83,17 +101,18 @@ def test_a_failed_read_leaves_the_number_of_queries_unknown() -> None:
     cluster.lacks = {"Fetch"}
     blocked = found([query(100), query(60, path="/c")], cluster=cluster)
     assert (blocked.count, len(blocked.readers), len(blocked.unknown)) == (1, 1, 1)
-    assert with_readers(IMPACT, blocked).readers_blocked is None
+    assert blocked.known_count is None
 
 
 def test_a_checkpoint_that_could_not_be_read_leaves_the_number_unknown() -> None:
-    impact = with_readers(IMPACT, found([query(100)], DAMAGED))
-    assert impact.readers is not None
-    assert ([one.path for one in impact.readers], impact.readers_blocked) == (["/a"], None)
-    assert impact.readers_error == DAMAGED.error
-    (warning,) = Positions(failures=(DAMAGED,)).warnings()
+    waiting = impact([query(100)], DAMAGED)
+    assert waiting.readers is not None
+    assert ([one.path for one in waiting.readers], waiting.readers_blocked) == (["/a"], None)
+    assert waiting.readers_error == DAMAGED.error
+    send = FakeGroups({}).send
+    (warning,) = blockage_of(send, ORPHAN, positions=Positions(failures=(DAMAGED,))).warnings(str)
     assert "/b" in warning and FailureCode.FILE_UNUSABLE in warning
-    assert Positions((query(100),)).warnings() == ()
+    assert blockage_of(send, ORPHAN, positions=Positions((query(100),))).warnings(str) == ()
 
 
 def test_no_query_is_judged_without_the_last_stable_offset_of_the_transaction() -> None:
@@ -110,40 +129,41 @@ def test_no_query_is_judged_without_the_last_stable_offset_of_the_transaction() 
 
 def test_topics_of_groups_have_no_readers() -> None:
     of_offsets = judged(topic="__consumer_offsets")
-    nobody = blocked_readers(FakeGroups({}).send, one_by_one, [of_offsets], Positions((query(100),)))
-    assert not nobody
+    cluster = FakeGroups({})
+    cluster.partitions["__consumer_offsets", 0] = FakePartition()
+    assert not blockage_of(cluster.send, of_offsets, positions=Positions((query(100),))).queries
     assert read_partitions([of_offsets, ORPHAN]) == {P}
-    impact = with_readers(IMPACT, None)
-    assert (impact.readers, impact.readers_blocked, impact.readers_error) == (None, None, None)
+    without = impact(None)
+    assert (without.readers, without.readers_blocked, without.readers_error) == (None, None, None)
 
 
 def test_only_some_partitions_are_read_for_queries_further_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "PARTITIONS_READ_MAX", 1)
+    monkeypatch.setattr(under_test, "PARTITIONS_MAX", 1)
     cluster = FakeGroups({})
     several = [judged(partition=index) for index in range(3)]
-    behind = query(path="/a", batch=Batch(None, {("p", index): (60,) for index in range(3)}))
-    blocked = blocked_readers(cluster.send, one_by_one, several, Positions((behind,)))
+    behind = query(path="/a", batch=MicroBatch(None, {("p", index): (60,) for index in range(3)}))
+    blocked = blockage_of(cluster.send, *several, positions=Positions((behind,))).queries
     assert [bool(blocked[one.observation.transaction_key].unknown) for one in several] == [False, True, True]
     assert {name for _, name in cluster.asked} == {"Fetch"}
 
 
 def test_the_queries_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "READERS_KEPT_MAX", 1)
+    monkeypatch.setattr(relation_module, "KEPT_MAX", 1)
     blocked = found([query(100, path="/near"), query(99, path="/far")], cluster=marker_before(FakeGroups({})))
     assert ([one.path for one in blocked.readers], blocked.count) == (["/far"], 2)
 
 
 def test_a_waiting_query_gives_a_live_transaction_a_row() -> None:
-    waiting = with_readers(IMPACT, found([query(100)], one=live()))
+    waiting = impact([query(100)], one=live())
     assert gets_a_row(live(), waiting, 2**40) and blocks(live(), waiting, 2**40)
-    reads = with_readers(IMPACT, found([query(105)], one=live()))
+    reads = impact([query(105)], one=live())
     assert not gets_a_row(live(), reads, 2**40) and not blocks(live(), reads, 2**40)
 
 
 def test_json_has_the_waiting_queries_and_nulls_otherwise() -> None:
-    impact = with_readers(IMPACT, found([query(99, committed=False)], cluster=marker_before(FakeGroups({}))))
+    waiting = impact([query(99, committed=False)], cluster=marker_before(FakeGroups({})))
     other = judged(partition=1)
-    impacts = {ORPHAN.observation.transaction_key: impact, other.observation.transaction_key: IMPACT}
+    impacts = {ORPHAN.observation.transaction_key: waiting, other.observation.transaction_key: impact(None)}
     with_query, without = scan_object(scan(ORPHAN, other, impacts=impacts))["transactions"]
     assert with_query["blocked_readers"] == [
         {
@@ -192,6 +212,6 @@ def test_a_refused_read_names_the_topic() -> None:
         raise RequestFailed("TOPIC_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED")
 
     positions = Positions((query(60),))
-    by_key = blocked_readers(refused, one_by_one, [ORPHAN], positions)
+    by_key = blockage_of(refused, ORPHAN, positions=positions).queries
     (failure,) = by_key[ORPHAN.observation.transaction_key].unknown
     assert (failure.code, cluster.asked) == ("TOPIC_AUTHORIZATION_FAILED", [])

@@ -142,9 +142,9 @@ def _quiet(stage: str, done: int, total: int) -> None:
 
 def _check_ids(read: Read, names: Sequence[str], producer_id: int | None) -> None:
     """Reports ids that are not in the files. Raises ConfigError if all are missing."""
-    if producer_id is not None and not any(step.producer_id == producer_id for _, step in read.steps):
+    if producer_id is not None and not any(step.record.producer_id == producer_id for step in read.steps):
         raise ConfigError("--producer-id", f"no record with producer id {producer_id} is in these files")
-    there = {step.transactional_id for _, step in read.steps}
+    there = {step.record.transactional_id for step in read.steps}
     absent = [name for name in names if name not in there]
     if absent and len(absent) == len(names):
         raise ConfigError("--transactional-id", f"no record of '{absent[0]}' is in these files")

@@ -16,24 +16,22 @@ from txnscan.coordinators.locate import coordinator_of
 from txnscan.coordinators.transactions import Transaction, describe, list_on, offsets_of
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.explain import finding
-from txnscan.explain.ahead import ahead, end_of_log
 from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
-from txnscan.explain.facts import Facts, HangingCause, PartitionFacts, PendingOffsets
-from txnscan.explain.symptom import Kind, Symptom
-from txnscan.impact import pending_offsets as pending
+from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import Symptom, SymptomKind
+from txnscan.impact.cause import Cause
 from txnscan.impact.cause import cause_of as hanging_cause_of
 from txnscan.impact.disk import disk_of
 from txnscan.impact.exposure import read_exposure, read_versions
+from txnscan.impact.impact import BlockReason, is_compacted
 from txnscan.impact.known_causes import ExposedTo, exposed, sentence
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
-from txnscan.kafka.protocol.describe_configs import topic_cleaning, topic_settings
-from txnscan.kafka.protocol.list_groups import list_groups
+from txnscan.kafka.protocol.describe_configs import topic_settings
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
-from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.observation import TransactionKey
@@ -47,6 +45,10 @@ from txnscan.sweeps.result import Progress, Scan
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.timeline import timeline, to_read
 from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.waiting.ahead import ahead, end_of_log
+from txnscan.waiting.groups import SHARE, group_offsets, listed_group, unjudged_shares
+from txnscan.waiting.pending_offsets import pending_offsets
+from txnscan.waiting.who_waits import read_topic_cleaning
 
 # Partitions whose end is read: those with the greatest lag first.
 PARTITIONS_READ_MAX = 100
@@ -77,12 +79,12 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
     if symptom.error is not None and symptom.error.kind is ErrorKind.SETTING:
         return facts
     questions = {
-        Kind.GROUP: _ask_group,
-        Kind.QUERY: _ask_query,
-        Kind.TOPIC: _ask_topic,
-        Kind.TRANSACTIONAL_ID: _ask_id,
-        Kind.PRODUCER_ID: _ask_producer_id,
-        Kind.ERROR: _ask_error,
+        SymptomKind.GROUP: _ask_group,
+        SymptomKind.QUERY: _ask_query,
+        SymptomKind.TOPIC: _ask_topic,
+        SymptomKind.TRANSACTIONAL_ID: _ask_id,
+        SymptomKind.PRODUCER_ID: _ask_producer_id,
+        SymptomKind.ERROR: _ask_error,
     }
     found = questions[symptom.kind](asking, facts)
     if finding.hanging(found) is not None or finding.stuck_prepare(found) is not None:
@@ -117,59 +119,17 @@ def _begun(asking: Asking, symptom: Symptom) -> Facts:
 # --- a sweep, of some partitions or of all
 
 
-@dataclass(frozen=True, slots=True)
-class _Swept:
-    """The result of a sweep by partition: open transactions, and failures."""
-
-    scans: tuple[Scan, ...] = ()
-
-    def open(self, key: Key) -> tuple[Judged, ...]:
-        found = [one for scan in self.scans for one in scan.transactions if one.observation.key == key]
-        return tuple(sorted(found, key=lambda one: one.observation.start_offset))
-
-    def causes(self, key: Key) -> Mapping[TransactionKey, HangingCause]:
-        """The causes of the hanging transactions of this partition."""
-        return {
-            one.observation.transaction_key: HangingCause(
-                *hanging_cause_of(one, evidence.logged if evidence.log_failure is None else ())
-            )
-            for scan in self.scans
-            for one in scan.transactions
-            if one.observation.key == key and one.judgement.verdict is Verdict.HANGING
-            if (evidence := scan.evidence_of_outcome(one)) is not None
-        }
-
-    def failure(self, key: Key) -> Failure | None:
-        """The failure of this partition, if any."""
-        errors = (one for scan in self.scans for one in scan.errors)
-        return next((one.failure for one in errors if (one.topic, one.partition) == key), None)
-
-    @property
-    def failures(self) -> tuple[Failure, ...]:
-        """All failures of the sweep."""
-        errors = [one.failure for scan in self.scans for one in scan.errors]
-        return (*errors, *(failure for scan in self.scans for failure in scan.visibility_failures))
-
-    @property
-    def asked(self) -> int:
-        return sum(scan.partitions_planned for scan in self.scans)
-
-    @property
-    def sweep_id(self) -> str | None:
-        return self.scans[0].sweep_id if self.scans else None
-
-
-def _sweep(asking: Asking, keys: Collection[Key]) -> _Swept:
-    """A sweep of these partitions. If they are of several topics, it sweeps whole topics."""
+def _sweep(asking: Asking, keys: Collection[Key]) -> Scan | None:
+    """A sweep of these partitions, None without any. If they are of several topics, it sweeps whole topics."""
     topics = sorted({topic for topic, _ in keys})
     if not topics:
-        return _Swept()
+        return None
     indexes = tuple(sorted({index for _, index in keys})) if len(topics) == 1 else ()
     return _swept(asking, replace(asking.config, topic_names=tuple(topics), partitions=indexes))
 
 
-def _swept(asking: Asking, config: ScanConfig) -> _Swept:
-    found = scan(
+def _swept(asking: Asking, config: ScanConfig) -> Scan:
+    return scan(
         config,
         asking.cluster,
         ThreadsEngine(),
@@ -178,7 +138,21 @@ def _swept(asking: Asking, config: ScanConfig) -> _Swept:
         history=NoHistory(),
         progress=asking.progress,
     )
-    return _Swept((found,))
+
+
+def _failures(swept: Scan) -> tuple[Failure, ...]:
+    """All failures of a sweep."""
+    return (*(one.failure for one in swept.errors), *swept.visibility_failures)
+
+
+def _causes(swept: Scan, transactions: Iterable[Judged]) -> Mapping[TransactionKey, tuple[Cause, str]]:
+    """The causes of the hanging transactions among these."""
+    return {
+        one.observation.transaction_key: hanging_cause_of(one, evidence.logged if evidence.log_failure is None else ())
+        for one in transactions
+        if one.judgement.verdict is Verdict.HANGING
+        if (evidence := swept.evidence_of_outcome(one)) is not None
+    }
 
 
 # --- a group
@@ -192,27 +166,29 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
     broker_id = coordinator.broker.broker_id
-    facts = replace(facts, coordinator=broker_id, group_state=_state(asking, broker_id, group))
-    committed, failure = _committed(asking, broker_id, group, None)
-    if failure is not None:
-        return replace(facts, failures=(*facts.failures, failure))
+    listed = listed_group(cluster.send, broker_id, group)
+    facts = replace(facts, coordinator=broker_id, group_state=listed.state if listed is not None else None)
+    if listed is not None and listed.protocol_type == SHARE:
+        failures = unjudged_shares(cluster.send, broker_id, [group])
+        return replace(facts, reads_uncommitted=not failures, failures=(*facts.failures, *failures))
+    committed = group_offsets(cluster.send, broker_id, group, None, require_stable=False)
+    if committed.failure is not None:
+        return replace(facts, failures=(*facts.failures, committed.failure))
     log = (CONSUMER_OFFSETS_TOPIC, coordinator.partition)
     withheld, unknown = _withheld(asking, log, broker_id, group)
     facts = replace(facts, pending=withheld)
-    partitions, swept = _stands(asking, committed.committed)
+    partitions, sweep_id = _stands(asking, committed.committed)
     failures = [*facts.failures, *([unknown] if unknown is not None else [])]
     if not committed.committed and not facts.pending:
         nothing = (
             f"group '{group}' has committed no offset that this principal may see"
-            if facts.group_state is not None
+            if listed is not None
             else f"no group '{group}' is visible at its coordinator: check the spelling, and the right to describe it"
         )
         failures.append(Failure(nothing, FailureCode.NOT_ASKED))
     elif not any(one.lag for one in partitions) and (hidden := cluster.hidden_topics()) is not None:
         failures.append(hidden)
-    return replace(
-        facts, partitions=partitions, failures=tuple(failures), sweep_id=swept.sweep_id, asked=len(partitions)
-    )
+    return replace(facts, partitions=partitions, failures=tuple(failures), sweep_id=sweep_id, asked=len(partitions))
 
 
 def _ask_query(asking: Asking, facts: Facts) -> Facts:
@@ -222,30 +198,8 @@ def _ask_query(asking: Asking, facts: Facts) -> Facts:
     if positions.failures:
         return replace(facts, failures=(*facts.failures, *positions.failures))
     (query,) = positions.queries
-    partitions, swept = _stands(asking, {key: offsets[0] for key, offsets in query.batch.offsets.items()})
-    return replace(facts, partitions=partitions, sweep_id=swept.sweep_id, asked=len(partitions))
-
-
-def _state(asking: Asking, broker_id: int, group: str) -> str | None:
-    """The state of the group, None if its coordinator does not list it."""
-    try:
-        listed = list_groups(asking.cluster.send, broker_id)
-    except RequestFailed:
-        return None
-    return next((one.state for one in listed if one.group == group), None)
-
-
-def _committed(
-    asking: Asking, broker_id: int, group: str, keys: Collection[Key] | None, *, require_stable: bool = False
-) -> tuple[GroupOffsets, Failure | None]:
-    try:
-        found = offset_fetch(asking.cluster.send, broker_id, {group: keys}, require_stable=require_stable)[group]
-    except RequestFailed as failed:
-        return GroupOffsets(), failed.failure.within(f"the offsets of group '{group}'")
-    if found.failure is None:
-        return found, None
-    needs = needing(found.failure, Permission("Describe", "Group", group))
-    return GroupOffsets(), needs.within(f"the offsets of group '{group}'")
+    partitions, sweep_id = _stands(asking, {key: offsets[0] for key, offsets in query.batch.offsets.items()})
+    return replace(facts, partitions=partitions, sweep_id=sweep_id, asked=len(partitions))
 
 
 def _pending(
@@ -261,21 +215,21 @@ def _pending(
     is_open = before is None or before.last_stable_offset < before.high_watermark
     if not is_open and not withheld:
         return (), ()
-    swept = _sweep(asking, [log]) if before is not None else _Swept()
+    swept = _sweep(asking, [log]) if before is not None else None
     where = _partition_facts(log, swept, before, _offsets(asking, [log])[0].get(log))
-    holders = [(one, pending.pending_offsets(asking.cluster.send, one.observation)) for one in where.still_open]
+    holders = [(one, pending_offsets(asking.cluster.send, one.observation)) for one in where.still_open]
     named = {key for _, has in holders for key in has.groups.get(group, ())}
     wanted = named.union(withheld)
     if not wanted:
         return (), ()
-    still, failure = _committed(asking, broker_id, group, sorted(wanted), require_stable=True)
-    if failure is not None:
+    still = group_offsets(asking.cluster.send, broker_id, group, sorted(wanted), require_stable=True)
+    if still.failure is not None:
         return (), wanted
-    found = [
-        PendingOffsets(group, _names(mine), where, holder)
-        for holder, has in holders
-        if (mine := still.unstable.intersection(has.groups.get(group, ())))
-    ]
+    found = []
+    for holder, has in holders:
+        reason, keys = has.withheld(group, still)
+        if reason is BlockReason.UNSTABLE:
+            found.append(PendingOffsets(group, _names(keys), where, holder))
     rest = (still.unstable - named).intersection(withheld)
     unread = next((has.failure for _, has in holders if has.failure is not None), where.failure)
     if rest and (unread is not None or _is_closed(asking, log, where)):
@@ -299,9 +253,9 @@ def _withheld(
     transaction to the next are asked for again.
     """
     for _ in range(_TRIES):
-        withheld, failure = _committed(asking, broker_id, group, None, require_stable=True)
-        if failure is not None:
-            return (), failure
+        withheld = group_offsets(asking.cluster.send, broker_id, group, None, require_stable=True)
+        if withheld.failure is not None:
+            return (), withheld.failure
         found, rest = _pending(asking, log, broker_id, group, withheld.unstable)
         if found or not rest:
             return found, None
@@ -314,8 +268,10 @@ def _names(keys: Iterable[Key]) -> tuple[str, ...]:
     return tuple(f"{topic}-{index}" for topic, index in sorted(keys))
 
 
-def _stands(asking: Asking, committed: Mapping[Key, int]) -> tuple[tuple[PartitionFacts, ...], _Swept]:
-    """The partitions with offsets of a group, with their open transactions and its next records."""
+def _stands(asking: Asking, committed: Mapping[Key, int]) -> tuple[tuple[PartitionFacts, ...], str | None]:
+    """The partitions with offsets of a group, with their open transactions and its next records; and the id of the
+    sweep, if anything is open there.
+    """
     before, view = _offsets(asking, committed)
     still_open = [key for key, row in before.items() if row.last_stable_offset < row.high_watermark]
     swept = _sweep(asking, still_open)
@@ -327,7 +283,8 @@ def _stands(asking: Asking, committed: Mapping[Key, int]) -> tuple[tuple[Partiti
     found.sort(key=lambda one: -(one.lag or 0))
     asking.progress("read what is next", 0, 1)
     read = asking.cluster.in_parallel(lambda one: _with_ahead(asking, view, one), found[:PARTITIONS_READ_MAX])
-    return (*read, *(_unread(one) for one in found[PARTITIONS_READ_MAX:])), swept
+    every = (*read, *(_unread(one) for one in found[PARTITIONS_READ_MAX:]))
+    return every, swept.sweep_id if swept is not None else None
 
 
 def _unread(one: PartitionFacts) -> PartitionFacts:
@@ -364,14 +321,22 @@ def _offsets(asking: Asking, keys: Collection[Key]) -> tuple[dict[Key, OffsetsRo
     return offsets_of(asking.cluster.send, keys, view) if keys else {}, view
 
 
-def _partition_facts(key: Key, swept: _Swept, before: OffsetsRow | None, after: OffsetsRow | None) -> PartitionFacts:
+def _partition_facts(
+    key: Key, swept: Scan | None, before: OffsetsRow | None, after: OffsetsRow | None
+) -> PartitionFacts:
     """A partition between the offsets before and after a sweep of it."""
-    found = PartitionFacts(*key, open=swept.open(key), causes=swept.causes(key))
+    found, failure, failures = PartitionFacts(*key), None, tuple[Failure, ...]()
+    if swept is not None:
+        there = [one for one in swept.transactions if one.observation.key == key]
+        there.sort(key=lambda one: one.observation.start_offset)
+        found = replace(found, open=tuple(there), causes=_causes(swept, there))
+        failures = _failures(swept)
+        failure = next((one.failure for one in swept.errors if (one.topic, one.partition) == key), None)
     if before is None or after is None:
         unknown = Failure(
             "its offsets are not known: it has no leader, or this principal may not describe it", FailureCode.NOT_ASKED
         )
-        return replace(found, failure=swept.failure(key) or unknown)
+        return replace(found, failure=failure or unknown)
     found = replace(
         found,
         high_watermark=after.high_watermark,
@@ -384,7 +349,7 @@ def _partition_facts(key: Key, swept: _Swept, before: OffsetsRow | None, after: 
     if not (found.blocked_records and found.holder is None and same):
         return found
     unseen = Failure("the transaction that holds its last stable offset was not seen", FailureCode.ENDED_MEANWHILE)
-    return replace(found, failure=swept.failure(key) or next(iter(swept.failures), unseen))
+    return replace(found, failure=failure or next(iter(failures), unseen))
 
 
 def _led(view: ClusterView, key: Key) -> Partition | None:
@@ -416,7 +381,7 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
     return replace(
         facts,
         partitions=tuple(every),
-        failures=(*facts.failures, *swept.failures, *([failure] if failure is not None and held else [])),
+        failures=(*facts.failures, *_failures(swept), *([failure] if failure is not None and held else [])),
         sweep_id=swept.sweep_id,
         asked=len(keys),
     )
@@ -475,19 +440,13 @@ def _cleaner_settings(asking: Asking, topic: str) -> Mapping[str, str]:
 
 def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]:
     """Whether the topic is compacted. None with a failure if that is not known."""
-    failure = None
-    for broker in asking.cluster.newest([]).brokers:
-        try:
-            found = topic_cleaning(asking.cluster.send, broker.broker_id, [topic]).get(topic)
-        except RequestFailed as failed:
-            failure = failed.failure
-            continue
-        if found is None:
-            continue
-        if found.failure is not None:
-            return None, needing(found.failure, Permission("DescribeConfigs", "Topic", topic)).within(topic)
-        return "compact" in (found.cleanup_policy or "").split(","), None
-    return None, failure
+    found, failure = read_topic_cleaning(asking.cluster.send, asking.cluster.broker_ids, [topic])
+    one = found.get(topic)
+    if one is None:
+        return None, failure
+    if one.failure is not None:
+        return None, needing(one.failure, Permission("DescribeConfigs", "Topic", topic)).within(topic)
+    return bool(is_compacted(one.cleanup_policy)), None
 
 
 # --- ids
@@ -504,7 +463,7 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
     return _of_transaction(asking, facts, found[0])
 
 
-def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: _Swept | None = None) -> Facts:
+def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: Scan | None = None) -> Facts:
     """The open transactions of an id: on its partitions, or for an id at rest anywhere. swept: a sweep of all."""
     facts = replace(facts, transaction=one, whole_cluster=swept is not None or not one.partitions)
     error = facts.symptom.error
@@ -512,7 +471,7 @@ def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: _Swep
         facts = replace(facts, logged=_logged(asking, one.transactional_id))
     keys = _keys(one.partitions)
     if swept is None:
-        swept = _sweep(asking, keys) if keys else _swept(asking, asking.config)
+        swept = _sweep(asking, keys) or _swept(asking, asking.config)
     return _of_producer(asking, facts, swept, one.producer_id, keys)
 
 
@@ -521,9 +480,9 @@ def _keys(names: Iterable[str]) -> list[Key]:
     return [(topic, int(index)) for topic, _, index in split]
 
 
-def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, keys: Sequence[Key] = ()) -> Facts:
+def _of_producer(asking: Asking, facts: Facts, swept: Scan, producer_id: int, keys: Sequence[Key] = ()) -> Facts:
     """The open transactions of this producer id, and these partitions of its transaction."""
-    judged = [one for scan in swept.scans for one in scan.transactions if one.observation.producer_id == producer_id]
+    judged = [one for one in swept.transactions if one.observation.producer_id == producer_id]
     every = sorted({*keys, *(one.observation.key for one in judged if one.judgement.verdict is not Verdict.GONE)})
     after = _offsets(asking, every)[0] if every else {}
     found = []
@@ -536,9 +495,9 @@ def _of_producer(asking: Asking, facts: Facts, swept: _Swept, producer_id: int, 
     return replace(_with_sweep(facts, swept), partitions=tuple(found))
 
 
-def _with_sweep(facts: Facts, swept: _Swept) -> Facts:
-    failures = (*facts.failures, *swept.failures)
-    return replace(facts, failures=failures, sweep_id=swept.sweep_id, asked=swept.asked)
+def _with_sweep(facts: Facts, swept: Scan) -> Facts:
+    failures = (*facts.failures, *_failures(swept))
+    return replace(facts, failures=failures, sweep_id=swept.sweep_id, asked=swept.partitions_planned)
 
 
 def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
@@ -618,12 +577,12 @@ def _ask_all_offsets(asking: Asking, facts: Facts) -> Facts:
         return facts
     swept = _swept(asking, replace(asking.config, topic_names=(CONSUMER_OFFSETS_TOPIC,)))
     found: list[PendingOffsets] = []
-    open_there = [one for one in swept.scans[0].transactions if one.judgement.verdict is not Verdict.GONE]
+    open_there = [one for one in swept.transactions if one.judgement.verdict is not Verdict.GONE]
     after, _ = _offsets(asking, sorted({one.observation.key for one in open_there})) if open_there else ({}, view)
     for key, row in after.items():
         where = replace(_partition_facts(key, swept, row, row), lso_before=None)
         for holder in where.still_open:
-            has = pending.pending_offsets(asking.cluster.send, holder.observation)
+            has = pending_offsets(asking.cluster.send, holder.observation)
             for group, keys in sorted(has.groups.items()):
                 found.append(PendingOffsets(group, _names(keys), where, holder))
             if not has.groups:

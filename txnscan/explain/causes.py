@@ -21,13 +21,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from txnscan.explain import finding, telling
-from txnscan.explain.cause import Cause, CauseCode, Subject, Told
+from txnscan.explain.cause import CauseCode, Explanation, Subject, Told
 from txnscan.explain.facts import Facts
 from txnscan.impact.known_causes import STUCK_PREPARE, ExposedTo
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CauseRule:
     """If `finds` gives a subject, the cause has this code, and `tells` words it."""
 
     code: CauseCode
@@ -35,37 +35,37 @@ class Rule:
     tells: Callable[[Facts, Subject], Told]
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(CauseCode.FENCED, finding.fenced, telling.fenced),
-    Rule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
-    Rule(CauseCode.CLIENT_ERROR, finding.itself, telling.itself),
-    Rule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
-    Rule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
-    Rule(CauseCode.HANGING, finding.hanging, telling.hanging),
-    Rule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
-    Rule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
-    Rule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
-    Rule(CauseCode.OWNED, finding.owned, telling.owned),
+RULES: tuple[CauseRule, ...] = (
+    CauseRule(CauseCode.FENCED, finding.fenced, telling.fenced),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
+    CauseRule(CauseCode.CLIENT_ERROR, finding.itself, telling.itself),
+    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
+    CauseRule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
+    CauseRule(CauseCode.HANGING, finding.hanging, telling.hanging),
+    CauseRule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
+    CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
+    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
+    CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
     # Absence counts only from here on: all was observed.
-    Rule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
-    Rule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
-    Rule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
-    Rule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
-    Rule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
-    Rule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),
-    Rule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), telling.marker),
-    Rule(CauseCode.NO_TRANSACTION, lambda f: Subject(), telling.none),
+    CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
+    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
+    CauseRule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
+    CauseRule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),
+    CauseRule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), telling.marker),
+    CauseRule(CauseCode.NO_TRANSACTION, lambda f: Subject(), telling.none),
 )
 
 
-def cause_of(facts: Facts) -> Cause:
+def cause_of(facts: Facts) -> Explanation:
     """The cause of a symptom. The same facts always give the same cause."""
     for rule in RULES:
         subject = rule.finds(facts)
         if subject is not None:
             told = rule.tells(facts, subject)
             known = _behind(facts, rule.code, subject)
-            return Cause(
+            return Explanation(
                 code=rule.code,
                 sentence=told.sentence,
                 evidence=(
@@ -90,4 +90,4 @@ def _behind(facts: Facts, code: CauseCode, subject: Subject) -> tuple[ExposedTo,
     found = None
     if subject.partition is not None and subject.judged is not None:
         found = subject.partition.cause(subject.judged)
-    return tuple(one for one in facts.exposed_to if one.may_explain(found.cause if found is not None else None))
+    return tuple(one for one in facts.exposed_to if one.may_explain(found[0] if found is not None else None))

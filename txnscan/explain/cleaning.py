@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from txnscan.explain.facts import Cleaning
+from txnscan.explain.facts import CleanerProgress
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch
@@ -26,7 +26,7 @@ SETTINGS = (_SEGMENT, _RATIO, _LAG)
 
 def read_cleaning(
     send: Send, partition: Partition, end: int, size_bytes: int, settings: Mapping[str, str]
-) -> Cleaning | None:
+) -> CleanerProgress | None:
     """Reads the start of the log up to the first records with the same key. None if it cannot be read.
 
     end: the last stable offset. size_bytes: of the leader's log. settings: of the topic.
@@ -50,7 +50,7 @@ def read_cleaning(
     except RequestFailed:
         return None
     duplicates = records - len(keys)
-    return Cleaning(records, duplicates, is_due=duplicates > 0 and is_due(size_bytes, read_bytes, settings))
+    return CleanerProgress(records, duplicates, is_due=duplicates > 0 and is_due(size_bytes, read_bytes, settings))
 
 
 def is_due(size_bytes: int, read_bytes: int, settings: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ class ErrorKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCause:
+class Defect:
     """A defect of Kafka that shows this error. source: its certainty, in words."""
 
     key: str
@@ -48,7 +48,7 @@ class ClientError:
     kind: ErrorKind
     texts: tuple[str, ...]
     meaning: str
-    known: tuple[KnownCause, ...] = ()
+    known: tuple[Defect, ...] = ()
     remedy: str = ""
 
 
@@ -64,7 +64,7 @@ CLIENT_ERRORS = (
         ),
         "The coordinator knows the transactional id at a later epoch than this producer's",
         (
-            KnownCause(
+            Defect(
                 "KAFKA-20357",
                 "from Kafka 4.0 on, a coordinator that takes over may lack the last epoch",
                 "not fixed in 4.4.0, checked in its record format",
@@ -108,7 +108,7 @@ CLIENT_ERRORS = (
         (r"UNSTABLE_OFFSET_COMMIT", r"UnstableOffsetCommitException", r"unstable offsets that need to be cleared"),
         "Offsets of the group are in a transaction that has not ended",
         (
-            KnownCause(
+            Defect(
                 "KAFKA-17507",
                 "a marker is acknowledged before the offsets in the transaction count",
                 "by its pull request, not checked here",
@@ -125,12 +125,12 @@ CLIENT_ERRORS = (
         ),
         "The coordinator has not finished the id's last transaction: it still owes a marker, or aborts what is open",
         (
-            KnownCause(
+            Defect(
                 "KAFKA-19999",
                 "a marker that is sent again is refused, and the id stays in Prepare* (transactions v2, Kafka 4.2)",
                 "by its pull request, not checked here",
             ),
-            KnownCause(
+            Defect(
                 "KAFKA-16352",
                 "up to Kafka 3.7, a race leaves the id in Prepare*",
                 "by its pull request, not checked here",
@@ -143,7 +143,7 @@ CLIENT_ERRORS = (
         (r"INVALID_TXN_STATE", r"InvalidTxnStateException", r"transactional operation in an invalid state"),
         "The producer asked for a step that the id's state does not allow, as a commit of what is aborted already",
         (
-            KnownCause(
+            Defect(
                 "KAFKA-20785",
                 "a commit meets the abort of its timeout (transactions v2)",
                 "by its pull request, not checked here",

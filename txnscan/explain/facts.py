@@ -10,32 +10,21 @@ from dataclasses import dataclass, field
 
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.symptom import Symptom
-from txnscan.impact.cause import Cause, sentence
+from txnscan.impact.cause import Cause
 from txnscan.impact.disk import NO_DISK, Disk
+from txnscan.impact.impact import BlockReason
 from txnscan.impact.known_causes import ExposedTo
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.waiting.ahead import Ahead
+from txnscan.waiting.relation import NotBlocked, Pair, relation
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
-
-    has_record: whether it gets a record. markers: control records. aborted: records of aborted transactions.
-    failure: of the read.
-    """
-
-    has_record: bool | None
-    markers: int = 0
-    aborted: int = 0
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaning:
+class CleanerProgress:
     """The records at the start of a compacted log. records_read: with a key. duplicates: of these, the records whose
     key comes again among them, which the log cleaner has not removed. is_due: whether it certainly should have.
     """
@@ -43,17 +32,6 @@ class Cleaning:
     records_read: int
     duplicates: int
     is_due: bool
-
-
-@dataclass(frozen=True, slots=True)
-class HangingCause:
-    """Why a transaction hangs, as `find-hanging` reports it. reason: without a full stop."""
-
-    cause: Cause
-    reason: str
-
-    def __str__(self) -> str:
-        return sentence(self.cause, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +51,12 @@ class PartitionFacts:
     last_stable_offset: int | None = None
     lso_before: int | None = None
     open: tuple[Judged, ...] = ()
-    causes: Mapping[TransactionKey, HangingCause] = field(default_factory=dict)
+    causes: Mapping[TransactionKey, tuple[Cause, str]] = field(default_factory=dict)
     committed: int | None = None
     ahead: Ahead | None = None
     compacted: bool | None = None
     disk: Disk = NO_DISK
-    cleaning: Cleaning | None = None
+    cleaning: CleanerProgress | None = None
     failure: Failure | None = None
 
     @property
@@ -99,8 +77,10 @@ class PartitionFacts:
             return None
         return max(self.high_watermark - self.last_stable_offset, 0)
 
-    def cause(self, judged: Judged) -> HangingCause | None:
-        """The cause of one of its hanging transactions, if it was examined."""
+    def cause(self, judged: Judged) -> tuple[Cause, str] | None:
+        """The cause of one of its hanging transactions and its reason, as `find-hanging` reports them. None if it was
+        not examined.
+        """
         return self.causes.get(judged.observation.transaction_key)
 
     @property
@@ -122,16 +102,22 @@ class PartitionFacts:
         return next((one for one in self.still_open if lso is None or one.observation.start_offset <= lso), None)
 
     @property
+    def relation(self) -> BlockReason | NotBlocked:
+        """How the holder blocks the reader, if there are both."""
+        delivers = self.ahead.has_record if self.ahead is not None else None
+        return relation(
+            Pair(
+                is_first=self.holder is not None,
+                last_stable_offset=self.last_stable_offset,
+                next_offset=self.committed,
+                delivers=delivers,
+            )
+        )
+
+    @property
     def waits(self) -> bool:
-        """Whether the group waits at the last stable offset: a read_committed reader gets no record before it. A
-        partition without a group waits always.
-        """
-        if self.committed is None:
-            return True
-        lso = self.last_stable_offset
-        if lso is None or self.committed > lso:
-            return False
-        return self.committed == lso or (self.ahead is not None and self.ahead.has_record is False)
+        """Whether the reader waits for the holder."""
+        return isinstance(self.relation, BlockReason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +142,9 @@ class Facts:
     error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
     parts that could not be observed; with any of them, absence is no evidence. exposed_to: the known causes to which
     the cluster is exposed; read only if a transaction hangs or stays in Prepare*.
-    whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. asked: how many
-    partitions the sweep read. max_timeout_ms: `transaction.max.timeout.ms`.
+    whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. reads_uncommitted:
+    whether it is a share group that waits for no transaction. asked: how many partitions the sweep read.
+    max_timeout_ms: `transaction.max.timeout.ms`.
     """
 
     symptom: Symptom
@@ -170,6 +157,7 @@ class Facts:
     pending: tuple[PendingOffsets, ...] = ()
     coordinator: int | None = None
     group_state: str | None = None
+    reads_uncommitted: bool = False
     transaction: Transaction | None = None
     absent: bool = False
     prepared: tuple[Transaction, ...] = ()

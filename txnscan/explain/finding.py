@@ -8,12 +8,11 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import Subject
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts
-from txnscan.explain.symptom import Kind
+from txnscan.explain.symptom import SymptomKind
+from txnscan.impact.blocking import SHARE_OF_LATE, is_live
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.verdict.evidence import Judged, Reason, Verdict
-
-# A transaction holds the cleaner up if it is older than this share of the age from which it is late.
-CLEANER_WAITS_AFTER = 4
+from txnscan.waiting.relation import NotBlocked
 
 
 def fenced(f: Facts) -> Subject | None:
@@ -60,7 +59,7 @@ def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
 def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
     if f.symptom.is_reader:
         return (p.holder,) if p.holder is not None and p.waits else ()
-    if f.symptom.kind in (Kind.TRANSACTIONAL_ID, Kind.PRODUCER_ID):
+    if f.symptom.kind in (SymptomKind.TRANSACTIONAL_ID, SymptomKind.PRODUCER_ID):
         wanted = {f.symptom.producer_id} if f.transaction is None else {f.transaction.producer_id}
         return tuple(one for one in p.still_open if one.observation.producer_id in wanted)
     return p.still_open
@@ -88,12 +87,11 @@ def _prepared(f: Facts, applies: Callable[[Transaction], bool]) -> Subject | Non
 
 
 def cleaner_stuck(f: Facts) -> Subject | None:
-    if f.symptom.kind is not Kind.TOPIC:
+    if f.symptom.kind is not SymptomKind.TOPIC:
         return None
 
     def waits(one: Judged) -> bool:
-        old = one.judgement.age_ms * CLEANER_WAITS_AFTER > f.late_after_ms
-        return old and one.judgement.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING)
+        return is_live(one) and one.judgement.age_ms * SHARE_OF_LATE > f.late_after_ms
 
     found = _judged(f, waits)
     return found if found is not None and found.partition is not None and found.partition.compacted else None
@@ -103,7 +101,7 @@ def cleaner_gave_up(f: Facts) -> Subject | None:
     """A line of a broker's log that says so. Without a partition in it, the cleaner as a whole."""
     if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.CLEANER:
         return None
-    return Subject(f.partitions[0] if f.symptom.kind is Kind.TOPIC and f.partitions else None)
+    return Subject(f.partitions[0] if f.symptom.kind is SymptomKind.TOPIC and f.partitions else None)
 
 
 def cleaner_behind(f: Facts) -> Subject | None:
@@ -120,7 +118,7 @@ def compaction_free(f: Facts) -> Subject | None:
 
 def _compacted(f: Facts) -> list[PartitionFacts]:
     """The compacted partitions of a topic without open transactions, the largest first."""
-    if f.symptom.kind is not Kind.TOPIC or any(one.still_open for one in f.partitions):
+    if f.symptom.kind is not SymptomKind.TOPIC or any(one.still_open for one in f.partitions):
         return []
     return sorted((one for one in f.partitions if one.compacted), key=lambda p: -(p.disk.partition_bytes or 0))
 
@@ -163,8 +161,7 @@ def not_observed(f: Facts) -> Subject | None:
 def not_read_committed(f: Facts) -> Subject | None:
     """A committed offset above the last stable offset: no read_committed reader gets there."""
     for one in f.partitions:
-        lso = one.last_stable_offset
-        if one.holder is not None and one.committed is not None and lso is not None and one.committed > lso:
+        if one.relation is NotBlocked.BEYOND:
             return Subject(one, one.holder)
     return None
 

@@ -40,7 +40,7 @@ _EPOCH = re.compile(
 )
 
 
-class Kind(StrEnum):
+class SymptomKind(StrEnum):
     """The kinds of symptoms."""
 
     GROUP = "group"
@@ -58,7 +58,7 @@ class Symptom:
     unrecognised: whether there is a text from a log, without an error that txnscan knows.
     """
 
-    kind: Kind
+    kind: SymptomKind
     group: str | None = None
     topic: str | None = None
     partition: int | None = None
@@ -72,7 +72,7 @@ class Symptom:
     @property
     def is_reader(self) -> bool:
         """Whether it is a reader with offsets: a group, or a streaming query by its checkpoint."""
-        return self.kind in (Kind.GROUP, Kind.QUERY)
+        return self.kind in (SymptomKind.GROUP, SymptomKind.QUERY)
 
     @property
     def needs_no_broker(self) -> bool:
@@ -111,19 +111,19 @@ def symptom(
     if producer_id is not None and not 0 <= producer_id <= _LONG_MAX:
         raise ConfigError("--producer-id", f"{producer_id} is no producer id")
     if spark_checkpoint is not None:
-        return Symptom(Kind.QUERY, checkpoint=parse_checkpoint(spark_checkpoint))
+        return Symptom(SymptomKind.QUERY, checkpoint=parse_checkpoint(spark_checkpoint))
     if group is not None:
-        return Symptom(Kind.GROUP, group=group)
+        return Symptom(SymptomKind.GROUP, group=group)
     if topic is not None:
-        return Symptom(Kind.TOPIC, topic=topic, partition=partition)
+        return Symptom(SymptomKind.TOPIC, topic=topic, partition=partition)
     found = _of_ids(transactional_id, producer_id)
     return found if error is None else _with_error(found, error)
 
 
 def _of_ids(transactional_id: str | None, producer_id: int | None) -> Symptom:
     if transactional_id is not None:
-        return Symptom(Kind.TRANSACTIONAL_ID, transactional_id=transactional_id)
-    kind = Kind.PRODUCER_ID if producer_id is not None else Kind.ERROR
+        return Symptom(SymptomKind.TRANSACTIONAL_ID, transactional_id=transactional_id)
+    kind = SymptomKind.PRODUCER_ID if producer_id is not None else SymptomKind.ERROR
     return Symptom(kind, producer_id=producer_id)
 
 
@@ -131,8 +131,8 @@ def _with_error(asked: Symptom, text: str) -> Symptom:
     """The symptom with the ids in the text of a log. An id that was given counts more."""
     error = recognised(text)
     named = _named_in(text)
-    if asked.kind is Kind.ERROR:
-        if named.kind is Kind.ERROR and error is None:
+    if asked.kind is SymptomKind.ERROR:
+        if named.kind is SymptomKind.ERROR and error is None:
             known = ", ".join(one.name for one in CLIENT_ERRORS)
             raise ConfigError("--error", f"no error that txnscan knows is in this text; it knows {known}")
         return replace(named, error=error, unrecognised=error is None)
@@ -143,18 +143,18 @@ def _with_error(asked: Symptom, text: str) -> Symptom:
 
 def _named_in(text: str) -> Symptom:
     if (uncleanable := _UNCLEANABLE.search(text)) is not None:
-        return Symptom(Kind.TOPIC, topic=uncleanable[1], partition=int(uncleanable[2]))
+        return Symptom(SymptomKind.TOPIC, topic=uncleanable[1], partition=int(uncleanable[2]))
     transactional_id, group = _name(_TRANSACTIONAL_ID, text), _name(_GROUP, text)
     producer_id, epoch = _first(_PRODUCER_ID, text), _first(_EPOCH, text)
     if transactional_id is not None:
-        kind = Kind.TRANSACTIONAL_ID
+        kind = SymptomKind.TRANSACTIONAL_ID
     elif producer_id is not None:
-        kind = Kind.PRODUCER_ID
+        kind = SymptomKind.PRODUCER_ID
     else:
-        kind = Kind.GROUP if group is not None else Kind.ERROR
+        kind = SymptomKind.GROUP if group is not None else SymptomKind.ERROR
     return Symptom(
         kind,
-        group=group if kind is Kind.GROUP else None,
+        group=group if kind is SymptomKind.GROUP else None,
         transactional_id=transactional_id,
         producer_id=int(producer_id) if producer_id is not None else None,
         producer_epoch=int(epoch) if epoch is not None and producer_id is not None else None,

@@ -11,9 +11,10 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.explain import finding
 from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
-from txnscan.explain.facts import Ahead, Facts, PartitionFacts, PendingOffsets
-from txnscan.explain.symptom import Kind
-from txnscan.impact.blocking import timeout_end_ms
+from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import SymptomKind
+from txnscan.impact.blocking import ends_by_ms, timeout_end_ms
+from txnscan.impact.cause import sentence as sentence_of_cause
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
@@ -22,13 +23,14 @@ from txnscan.kafka.units import duration, plural, size
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
+from txnscan.waiting.ahead import Ahead
+from txnscan.waiting.groups import NO_MEMBERS
 
 _MINUTE_MS = 60_000
 # Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
 _NAMED_MAX = 5
-_NO_MEMBERS = ("Empty", "Dead")
 _EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"
 
 Found = TypeVar("Found")
@@ -125,7 +127,7 @@ def hanging(f: Facts, s: Subject) -> Told:
     reason = judged.judgement.outcome_reason
     decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
     cause = p.cause(judged)
-    caused = (str(cause),) if cause is not None else ()
+    caused = (sentence_of_cause(*cause),) if cause is not None else ()
     evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_of_group(f, p))
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
 
@@ -331,15 +333,18 @@ def none(f: Facts, s: Subject) -> Told:
         return Told(
             sentence, (), (f"txnscan transaction-log --transactional-id {_quoted(asked.transactional_id)}",), numbers
         )
-    if asked.kind is Kind.PRODUCER_ID:
+    if asked.kind is SymptomKind.PRODUCER_ID:
         sentence = f"Producer id {asked.producer_id} has no open transaction, and no transactional id has it now."
         evidence = (
             f"A sweep read {plural(f.asked, 'partition')}." if f.whole_cluster else "A sweep saw all coordinators.",
         )
         return Told(sentence, evidence, (f"txnscan transaction-log --producer-id {asked.producer_id}",), numbers)
-    if asked.kind is Kind.ERROR:
+    if asked.kind is SymptomKind.ERROR:
         return Told(*_of_error_alone(f), numbers)
-    if asked.kind is Kind.TOPIC:
+    if f.reads_uncommitted:
+        sentence = f"No transaction blocks share group '{asked.group}': its share.isolation.level is read_uncommitted."
+        return Told(sentence, (), (f"kafka-share-groups.sh --describe --group {_quoted(asked.group or '')}",), numbers)
+    if asked.kind is SymptomKind.TOPIC:
         where = first.name if first is not None else f"the {plural(len(f.partitions), 'partition')} of {asked.topic}"
         sentence = f"No transaction is open on {where}."
         return Told(sentence, tuple(x for p in f.partitions[:1] for x in _stands(p)), (), numbers)
@@ -399,7 +404,7 @@ def of_error(f: Facts) -> tuple[str, ...]:
 
 
 def of_members(f: Facts) -> tuple[str, ...]:
-    return ("The group has no members now.",) if f.group_state in _NO_MEMBERS else ()
+    return ("The group has no members now.",) if f.group_state in NO_MEMBERS else ()
 
 
 def _known(f: Facts) -> tuple[str, ...]:
@@ -511,7 +516,7 @@ def _of_group(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
         return ()
     before = "" if p.committed == p.last_stable_offset else ", and before the last stable offset it gets no record"
     not_visible = "Its isolation level is not visible: a read_uncommitted group that stopped there looks the same."
-    if f.symptom.kind is Kind.QUERY:
+    if f.symptom.kind is SymptomKind.QUERY:
         not_visible = "A read_uncommitted query would be at the high watermark. A stopped query looks the same."
     return (f"{_at(f, p).capitalize()}{before}; its lag is {p.lag or 0:,}, up to the high watermark.", not_visible)
 
@@ -531,7 +536,7 @@ def _begin(f: Facts) -> str:
 
 def _at(f: Facts, p: PartitionFacts) -> str:
     """Where the reader is."""
-    is_query = f.symptom.kind is Kind.QUERY
+    is_query = f.symptom.kind is SymptomKind.QUERY
     return f"the query's next offset is {p.committed}" if is_query else f"the group committed offset {p.committed}"
 
 
@@ -593,7 +598,7 @@ def _numbers(
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
         timeout_ms=timeout_ms,
-        ends_by_ms=by_ms,
+        ends_by_ms=ends_by_ms(view) if view is not None else None,
         age_ms=judged.judgement.age_ms if judged is not None else None,
         overdue_ms=max(f.now_ms - by_ms, 0) if by_ms is not None else None,
         max_timeout_ms=f.max_timeout_ms,
@@ -613,7 +618,7 @@ def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = 
         state=one.state,
         started_at_ms=one.start_time_ms,
         timeout_ms=one.timeout_ms,
-        ends_by_ms=timeout_end_ms(one.start_time_ms, one.timeout_ms),
+        ends_by_ms=timeout_end_ms(one.start_time_ms, one.timeout_ms) if one.state == State.ONGOING else None,
         age_ms=one.age_ms,
         overdue_ms=one.overdue_ms,
         max_timeout_ms=f.max_timeout_ms,

@@ -10,6 +10,13 @@ from txnscan.impact.disk import NO_DISK, Disk
 from txnscan.impact.owner import Owner
 
 
+def is_compacted(cleanup_policy: str | None) -> bool | None:
+    """Whether an open transaction blocks the compaction of a topic with this setting: the topic is compacted, and the
+    cleaner does not pass the last stable offset (`LogCleanerManager`). None if the setting is not known.
+    """
+    return None if cleanup_policy is None else "compact" in cleanup_policy.split(",")
+
+
 @dataclass(frozen=True, slots=True)
 class CarriedImpact:
     """The impact of a hanging transaction that a sweep passes on to the next: the last stable offset, and a time since
@@ -104,5 +111,5 @@ class Impact:
 
     @property
     def compaction_blocked(self) -> bool | None:
-        """Whether the topic is compacted: the cleaner does not pass the last stable offset (`LogCleanerManager`)."""
-        return None if self.cleanup_policy is None else "compact" in self.cleanup_policy.split(",")
+        """See `is_compacted`."""
+        return is_compacted(self.cleanup_policy)

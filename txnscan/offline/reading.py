@@ -20,14 +20,14 @@ from txnscan.offline.moment import running_error
 from txnscan.offline.replica import BATCH_BYTES_MAX, batches, checksum_error, read_replica
 from txnscan.offline.running import look_again
 from txnscan.offline.wholeness import Hole, holes, metadata_error
-from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import KnownOutcome
 
 if TYPE_CHECKING:
     from txnscan.kafka.protocol.record_batch import Batch
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.judging import OpenInFiles
-    from txnscan.offline.state_log import Impossible, StateLog
+    from txnscan.offline.state_log import StateLog
+    from txnscan.txnlog.timeline import Step
 
 NO_PARTITION = -1
 # Below this size a second process costs more than it saves.
@@ -64,7 +64,7 @@ class Read:
     late_after_ms: int
     errors: tuple[FileError, ...]
     incomplete: tuple[FileError, ...] = ()
-    steps: tuple[tuple[int, LoggedTransaction], ...] = ()
+    steps: tuple[Step, ...] = ()
     outcomes: tuple[tuple[Key, KnownOutcome], ...] = ()
     changing: bool = False
 
@@ -74,8 +74,8 @@ class Read:
         return sorted({d.cluster_id for d in self.found.log_directories if d.cluster_id is not None})
 
     @property
-    def impossible(self) -> list[Impossible]:
-        """State changes that no coordinator writes."""
+    def impossible(self) -> list[Step]:
+        """The records of all ids that no coordinator writes after the record before them."""
         return [one for log in self.logs.values() for one in log.impossible]
 
 
@@ -152,11 +152,14 @@ def read_paths(
         transactions = judge(copies)
     uncovered = judging.coverage_errors(copies, state_logs)
     running = running_error(copies)
-    steps = [(k, step) for k, log in sorted(logs.items()) for step in log.steps]
+    steps = [step for _, log in sorted(logs.items()) for step in log.steps]
     outcomes: list[tuple[Key, KnownOutcome]] = []
     if producer is not None:
         producer_id, epoch = producer
-        steps += [(k, one) for k, log in sorted(logs.items()) for one in judging.logged({k: log}, producer_id)]
+        from txnscan.txnlog.timeline import Checker
+
+        for k, log in sorted(logs.items()):
+            steps += map(Checker(k).step, judging.logged({k: log}, producer_id))
         if epoch is not None:
             outcomes = judging.outcomes(logs, uncovered, running, producer_id, epoch)
     return Read(

@@ -18,29 +18,22 @@ from txnscan.offline.wholeness import Hole
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone, transactional_id
 from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 from txnscan.txnlog.scan import Records
-from txnscan.txnlog.transitions import follows
+from txnscan.txnlog.timeline import Checker, Step
 
 # The maximum number of records in `steps`, for all ids together.
 STEPS_MAX = 200_000
 _VERSION_BYTES, _VERSION_MAX = 2, 1
 
 
-@dataclass(frozen=True, slots=True)
-class Impossible:
-    """Two consecutive records of an id, without a gap between them, that no coordinator writes in this order."""
-
-    before: LoggedTransaction
-    after: LoggedTransaction
-
-
 @dataclass(slots=True)
 class StateLog:
     """The content of the log.
 
-    last: the last record of each id, tombstones included. steps: all records of the requested ids. unknown: the number
-    of records of unknown kinds and versions, by kind. error: why the log is not known up to its end, if so.
-    newest_ms: the newest time that its coordinator wrote. holes: offsets that are not in the files. leader_epoch,
-    high_watermark: of the leader's copy, -1 if they are not known. epochs_rise: see `Copies`. raw: see `Records`.
+    last: the last record of each id, tombstones included. steps: all records of the requested ids. impossible: the
+    records of all ids that no coordinator writes after the record before them. unknown: the number of records of
+    unknown kinds and versions, by kind. error: why the log is not known up to its end, if so. newest_ms: the newest
+    time that its coordinator wrote. holes: offsets that are not in the files. leader_epoch, high_watermark: of the
+    leader's copy, -1 if they are not known. epochs_rise: see `Copies`. raw: see `Records`.
     """
 
     partition: int
@@ -48,8 +41,8 @@ class StateLog:
     records: int = 0
     newest_ms: int = -1
     last: dict[str, LoggedTransaction] = field(default_factory=dict)
-    steps: list[LoggedTransaction] = field(default_factory=list)
-    impossible: list[Impossible] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    impossible: list[Step] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     holes: Sequence[Hole] = ()
     leader_epoch: int = -1
@@ -92,14 +85,14 @@ def read_state_log(
     records that their outcomes may depend on. holes: see StateLog.
     """
     log = StateLog(partition, holes=holes)
-    kept = Records(frozenset(producer_ids))
+    kept, checker = Records(frozenset(producer_ids)), Checker(partition)
     expected, contiguous_from = -1, -1
     for data in batches:
         try:
             found = decoded(data, records=True)
             kept.take_all(map(_known, found), 0, None)
             for batch in found:
-                expected, contiguous_from = _take(log, batch, expected, contiguous_from, names)
+                expected, contiguous_from = _take(log, checker, batch, expected, contiguous_from, names)
         except (RequestFailed, UnknownRecord) as failed:
             log.error = str(failed)
             break
@@ -117,7 +110,9 @@ def _is_later(value: bytes | None) -> bool:
     return value is not None and len(value) >= _VERSION_BYTES and int.from_bytes(value[:_VERSION_BYTES]) > _VERSION_MAX
 
 
-def _take(log: StateLog, batch: Batch, expected: int, contiguous_from: int, names: Collection[str]) -> tuple[int, int]:
+def _take(
+    log: StateLog, checker: Checker, batch: Batch, expected: int, contiguous_from: int, names: Collection[str]
+) -> tuple[int, int]:
     """Takes the records of a batch. Returns the next expected offset, and the offset from which on no record is
     missing.
     """
@@ -142,13 +137,13 @@ def _take(log: StateLog, batch: Batch, expected: int, contiguous_from: int, name
             if value is None
             else _checked(decode(offset, contiguous_from, name, value))
         )
-        before = log.last.get(name)
-        if before is not None and contiguous_from <= before.offset and not follows(before, record):
-            log.impossible.append(Impossible(before, record))
+        step = checker.step(record)
+        if step.impossible_after is not None:
+            log.impossible.append(step)
         log.last[name] = record
         log.newest_ms = max(log.newest_ms, record.updated_ms)
         if name in names and len(log.steps) < STEPS_MAX:
-            log.steps.append(record)
+            log.steps.append(step)
     return max(expected, batch.last_offset + 1), contiguous_from
 
 

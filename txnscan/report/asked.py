@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from txnscan.coordinators.locate import Coordinator
     from txnscan.coordinators.producers import PartitionProducers
     from txnscan.kafka.protocol.list_transactions import ListingFilter
-    from txnscan.txnlog.timeline import Step
 
 _PARTITIONS_SHOWN = 100
 
@@ -47,7 +46,7 @@ PRODUCERS = (
 )
 STEPS = (
     *("log_partition", "offset", "written_at", "transactional_id", "producer_id", "producer_epoch", "state"),
-    *("started_at", "transactions_version", "partitions", "impossible", "note"),
+    *("started_at", "timeout_ms", "transactions_version", "partitions", "impossible", "note"),
 )
 COORDINATORS = (
     *("kind", "name", "topic", "partition", "partitions", "broker", "host", "port", "leader_epoch", "error"),
@@ -281,25 +280,6 @@ def no_proof(broker_id: int) -> str:
 
 
 # --- the transaction log ----------------------------------------------------------------------------------------------
-
-
-def step_row(step: Step) -> dict[str, Any]:
-    """A record of `__transaction_state`."""
-    record = step.record
-    return {
-        "log_partition": step.partition,
-        "offset": record.offset,
-        "written_at": iso_utc(record.updated_ms) if record.updated_ms >= 0 else None,
-        "transactional_id": record.transactional_id,
-        "producer_id": record.producer_id,
-        "producer_epoch": record.producer_epoch,
-        "state": record.state.value,
-        "started_at": iso_utc(record.start_time_ms) if record.start_time_ms >= 0 else None,
-        "transactions_version": record.client_version,
-        "partitions": [f"{topic}-{index}" for topic, index in sorted(record.partitions)],
-        "impossible": step.impossible,
-        "note": step.note,
-    }
 
 
 STEPS_TABLE = (

@@ -11,7 +11,7 @@ from txnscan.report.output import write_line
 from txnscan.report.plain import iso_utc
 
 if TYPE_CHECKING:
-    from txnscan.explain.cause import Cause
+    from txnscan.explain.cause import Explanation
 
 # Times are text in JSON, as in all other commands.
 _TIMES = {"started_at_ms": "started_at", "ends_by_ms": "ends_by"}
@@ -27,12 +27,12 @@ def explained_lines(found: Mapping[str, Any]) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def print_explained(cause: Cause) -> None:
+def print_explained(cause: Explanation) -> None:
     """The answer on stdout."""
     write_line("\n".join(explained_lines(explained_object(cause))))
 
 
-def explained_object(cause: Cause) -> dict[str, Any]:
+def explained_object(cause: Explanation) -> dict[str, Any]:
     """The answer as one JSON object. Names and codes are a contract; a number that a cause does not have is null."""
     numbers = {
         _TIMES.get(name, name): iso_utc(one) if name in _TIMES and one is not None else one

@@ -23,7 +23,7 @@ from txnscan.kafka.units import duration, plural, size
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.paragraphs import print_text, print_transactions
-from txnscan.report.plain import iso_utc, utc
+from txnscan.report.plain import SHOWN_MS_END, iso_utc, record_row, step_row, utc
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import timestamp
 from txnscan.txnlog.facts import LoggedTransaction
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from txnscan.offline.found import Replica
     from txnscan.offline.judging import OpenInFiles
     from txnscan.offline.reading import Read
-    from txnscan.offline.state_log import Impossible
     from txnscan.offline.wholeness import Hole
+    from txnscan.txnlog.timeline import Step
 
 _STAGE = "read files"
 _ERRORS_SHOWN = 20
@@ -121,7 +121,7 @@ def segments_object(read: Read, sweep_id: str) -> dict[str, Any]:
 
 def transaction_log_object(read: Read, sweep_id: str) -> dict[str, Any]:
     """The object of `transaction-log`."""
-    ids = [_id_row(k, last) for k, log in read.logs.items() for last in log.ids.values()]
+    ids = [record_row(k, last) for k, log in read.logs.items() for last in log.ids.values()]
     return offline_object(read, sweep_id) | {
         "log_partitions": [
             {
@@ -134,12 +134,12 @@ def transaction_log_object(read: Read, sweep_id: str) -> dict[str, Any]:
             for k, log in read.logs.items()
         ],
         "transactional_ids": sorted(ids, key=lambda row: row["transactional_id"]),
-        "steps": [_id_row(k, step) for k, step in read.steps],
+        "steps": [step_row(step) for step in read.steps],
         "outcomes": [
             {"topic": topic, "partition": index, "outcome": known.outcome.value, "outcome_reason": known.why}
             for (topic, index), known in read.outcomes
         ],
-        "impossible": [{"before": str(one.before), "after": str(one.after)} for one in read.impossible],
+        "impossible": [{"before": str(one.impossible_after), "after": str(one.record)} for one in read.impossible],
     }
 
 
@@ -206,22 +206,6 @@ def _known(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-def _id_row(k: int, record: LoggedTransaction) -> dict[str, Any]:
-    return {
-        "transactional_id": record.transactional_id,
-        "log_partition": k,
-        "offset": record.offset,
-        "state": record.state.value,
-        "producer_id": record.producer_id,
-        "producer_epoch": record.producer_epoch,
-        "client_version": record.client_version,
-        "timeout_ms": record.timeout_ms,
-        "partitions": [f"{topic}-{index}" for topic, index in sorted(record.partitions)],
-        "start_ms": record.start_time_ms,
-        "updated_ms": record.updated_ms,
-    }
-
-
 # --- for a terminal ---------------------------------------------------------------------------------------------------
 
 
@@ -250,10 +234,11 @@ def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any]
     _print_headline(console, read, found)
     if not read.logs:
         print_text(console, Text(f"No directory of {TRANSACTION_STATE_TOPIC} is among the files.", style="yellow"))
-    steps = [step for _, step in read.steps]
+    steps = read.steps
     if steps:
-        holes = {step.transactional_id: read.logs[k].holes for k, step in read.steps}
-        print_timeline(console, steps, read.impossible, holes)
+        print_timeline(
+            console, steps, {step.record.transactional_id: read.logs[step.partition].holes for step in steps}
+        )
         _print_outcomes(console, read)
     else:
         logs = {k: list(log.ids.values()) for k, log in read.logs.items()}
@@ -261,7 +246,7 @@ def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any]
     print_overdue(console, overdue(read.logs.values(), read.now_ms, read.late_after_ms), read.now_ms)
     if read.impossible and not steps:
         print_impossible(console, read.impossible)
-    asked = {step.producer_id for step in steps}
+    asked = {step.record.producer_id for step in steps}
     theirs = [t for t in found["transactions"] if not steps or t["producer_id"] in asked]
     _print_transactions(console, {**found, "transactions": theirs}, every)
     _print_errors(console, found)
@@ -293,39 +278,36 @@ def print_ids(console: Console, logs: Mapping[int, Sequence[LoggedTransaction]],
 
 def print_timeline(
     console: Console,
-    steps: Iterable[LoggedTransaction],
-    impossible: Iterable[Impossible] = (),
+    steps: Iterable[Step],
     holes: Mapping[str, Sequence[Hole]] = MappingProxyType({}),
 ) -> None:
-    """Every record of some ids, in order; a step that no coordinator takes is marked, and so are offsets of the log
-    that are not in the files.
+    """Every record of some ids, in order, with the remarks about it, and with offsets of the log that are not in the
+    files.
     """
-    wrong = {(one.after.transactional_id, one.after.offset): one for one in impossible}
-    by_id: dict[str, list[LoggedTransaction]] = {}
+    by_id: dict[str, list[Step]] = {}
     for step in steps:
-        by_id.setdefault(step.transactional_id, []).append(step)
+        by_id.setdefault(step.record.transactional_id, []).append(step)
     for name, taken in by_id.items():
         print_text(console, Text())
         print_text(console, Text(f"{printable(name)}: {plural(len(taken), 'record')}", style="bold"))
         missing = list(holes.get(name, ()))
         for step in taken:
-            while missing and missing[0].first <= step.offset:
+            while missing and missing[0].first <= step.record.offset:
                 print_text(console, Text(printable(str(missing.pop(0))), style="yellow"), indent=2)
-            print_text(console, Text(_step(step, named=False)), indent=2)
-            if (name, step.offset) in wrong:
-                before = wrong[name, step.offset].before
-                said = f"impossible: no coordinator writes this after {before.state} at epoch {before.producer_epoch}"
-                print_text(console, Text(said, style="bold red"), indent=4)
+            print_text(console, Text(_step(step.record, named=False)), indent=2)
+            if step.note is not None:
+                style = "yellow" if step.impossible_after is None else "bold red"
+                print_text(console, Text(step.note, style=style), indent=4)
         for hole in missing:
             print_text(console, Text(printable(str(hole)), style="yellow"), indent=2)
 
 
-def print_impossible(console: Console, impossible: Sequence[Impossible]) -> None:
+def print_impossible(console: Console, impossible: Sequence[Step]) -> None:
     """Steps that no coordinator takes, of all ids."""
     print_text(console, Text())
     print_text(console, Text("Impossible steps, which no coordinator takes:", style="bold red"))
     for one in impossible[:_ERRORS_SHOWN]:
-        print_text(console, Text(printable(f"{one.before}, and then {one.after}")), indent=2)
+        print_text(console, Text(printable(f"{one.impossible_after}, and then {one.record}")), indent=2)
     if len(impossible) > _ERRORS_SHOWN:
         print_text(console, Text(f"and {len(impossible) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
 
@@ -358,7 +340,7 @@ def _step(record: LoggedTransaction, named: bool = True) -> str:
 
 def _at(at_ms: int) -> str | None:
     """A time from a file, if it is in the range that can be shown."""
-    return utc(timestamp(at_ms)) if 0 <= at_ms < 2**47 else None
+    return utc(timestamp(at_ms)) if 0 <= at_ms < SHOWN_MS_END else None
 
 
 def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> None:

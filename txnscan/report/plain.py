@@ -1,15 +1,21 @@
-"""Times and errors as JSON has them; in a module of their own, as not every command needs the tables' columns."""
+"""Times, errors and records of the transaction log as JSON has them; in a module of their own, as not every command
+needs the tables' columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txnscan.kafka.failure import Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained, granted
 from txnscan.sweeps.restored import Fall
+
+if TYPE_CHECKING:
+    from txnscan.txnlog.facts import LoggedTransaction
+    from txnscan.txnlog.timeline import Step
 
 
 def iso_utc(epoch_ms: int) -> str:
@@ -20,6 +26,37 @@ def iso_utc(epoch_ms: int) -> str:
 def iso(value: datetime) -> str:
     """A time as ISO 8601 in UTC, to the millisecond."""
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# A time in a record may be any number. Later times, from the year 6429 on, are not shown.
+SHOWN_MS_END = 2**47
+
+
+def record_row(partition: int, record: LoggedTransaction) -> dict[str, Any]:
+    """A record of this partition of `__transaction_state`, from brokers or from files."""
+    return {
+        "log_partition": partition,
+        "offset": record.offset,
+        "written_at": _iso_if_shown(record.updated_ms),
+        "transactional_id": record.transactional_id,
+        "producer_id": record.producer_id,
+        "producer_epoch": record.producer_epoch,
+        "state": record.state.value,
+        "started_at": _iso_if_shown(record.start_time_ms),
+        "timeout_ms": record.timeout_ms if record.timeout_ms >= 0 else None,
+        "transactions_version": record.client_version,
+        "partitions": [f"{topic}-{index}" for topic, index in sorted(record.partitions)],
+    }
+
+
+def step_row(step: Step) -> dict[str, Any]:
+    """A record with the remarks about it."""
+    row = record_row(step.partition, step.record)
+    return row | {"impossible": step.impossible_after is not None, "note": step.note}
+
+
+def _iso_if_shown(at_ms: int) -> str | None:
+    return iso_utc(at_ms) if 0 <= at_ms < SHOWN_MS_END else None
 
 
 def fall_object(fall: Fall | None) -> dict[str, str] | None:

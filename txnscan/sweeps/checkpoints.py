@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txnscan.config import local_path, printable, scheme_of, shown_location, without_secrets
-from txnscan.impact.checkpoint import CheckpointFailed, QueryPosition, parse_batch, parse_stream_id, unusable
-from txnscan.impact.readers import Positions
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.security.safe_files import read_limited
 from txnscan.kafka.topology import Key
+from txnscan.waiting.checkpoint import (
+    CheckpointFailed,
+    Positions,
+    QueryPosition,
+    parse_batch,
+    parse_stream_id,
+    unusable,
+)
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig

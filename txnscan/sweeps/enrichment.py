@@ -15,8 +15,6 @@ from txnscan.impact.complete_up_to import TopicRead
 from txnscan.impact.event import Member, event_ids
 from txnscan.impact.impact import Impact
 from txnscan.impact.owner import NO_OWNERS, id_of
-from txnscan.impact.readers import Positions, blocked_readers, read_partitions, with_readers
-from txnscan.impact.who_waits import impact_of, live_impact_of, read_blockage
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
 from txnscan.patterns import PatternError, matching
@@ -31,6 +29,8 @@ from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
 from txnscan.verdict.predicates import owned, owners, partition_doubt
 from txnscan.verdict.rules import judge
+from txnscan.waiting.checkpoint import Positions
+from txnscan.waiting.who_waits import impact_of, live_impact_of, read_blockage, read_partitions
 
 
 def enrich(
@@ -106,6 +106,7 @@ def _impacts(
     outcome_evidence: Sequence[OutcomeEvidence],
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
     """The impact, cause and owner of each of these; and warnings about information that could not be read."""
+    positions = _positions(run, (*hanging, *live))
     run.progress("ask who waits", 0, 1)
     cluster, view = run.cluster, everything.view
     topics = {topic.name: topic for topic in view.topics}
@@ -118,6 +119,7 @@ def _impacts(
         len(offsets.indexes) if offsets is not None else 0,
         random_token=cluster.random_token,
         live=live,
+        positions=positions,
     )
     logged = {e.observation.transaction_key: e.logged for e in outcome_evidence if e.log_failure is None}
     carried = {which: incident.impact for which, incident in everything.incidents.items()}
@@ -134,12 +136,7 @@ def _impacts(
     run.progress("ask who waits", 1, 1)
     found = with_events(view.cluster_id, hanging, found, everything.incidents)
     found |= {one.observation.transaction_key: live_impact_of(one, blockage, topics, own) for one in live}
-    positions = _positions(run, (*hanging, *live))
-    if positions is None:
-        return found, (*blockage.warnings(cluster.format_failure), *unmatched)
-    readers = blocked_readers(cluster.send, cluster.in_parallel, (*hanging, *live), positions)
-    found = {which: with_readers(impact, readers.get(which)) for which, impact in found.items()}
-    return found, (*blockage.warnings(cluster.format_failure), *unmatched, *positions.warnings())
+    return found, (*blockage.warnings(cluster.format_failure), *unmatched)
 
 
 def owners_by_pattern(owner_patterns: Sequence[str], ids: Collection[str]) -> tuple[Mapping[str, str], tuple[str, ...]]:

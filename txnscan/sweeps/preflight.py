@@ -22,7 +22,6 @@ from txnscan.coordinators.metadata_image import Latest, merged
 from txnscan.engine.spark.java import JavaError, delta_jars, find_java, is_fetched, major_version
 from txnscan.impact.exposure import read_exposure, read_versions
 from txnscan.impact.known_causes import exposed, sentence
-from txnscan.impact.who_waits import hidden_groups
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import QUESTION_MS
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
@@ -35,6 +34,7 @@ from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
 from txnscan.kafka.units import duration, plural
+from txnscan.waiting.groups import hidden_groups
 
 _ALTER = Permission("Alter", "Cluster")
 _CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name

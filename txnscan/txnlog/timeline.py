@@ -25,20 +25,19 @@ from txnscan.txnlog.transitions import follows
 # How many records back a record may follow from, if the records between did not count.
 _BACK_MAX = 4
 _UNDONE = "follows from an earlier record: what stands between did not count, as an append that timed out"
-_IMPOSSIBLE = "impossible: no coordinator goes there from the record before, and nothing is missing between them"
 _MISSING = "does not follow from the record before; records between them are missing, as compaction leaves it"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A record of an id, on a partition of the log. note: a remark for the user, if any. impossible: whether no
-    coordinator writes this record after the record before it.
+    """A record of an id, on a partition of the log. note: a remark for the user, if any. impossible_after: the record
+    before it, if no coordinator writes this record after that one.
     """
 
     partition: int
     record: LoggedTransaction
     note: str | None = None
-    impossible: bool = False
+    impossible_after: LoggedTransaction | None = None
 
 
 @dataclass
@@ -46,24 +45,21 @@ class Checker:
     """Compares each record of each id with the records before it, in the order of the log."""
 
     partition: int
-    _before: dict[str, list[LoggedTransaction]] = field(default_factory=dict)
+    _before: dict[str, tuple[LoggedTransaction, ...]] = field(default_factory=dict)
 
     def step(self, record: LoggedTransaction) -> Step:
         """The record with its remark."""
-        before = self._before.setdefault(record.transactional_id, [])
-        step = self._checked(before, record)
-        before.append(record)
-        del before[:-_BACK_MAX]
-        return step
-
-    def _checked(self, before: list[LoggedTransaction], record: LoggedTransaction) -> Step:
+        before = self._before.get(record.transactional_id, ())
+        self._before[record.transactional_id] = (*before[1 - _BACK_MAX :], record)
         if not before or follows(before[-1], record):
             return Step(self.partition, record)
         if record.contiguous_from > before[-1].offset:
             return Step(self.partition, record, _MISSING)
         if any(follows(earlier, record) for earlier in before[:-1]):
             return Step(self.partition, record, _UNDONE)
-        return Step(self.partition, record, _IMPOSSIBLE, impossible=True)
+        after = f"{before[-1].state} at epoch {before[-1].producer_epoch}"
+        note = f"impossible: no coordinator writes this after {after}, and nothing is missing between them"
+        return Step(self.partition, record, note, before[-1])
 
 
 def timeline(

@@ -8,17 +8,21 @@ the end of the log.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from txnscan.impact.impact import BlockReason
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.fetch import fetch_undecoded
+from txnscan.kafka.protocol.offset_fetch import GroupOffsets
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.kafka.protocol.search import Wanted, searched
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.observation import Observation
+from txnscan.waiting.relation import NotBlocked, Pair, relation
 
 _OFFSET_KEY_VERSIONS = (0, 1)
 _PIECE_BYTES = 1024 * 1024
@@ -26,11 +30,22 @@ PIECES_MAX = 4
 
 
 @dataclass(slots=True)
-class PendingOffsets:
+class TransactionOffsets:
     """The partitions whose offsets are in a transaction, by group. failure: why there may be more."""
 
     groups: dict[str, set[Key]] = field(default_factory=dict)
     failure: Failure | None = None
+
+    def withheld(self, group: str, answer: GroupOffsets | None) -> tuple[BlockReason | NotBlocked, Collection[Key]]:
+        """Whether the group waits for its offsets, and for which. answer: of its coordinator with requireStable, about
+        the offsets in this transaction, or about all if the transaction does not name the group.
+        """
+        named = self.groups.get(group)
+        has_offsets = bool(named) or (None if self.failure is not None else False)
+        if answer is None or answer.failure is not None:
+            return relation(Pair(has_offsets=has_offsets)), named or ()
+        keys = answer.unstable if named is None else answer.unstable & named
+        return relation(Pair(has_offsets=has_offsets, withheld=bool(keys))), keys
 
 
 class _Cut(ValueError):
@@ -54,10 +69,10 @@ def offset_key(key: bytes) -> tuple[str, Key] | None:
         return None
 
 
-def pending_offsets(send: Send, o: Observation) -> PendingOffsets:
+def pending_offsets(send: Send, o: Observation) -> TransactionOffsets:
     """The offsets in this transaction. Reads from its start to the high watermark, or up to a limit."""
     partition = Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch)
-    found, offset = PendingOffsets(), o.start_offset
+    found, offset = TransactionOffsets(), o.start_offset
     try:
         for _ in range(PIECES_MAX):
             batches, high_watermark = fetch_undecoded(send, partition, offset, _PIECE_BYTES)

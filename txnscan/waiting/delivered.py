@@ -14,20 +14,16 @@ from dataclasses import dataclass
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.fetch import FetchedCommitted, fetch, fetch_committed
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Partition
-from txnscan.reads.observation import Observation
 
 # The limit of requests for one partition, for all its groups.
 REQUESTS_MAX = 16
 # If a group only lags, its first batch has a record, and a broker returns the first batch whole. More is read only if
 # that batch has no record for the group.
 _FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 256 * 1024
-NO_LSO = Failure("the last stable offset is not known", FailureCode.NOT_ASKED)
-NOT_FIRST = Failure("another open transaction starts before it", FailureCode.NOT_ASKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +36,11 @@ class Starved:
     unknown: frozenset[int] = frozenset()
     failure: RequestFailed | None = None
 
-    def waits(self, offset: int, last_stable_offset: int) -> bool:
-        """Whether a read_committed consumer gets no record between this offset and the last stable offset."""
-        return offset == last_stable_offset or offset in self.offsets
-
-
-def further_back(o: Observation, offsets: Iterable[int]) -> frozenset[int]:
-    """The offsets for which `Starved.waits` needs a read of the transaction's partition."""
-    lso = o.second.last_stable_offset
-    return frozenset(offset for offset in offsets if lso is not None and 0 <= offset < lso)
-
-
-def read_behind(send: Send, o: Observation, offsets: Iterable[int]) -> Starved:
-    """Reads for the offsets further back than the last stable offset."""
-    lso, behind = o.second.last_stable_offset, further_back(o, offsets)
-    if lso is None or not behind:
-        return Starved()
-    return starved(send, Partition(o.topic, o.topic_id, o.partition, o.leader, o.leader_epoch), behind, lso)
-
-
-def not_read(o: Observation, failed: RequestFailed) -> Failure:
-    """Why offsets further back could not be judged."""
-    return needing(failed.failure, Permission("Read", "Topic")).within(o.topic_partition)
+    def delivers(self, offset: int) -> bool | None:
+        """Whether a read_committed consumer gets a record between this offset and the last stable offset. None if the
+        read did not decide it.
+        """
+        return None if offset in self.unknown else offset not in self.offsets
 
 
 class _Budget:

@@ -1,23 +1,38 @@
 """Read ahead as a read_committed reader does: to records, or only to markers and aborted data.
 
-`impact/delivered.py` decides whether it gets a record. If it does not, a second read counts the markers and the aborted
+`delivered.py` decides whether it gets a record. If it does not, a second read counts the markers and the aborted
 records. Pure but for `send`.
 """
 
 from __future__ import annotations
 
-from txnscan.explain.facts import Ahead
-from txnscan.impact.delivered import starved
+from dataclasses import dataclass
+
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.fetch import fetch_committed
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Partition
+from txnscan.waiting.delivered import starved
 
 _PIECE_BYTES = 256 * 1024
 # The counts are for a sentence: what is behind so many pieces is not counted.
 PIECES_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
+
+    has_record: whether it gets a record. markers: control records. aborted: records of aborted transactions.
+    failure: of the read.
+    """
+
+    has_record: bool | None
+    markers: int = 0
+    aborted: int = 0
+    failure: Failure | None = None
 
 
 def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int) -> Ahead:

@@ -9,7 +9,8 @@ Spark Structured Streaming commits no offsets to Kafka. A query keeps its offset
 - `commits/N` exists if batch N is done.
 
 The offset of a Kafka source is {"topic": {"partition": offset}}: the next offset to read (`KafkaSourceOffset`). Sources
-of other kinds have other JSON. No file has the bootstrap servers or the isolation level of a source.
+of other kinds have other JSON. No file has the bootstrap servers or the isolation level of a source. So a checkpoint
+does not name its cluster, and topic and partition alone identify a partition.
 
 Checked with checkpoints of Spark 4.2.0 (`tests/unit/test_checkpoint.py`).
 """
@@ -36,7 +37,7 @@ _TIME_MAX_MS = 4_102_444_799_999
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """The end of a batch. timestamp_ms: when Spark planned the batch, by the driver's clock. offsets: on each
     partition, the next offset to read, of each source that reads the partition.
     """
@@ -55,7 +56,15 @@ class QueryPosition:
     stream_id: str
     batch_id: int
     committed: bool
-    batch: Batch
+    batch: MicroBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The streaming queries of the named checkpoints, and why some are missing."""
+
+    queries: tuple[QueryPosition, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 class CheckpointFailed(Exception):
@@ -80,7 +89,7 @@ def parse_stream_id(text: str) -> str:
     return stream_id
 
 
-def parse_batch(text: str, name: str, wanted: Collection[Key] | None) -> Batch:
+def parse_batch(text: str, name: str, wanted: Collection[Key] | None) -> MicroBatch:
     """The end of a batch, from a file of `offsets/`. name: of the file, for messages. wanted: the partitions whose
     offsets are kept, None for all. Raises CheckpointFailed, also if no source has offsets of Kafka.
     """
@@ -101,7 +110,7 @@ def parse_batch(text: str, name: str, wanted: Collection[Key] | None) -> Batch:
         for key, offset in _partitions(topics, name):
             if wanted is None or key in wanted:
                 offsets.setdefault(key, []).append(offset)
-    return Batch(_timestamp_ms(lines[0], name), {key: tuple(sorted(of_key)) for key, of_key in offsets.items()})
+    return MicroBatch(_timestamp_ms(lines[0], name), {key: tuple(sorted(of_key)) for key, of_key in offsets.items()})
 
 
 def _offset(line: str, name: str, *, named: bool) -> Any:
