@@ -481,7 +481,7 @@ def offset_kind(request: Any) -> str:
 
 
 def one_by_one(call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """Makes calls in sequence. Replaces the parallel calls of the metadata quorum."""
+    """Makes calls in sequence. Replaces the parallel calls of the metadata agreed."""
     return [call(item) for item in items]
 
 

@@ -37,7 +37,7 @@ STEPS = (
     Step("ask_coordinators", "snapshot", "every coordinator: which ids do you know?", ("coordinators",)),
     Step("second_read", "second read, with proof", "the same leaders again", ("reads",)),
     Step("judge_all", "judge", "nobody: rules over evidence", ("verdict",)),
-    Step("enrich", "outcome and impact", "the transaction log, and who waits", ("txnlog", "waiting", "impact")),
+    Step("enrich", "outcome and impact", "the transaction log, and who waits", ("txnlog", "waiting")),
     Step("result", "result", "nobody", ("sweeps",)),
     Step(None, "store", "", ("tables",)),
     Step(None, "report", "", ("report",)),

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from tests.manual import manual_page
 from txnscan.cli.app import app
 from txnscan.engine.rows import spark_type
-from txnscan.impact.known_causes import KNOWN_CAUSES
 from txnscan.kafka.failure import FailureCode
 from txnscan.tables.schema import TABLES, Column
+from txnscan.waiting.known_causes import KNOWN_CAUSES
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Files of the wheel, at their places below the `share` of an environment.

@@ -16,13 +16,13 @@ from tests.process import run_here
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.admin import create_topic
 from txnscan.demo.producer import Producer
-from txnscan.impact.blocking import ORDINARY_MS
-from txnscan.impact.impact import BlockReason
-from txnscan.impact.owner import Framework
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.report.plain import iso_utc
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.blocking import ORDINARY_MS
+from txnscan.waiting.impact import BlockReason
+from txnscan.waiting.owner import Framework
 
 if TYPE_CHECKING:
     from txnscan.verdict.evidence import Judged

@@ -23,13 +23,13 @@ from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.wait import wait_until
 from txnscan.engine.clock import BootTime
-from txnscan.impact.disk import Disk
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.protocol.describe_configs import topic_cleaning
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.protocol.metadata import read_replicas
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.disk import Disk
 
 TOPIC, DELETED = "disk-state", "disk-events"
 HOUR_MS = 3_600_000

@@ -21,13 +21,13 @@ from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
-from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
-from txnscan.impact.owner import Framework
 from txnscan.kafka.protocol.describe_configs import share_isolation_levels
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
 from txnscan.report.json import scan_object
 from txnscan.sweeps.result import Scan
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
+from txnscan.waiting.owner import Framework
 
 OFFSETS = "__consumer_offsets"
 TOPIC, QUIET, BEHIND, WITHHELD = "impact-orders", "impact-quiet", "impact-billing", "impact-shipping"

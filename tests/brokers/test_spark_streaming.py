@@ -16,10 +16,10 @@ from tests.process import run_here, run_python
 from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.producer import PRODUCE_V1, Producer
-from txnscan.impact.impact import BlockReason
 from txnscan.sweeps.checkpoints import read_position
 from txnscan.verdict.evidence import Verdict
 from txnscan.waiting.checkpoint import QueryPosition
+from txnscan.waiting.impact import BlockReason
 
 TOPIC, OTHER = "streaming-orders", "streaming-other"
 BEFORE, HANGING = 5, 3

@@ -11,9 +11,9 @@ from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.process import run_here
 from tests.tables.stored import LATER_MS, next_sweep
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.report.plain import iso_utc
 from txnscan.tables.open import open_tables
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead, concluded
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

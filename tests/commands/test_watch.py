@@ -39,8 +39,6 @@ from txnscan.cli.app import app
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import ClusterUnreachable
 from txnscan.demo.wait import wait_until
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.disk import PartitionId
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import _CLIENTS_MAX, ClientFactory
 from txnscan.kafka.errors import ErrorCode
@@ -51,6 +49,8 @@ from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.disk import PartitionId
 from txnscan.watch import sweeping
 from txnscan.watch.clusters import ClustersError, read_clusters
 from txnscan.watch.endpoint import REQUESTS_MAX, Access, Endpoint, Tls, parse_listen, parse_users

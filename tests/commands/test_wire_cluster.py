@@ -59,9 +59,6 @@ from txnscan.demo.jars import kafka_jars
 from txnscan.demo.kafka_tool import find_hanging as kafka_tool
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.disk import PartitionId
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.clock import wall_clock_ms
@@ -78,6 +75,9 @@ from txnscan.txnlog.decode import decode, transactional_id
 from txnscan.txnlog.facts import Facts, LoggedTransaction
 from txnscan.txnlog.rows import LogRow
 from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.disk import PartitionId
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
 
 STARTED_AT_MS = 1_700_000_000_000
 SHAPE = ClusterShape(

@@ -17,8 +17,8 @@ from tests.sim.truth import hanging, open_in, settled
 from tests.sim.turns import Turns
 from tests.sim.world import LOST_LOG_END, World
 from txnscan.config import ScanConfig
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster, Item, Result
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
 from txnscan.engine import Batch, Row
 from txnscan.engine.threads import ThreadsEngine
@@ -178,16 +178,16 @@ class SimulatedCluster(Cluster):
     def snapshot(
         self,
         open_topics: Mapping[int, frozenset[str]],
-        quorum: MetadataQuorum,
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, MetadataQuorum]:
+    ) -> tuple[Snapshot, AgreedMetadata]:
         """See Cluster."""
-        snapshot, after = super().snapshot(open_topics, quorum, on_progress, topics)
+        snapshot, after = super().snapshot(open_topics, agreed, on_progress, topics)
         return self.believed(snapshot), after
 
     def _ask_coordinators(
-        self, before: MetadataQuorum, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
+        self, before: AgreedMetadata, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         # The answers of an earlier attempt no longer count.
         self._simulation.asked_worlds.clear()

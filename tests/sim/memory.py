@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.disk import PartitionId
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import DiskReads, Ended, Incidents, NoHistory, Sightings, together_facts
 from txnscan.sweeps.restored import Past, latest_of
@@ -19,6 +17,8 @@ from txnscan.tables.incidents import Row, folded
 from txnscan.tables.schema import INCIDENTS, timestamp
 from txnscan.tables.tables import incidents_of
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.disk import PartitionId
 
 
 class Memory(NoHistory):

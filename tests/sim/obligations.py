@@ -14,6 +14,7 @@ from unittest.mock import patch
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
 from txnscan.coordinators import cluster
 from txnscan.coordinators import snapshot as snapshot_module
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.claims import (
     ClaimAnswers,
     ClaimedAndUnclaimed,
@@ -22,7 +23,6 @@ from txnscan.coordinators.claims import (
     counted_claims,
 )
 from txnscan.coordinators.metadata_image import Latest, ask_offsets
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
@@ -88,37 +88,37 @@ class _OneBrokersWord(_OldPlan):
     are still those of the newest image.
     """
 
-    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+    def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
         """See Cluster."""
-        quorum = super().metadata_quorum(topics)
+        agreed = super().agreed_metadata(topics)
         said = [topic for topic in self.view(topics).topics if topic.name != TRANSACTION_STATE_TOPIC]
-        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in quorum.views]
-        return replace(quorum, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
+        views = [(view, [t for t in view.topics if t.name == TRANSACTION_STATE_TOPIC]) for view in agreed.views]
+        return replace(agreed, views=tuple(replace(view, topics=(*log, *said)) for view, log in views))
 
 
 class _SomeImage(_OldPlan):
     """A part of leader omitted: the metadata after a read is any broker's, here that with the oldest image."""
 
-    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+    def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
         """See Cluster."""
         reported = ask_offsets(self.send, self.broker_ids, self.in_parallel)
         ranks = {one: -at for one, at in reported.items() if isinstance(at, int)}
-        return _first_of(self, topics, ranks) or super().metadata_quorum(topics)
+        return _first_of(self, topics, ranks) or super().agreed_metadata(topics)
 
 
 class _EarlierOffsets(SimulatedCluster):
     """The order of two steps: the metadata after a read is that of the broker whose image was the newest before it."""
 
-    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+    def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
         """See Cluster."""
-        return _first_of(self, topics, self._reached) or super().metadata_quorum(topics)
+        return _first_of(self, topics, self._reached) or super().agreed_metadata(topics)
 
 
-def _first_of(of: SimulatedCluster, topics: Iterable[str], ranks: Mapping[int, int]) -> MetadataQuorum | None:
+def _first_of(of: SimulatedCluster, topics: Iterable[str], ranks: Mapping[int, int]) -> AgreedMetadata | None:
     """The metadata of the broker with the highest rank. None if it does not answer."""
     first = max(ranks, key=lambda one: (ranks[one], -one))
     try:
-        return MetadataQuorum((read_metadata(of.send, first, topics),), ())
+        return AgreedMetadata((read_metadata(of.send, first, topics),), ())
     except RequestFailed:
         return None
 
@@ -129,13 +129,13 @@ class _ElectedUnawares(SimulatedCluster):
     def snapshot(
         self,
         open_topics: Mapping[int, frozenset[str]],
-        quorum: MetadataQuorum,
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, MetadataQuorum]:
+    ) -> tuple[Snapshot, AgreedMetadata]:
         """See Cluster."""
         with patch.object(snapshot_module, "_knows", lambda own, leader, k: True):
-            return super().snapshot(open_topics, quorum, on_progress, topics)
+            return super().snapshot(open_topics, agreed, on_progress, topics)
 
 
 _BEYOND_DOUBT = 1 << 40
@@ -255,10 +255,10 @@ class _CoordinatorsFirst(SimulatedCluster):
 
     def max_timeout_ms(self) -> Any:
         """See Cluster."""
-        quorum = self.metadata_quorum([TRANSACTION_STATE_TOPIC])
+        agreed = self.agreed_metadata([TRANSACTION_STATE_TOPIC])
         self._early_claims = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
         self._early, _ = super().snapshot(
-            dict.fromkeys(_EVERY_PRODUCER_ID, frozenset()), quorum, lambda done, total: None
+            dict.fromkeys(_EVERY_PRODUCER_ID, frozenset()), agreed, lambda done, total: None
         )
         return super().max_timeout_ms()
 
@@ -269,12 +269,12 @@ class _CoordinatorsFirst(SimulatedCluster):
     def snapshot(
         self,
         open_topics: Mapping[int, frozenset[str]],
-        quorum: MetadataQuorum,
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, MetadataQuorum]:
+    ) -> tuple[Snapshot, AgreedMetadata]:
         """See Cluster."""
-        return self._early, self.metadata_quorum({TRANSACTION_STATE_TOPIC, *topics})
+        return self._early, self.agreed_metadata({TRANSACTION_STATE_TOPIC, *topics})
 
 
 class _AnybodysClaim(SimulatedCluster):
@@ -320,11 +320,11 @@ class _ClaimOnTheProducer(SimulatedCluster):
         return replace(separated, claimed=tuple(_listing(held) for held in separated.claimed))
 
 
-def _anybodys(answers: Sequence[ClaimAnswers], _: MetadataQuorum | None, read_from_ms: int) -> CountedClaims:
+def _anybodys(answers: Sequence[ClaimAnswers], _: AgreedMetadata | None, read_from_ms: int) -> CountedClaims:
     return counted_claims(answers, None, read_from_ms)
 
 
-def _of_producers(answers: Sequence[ClaimAnswers], latest: MetadataQuorum | None, read_from_ms: int) -> CountedClaims:
+def _of_producers(answers: Sequence[ClaimAnswers], latest: AgreedMetadata | None, read_from_ms: int) -> CountedClaims:
     found = counted_claims(answers, latest, read_from_ms)
     return _OfTheProducer(found.claims, found.prepared, found.transactional_ids, read_from_ms)
 

@@ -36,11 +36,6 @@ from tests.tables.stored import (
     versions,
 )
 from txnscan.config import ConfigError
-from txnscan.impact.cause import Cause
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
-from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
-from txnscan.impact.owner import Owner
 from txnscan.kafka.answers import EpochEnd
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
@@ -61,6 +56,11 @@ from txnscan.tables.schema import (
     timestamp,
 )
 from txnscan.txnlog.facts import NO_FACTS, SeenCommit, SeenMarker
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead, concluded
+from txnscan.waiting.disk import DiskRead, ReplicaSize, disk_of
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
+from txnscan.waiting.owner import Owner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,14 +16,14 @@ from tests.cases import Cases
 from tests.process import ROOT
 from tests.tables.stored import ORPHAN, STALE, swept
 from txnscan import create_views
-from txnscan.impact.cause import Cause
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
-from txnscan.impact.owner import Owner
 from txnscan.tables.delta import arrow_rows
 from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import TOPIC_READS
 from txnscan.tables.views import VIEWS
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead, concluded
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
+from txnscan.waiting.owner import Owner
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

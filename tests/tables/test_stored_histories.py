@@ -21,7 +21,6 @@ from tests.tables.stored import (
     next_sweep,
     read_for,
 )
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import Plan, PlanRefused
 from txnscan.resolve.run import check_history
@@ -29,6 +28,7 @@ from txnscan.resolve.stored import plan_of, stored_hanging
 from txnscan.sweeps.gate import stored_gate
 from txnscan.sweeps.restored import Fall, LogPosition, Past, Sign
 from txnscan.txnlog.facts import ProducerFacts
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead, concluded
 
 if TYPE_CHECKING:
     from txnscan.sweeps.result import Scan

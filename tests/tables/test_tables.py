@@ -32,9 +32,6 @@ from tests.tables.stored import (
     swept,
 )
 from txnscan.config import ConfigError
-from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
-from txnscan.impact.owner import Owner
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -53,6 +50,9 @@ from txnscan.tables.schema import (
 from txnscan.txnlog.facts import ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Evidence
 from txnscan.verdict.rules import judge
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
+from txnscan.waiting.owner import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch
 from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.config import ScanConfig
-from txnscan.coordinators.metadata_quorum import read_metadata_quorum
+from txnscan.coordinators.agreed_metadata import read_all_views
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Permission, Unobserved
@@ -226,9 +226,7 @@ class Old(BrokersWithoutDescribeProducers):
         cluster = SimpleNamespace(
             send=self.fake.send,
             view=lambda topics: None,
-            metadata_quorum=lambda topics: read_metadata_quorum(
-                self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None
-            ),
+            agreed_metadata=lambda topics: read_all_views(self.fake.send, (1, 2, 3), topics, ask, lambda brokers: None),
             clients=SimpleNamespace(brokers=()),
             sleep=lambda seconds: None,
         )

@@ -15,8 +15,8 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.unit.test_log_scan import LOG, log_of
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.locate import coordinator_of
-from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
@@ -222,8 +222,8 @@ def test_an_unreachable_broker_is_an_error_of_each_partition() -> None:
 def test_a_disputed_coordinator_is_not_named(wording: SnapshotAssertion) -> None:
     cluster = cluster_of()
 
-    def ask() -> MetadataQuorum:
-        return read_metadata_quorum(
+    def ask() -> AgreedMetadata:
+        return read_all_views(
             cluster.send, (1, 2, 3), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
         )
 
@@ -240,10 +240,10 @@ def test_a_topic_shown_by_any_broker_is_not_reported_as_missing(wording: Snapsho
     cluster = FakeCluster()
 
     def error() -> str:
-        quorum = read_metadata_quorum(
+        agreed = read_all_views(
             cluster.send, (1, 2), [TRANSACTION_STATE_TOPIC], lambda call, items: [call(one) for one in items], print
         )
-        return str(said(coordinator_of("transactional_id", "a", quorum).failure))
+        return str(said(coordinator_of("transactional_id", "a", agreed).failure))
 
     assert error() == wording
     cluster.topic_errors[TRANSACTION_STATE_TOPIC] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

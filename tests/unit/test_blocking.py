@@ -9,8 +9,9 @@ import pytest
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, failed, judged, scan, view
 from tests.cases import Cases
-from txnscan.impact import blocking as under_test
-from txnscan.impact.blocking import (
+from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.waiting import blocking as under_test
+from txnscan.waiting.blocking import (
     ORDINARY_MS,
     SHARE_OF_LATE,
     blocks,
@@ -21,9 +22,8 @@ from txnscan.impact.blocking import (
     only_counted_warning,
     timeout_end_ms,
 )
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
-from txnscan.impact.owner import Owner
-from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
+from txnscan.waiting.owner import Owner
 
 START_MS, TIMEOUT_MS = NOW_MS - MINUTE_MS, 15 * MINUTE_MS
 LIMIT_MS = LATE_AFTER_MS // SHARE_OF_LATE

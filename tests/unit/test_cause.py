@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
-from txnscan.impact.cause import Cause, cause_of
 from txnscan.kafka.answers import State
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
+from txnscan.waiting.cause import Cause, cause_of
 
 P, Q = ("p", 0), ("q", 0)
 START_MS = NOW_MS - 60 * MINUTE_MS

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
 from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.claims import (
     ClaimAnswers,
     ClaimedAndUnclaimed,
@@ -27,7 +28,6 @@ from txnscan.coordinators.claims import (
     counted_claims,
     separate_by_claim,
 )
-from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -73,8 +73,8 @@ def ask(cluster: FakeCluster, producer_ids: Collection[int] = (7,)) -> list[Clai
     return [ask_claims(cluster.send, broker_id, producer_ids) for broker_id in cluster.brokers]
 
 
-def latest(cluster: FakeCluster) -> MetadataQuorum:
-    return read_metadata_quorum(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
+def latest(cluster: FakeCluster) -> AgreedMetadata:
+    return read_all_views(cluster.send, cluster.brokers, [STATE], one_by_one, lambda brokers: None)
 
 
 def found_by(cluster: FakeCluster) -> CountedClaims:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from txnscan.impact.complete_up_to import Completeness, Mark, PartitionRead, TopicRead, concluded
+from txnscan.waiting.complete_up_to import Completeness, Mark, PartitionRead, TopicRead, concluded
 
 
 def read(at_ms: int, *partitions: tuple[int, int, int] | str, **changes: Any) -> TopicRead:

@@ -22,9 +22,9 @@ from tests.unit.test_impact import FakeGroups
 from txnscan import ScanConfig
 from txnscan.coordinators import cluster as cluster_module
 from txnscan.coordinators import snapshot as snapshot_module
+from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, read_all_views
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import read_latest
-from txnscan.coordinators.metadata_quorum import NOT_ASKED, ROUNDS_MAX, MetadataQuorum, read_metadata_quorum
 from txnscan.engine.threads import ThreadsEngine, read_lanes
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
@@ -177,11 +177,11 @@ class Walked(tuple[ClusterView, ...]):
 
 
 def test_the_view_of_each_broker_is_found_without_a_search() -> None:
-    quorum = MetadataQuorum(Walked(ClusterView(n, "c", (), ()) for n in range(1_000)), ())
+    agreed = AgreedMetadata(Walked(ClusterView(n, "c", (), ()) for n in range(1_000)), ())
     for number in range(1_000):
-        view = quorum.view_of(number)
+        view = agreed.view_of(number)
         assert view is not None and view.answered_by == number
-    assert quorum.view_of(1_000) is None
+    assert agreed.view_of(1_000) is None
     assert Walked.times == 1
 
 
@@ -290,11 +290,11 @@ def test_brokers_that_name_ever_new_brokers_are_asked_in_a_few_rounds() -> None:
     """Each broker that was named and not asked is a failure, so nothing is proven."""
     last = ROUNDS_MAX + 1
     with Cases() as cases:
-        with cases.case("metadata quorum"):
+        with cases.case("agreed metadata"):
             fake = EverNew(kraft=False)
-            quorum = read_metadata_quorum(fake.send, (1,), ["t"], one_by_one, fake.learn)
+            agreed = read_all_views(fake.send, (1,), ["t"], one_by_one, fake.learn)
             assert Counter(fake.asked) == Counter({(n, "Metadata"): 1 for n in range(1, last)})
-            assert quorum.errors == (Unobserved("metadata", NOT_ASKED, last),)
+            assert agreed.errors == (Unobserved("metadata", NOT_ASKED, last),)
         for kraft in (True, False):
             with cases.case(f"latest metadata, {kraft=}"):
                 fake = EverNew(kraft)
@@ -309,7 +309,7 @@ def test_all_answers_together_name_a_limited_number_of_brokers(monkeypatch: pyte
     with cluster_of(fake) as cluster:
         cluster._learn([broker(1), broker(2)])
         for _ in range(3):
-            cluster.metadata_quorum(["t"])
+            cluster.agreed_metadata(["t"])
         assert cluster.broker_ids == (1, 2, 3)
         assert fake.learned == {1, 2, 3}
         # A known broker may get another address.
@@ -334,15 +334,15 @@ def test_different_answers_about_the_same_topics_take_a_limited_memory(monkeypat
     # Six brokers, a topic and its partitions.
     monkeypatch.setattr("txnscan.kafka.protocol.metadata.DIFFERENT_MAX", 3 * (6 * 10 + 11))
     fake = Differing(6)
-    quorum = read_metadata_quorum(fake.send, fake.brokers, ["t"], one_by_one, lambda brokers: None)
-    assert [view.answered_by for view in quorum.views] == [1, 2, 3]
-    assert {one.broker: one.failure.code for one in quorum.errors} == dict.fromkeys(
+    agreed = read_all_views(fake.send, fake.brokers, ["t"], one_by_one, lambda brokers: None)
+    assert [view.answered_by for view in agreed.views] == [1, 2, 3]
+    assert {one.broker: one.failure.code for one in agreed.errors} == dict.fromkeys(
         (4, 5, 6), FailureCode.UNUSABLE_ANSWER
     )
     same = FakeCluster(range(1, 7))
     same.lead("t", 10 * [1])
-    quorum = read_metadata_quorum(same.send, same.brokers, ["t"], one_by_one, lambda brokers: None)
-    assert len(quorum.views) == 6 and not quorum.errors
+    agreed = read_all_views(same.send, same.brokers, ["t"], one_by_one, lambda brokers: None)
+    assert len(agreed.views) == 6 and not agreed.errors
 
 
 def test_a_round_of_metadata_forgets_answers_that_are_too_large_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,8 +373,8 @@ def test_a_transaction_log_with_too_many_partitions_is_not_probed(monkeypatch: p
                 with cluster_of(fake) as cluster:
                     cluster.random_token = token
                     cluster.view([])
-                    quorum = cluster.metadata_quorum([STATE])
-                    snapshot, _ = cluster.snapshot({7: frozenset()}, quorum, no_progress)
+                    agreed = cluster.agreed_metadata([STATE])
+                    snapshot, _ = cluster.snapshot({7: frozenset()}, agreed, no_progress)
                 assert (snapshot.coordinators_proven, snapshot.complete) == (proven, proven == count)
                 assert bool(made) == (proven == count)
                 assert snapshot.coordinators_planned == (count if proven else 1)
@@ -392,11 +392,11 @@ def test_a_sweep_whose_time_is_up_does_not_repeat_the_snapshot() -> None:
                 deadline = Deadline(TimeLeft(10**15, 1_000, 1_000), monotonic_s=lambda: 0.0, now_ms=lambda: 0)
                 with cluster_of(fake, deadline) as cluster:
                     cluster.view([])
-                    quorum = cluster.metadata_quorum([STATE])
+                    agreed = cluster.agreed_metadata([STATE])
                     fake.asked.clear()
                     if time_is_up:
                         deadline._ends_s = -1.0
-                    cluster.snapshot({7: frozenset()}, quorum, no_progress)
+                    cluster.snapshot({7: frozenset()}, agreed, no_progress)
                 asked = Counter(name for _, name in fake.asked)
                 assert asked["Metadata"] == expected
 

@@ -26,7 +26,6 @@ from tests.unit.test_log_reads import history, id_for
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete_up_to import Completeness
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory
@@ -37,6 +36,7 @@ from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.complete_up_to import Completeness
 
 COMMITTED, ORPHAN, ONGOING, GOES_ON = 7, 8, 9, 11
 SWEEP_MS = 1_700_000_100_000

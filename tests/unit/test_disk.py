@@ -12,9 +12,6 @@ from tests.builders import NOW_MS, judged, scan, view
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, LogDirResult
 from txnscan.engine.clock import BootTime
-from txnscan.impact.disk import GROWTH_OVER_MS_MAX, URGENT_HOURS, Disk, DiskRead, PartitionId, ReplicaSize, disk_of
-from txnscan.impact.impact import Impact
-from txnscan.impact.owner import Owner
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
@@ -22,6 +19,9 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.report.impact import impact_sentences, urgent_disk_sentence
 from txnscan.sweeps.disk import PARTITIONS_MAX, with_disks
 from txnscan.sweeps.history import DiskReads, NoHistory
+from txnscan.waiting.disk import GROWTH_OVER_MS_MAX, URGENT_HOURS, Disk, DiskRead, PartitionId, ReplicaSize, disk_of
+from txnscan.waiting.impact import Impact
+from txnscan.waiting.owner import Owner
 from txnscan.watch.incident_tracker import IncidentTracker, TrackedHistory, remember
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import MINUTE_MS, NOW_MS
-from txnscan.impact.cause import Cause
-from txnscan.impact.event import Member, event_ids
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.event import Member, event_ids
 
 HOUR_MS = 60 * MINUTE_MS
 A = Member("a", NOW_MS, NOW_MS, 7, None, Cause.UNKNOWN)

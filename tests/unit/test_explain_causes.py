@@ -18,15 +18,15 @@ from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
-from txnscan.impact.cause import Cause
-from txnscan.impact.disk import DiskRead, ReplicaSize, disk_of
-from txnscan.impact.known_causes import KNOWN_CAUSES, ExposedTo
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.report.explain import explained_lines, explained_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.waiting.ahead import Ahead
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.disk import DiskRead, ReplicaSize, disk_of
+from txnscan.waiting.known_causes import KNOWN_CAUSES, ExposedTo
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

@@ -13,7 +13,6 @@ from tests.fakes import IMAGE_OFFSET, FakeCluster, broker, no_progress
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.impact.complete_up_to import GateState, PartitionRead, TopicRead
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
@@ -25,6 +24,7 @@ from txnscan.sweeps.complete_up_to import read_topics
 from txnscan.sweeps.gate import Gate, stored_gate, wait_at_gate
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.restored import Fall, Sign
+from txnscan.waiting.complete_up_to import GateState, PartitionRead, TopicRead
 
 AT_MS = 1_700_000_000_000
 

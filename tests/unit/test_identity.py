@@ -14,7 +14,7 @@ from tests.cases import Cases
 from tests.fakes import FakeCluster
 from tests.sim.encode import batch
 from tests.unit.test_fetch import control
-from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED, MetadataQuorum
+from txnscan.coordinators.agreed_metadata import TOPIC_RECREATED, AgreedMetadata
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.reads.observation import FencedRead, Observation
 from txnscan.sweeps import identity as identities
@@ -172,8 +172,8 @@ def shown(read: Read) -> Identity:
     partition = cluster.partitions["p", 0]
     partition.log_start, partition.log, partition.high_watermark = read.log_start, read.log, 200
     read.spoil(cluster)
-    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
-    return identified(cluster.send, quorum, ("p", 0), read.earlier, read.later)
+    agreed = AgreedMetadata((read_metadata(cluster.send, 1, ["p"]),), ())
+    return identified(cluster.send, agreed, ("p", 0), read.earlier, read.later)
 
 
 def test_the_log_between_two_start_offsets_gives_the_evidence() -> None:

@@ -16,9 +16,6 @@ from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, one_by_one
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
-from txnscan.impact.cause import Cause
-from txnscan.impact.impact import BlockedGroup, BlockReason, CarriedImpact
-from txnscan.impact.owner import Framework
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import api_name
@@ -32,6 +29,9 @@ from txnscan.waiting import groups as groups_module
 from txnscan.waiting import pending_offsets as consumer_offsets
 from txnscan.waiting import relation as relation_module
 from txnscan.waiting import who_waits as under_test
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.impact import BlockedGroup, BlockReason, CarriedImpact
+from txnscan.waiting.owner import Framework
 from txnscan.waiting.pending_offsets import offset_key, pending_offsets
 from txnscan.waiting.relation import Blocked
 from txnscan.waiting.who_waits import Blockage, impact_of, live_impact_of, read_blockage

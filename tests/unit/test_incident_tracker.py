@@ -9,7 +9,6 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, unobserved, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
-from txnscan.impact.complete_up_to import TopicRead
 from txnscan.sweeps.history import Incident, Sighting
 from txnscan.sweeps.news import Kind, News
 from txnscan.sweeps.restored import LogPosition, Past
@@ -17,6 +16,7 @@ from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import incident_id as stored_id
 from txnscan.txnlog.facts import LogRead, ProducerFacts
 from txnscan.verdict.evidence import Judged
+from txnscan.waiting.complete_up_to import TopicRead
 from txnscan.watch import incident_tracker as module
 from txnscan.watch.incident_tracker import IncidentTracker, TrackedHistory, remember, together
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS
 from tests.cases import Cases
-from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, TOPIC_RECREATED
+from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, TOPIC_RECREATED
 from txnscan.tables.incidents import Row, folded
 
 START = datetime.fromtimestamp(NOW_MS / 1000, UTC)

@@ -16,11 +16,8 @@ from tests.fakes import FakeCluster
 from tests.unit.test_fetch import control
 from tests.unit.test_identity import data
 from tests.unit.test_outcome import V2, empty, numbered, ongoing, v1, v2
+from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, AgreedMetadata
 from txnscan.coordinators.claims import CountedClaims
-from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, MetadataQuorum
-from txnscan.impact.cause import Cause
-from txnscan.impact.impact import Impact
-from txnscan.impact.owner import Owner
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.reads.observation import TransactionKey
@@ -37,6 +34,9 @@ from txnscan.sweeps.result import COMPLETED, ENDED, TORN
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Reason, Verdict
 from txnscan.verdict.outcome import joined_commit, with_outcome
 from txnscan.verdict.rules import judge
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.impact import Impact
+from txnscan.waiting.owner import Owner
 from txnscan.watch.incident_tracker import IncidentTracker, remember
 
 if TYPE_CHECKING:
@@ -198,9 +198,9 @@ def how_ended(end: End) -> str:
     partition = cluster.partitions["p", 0]
     partition.log, partition.high_watermark = list(end.log), 109
     end.spoil(cluster)
-    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
+    agreed = AgreedMetadata((read_metadata(cluster.send, 1, ["p"]),), ())
     swept, incidents = scan(proven={KEY: "t0"}), {WHICH: end.incident}
-    return replace(swept, endings=endings(cluster.send, quorum, incidents, swept)).over(incidents)[WHICH]
+    return replace(swept, endings=endings(cluster.send, agreed, incidents, swept)).over(incidents)[WHICH]
 
 
 @pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 1])
@@ -220,10 +220,10 @@ def test_each_incident_has_its_own_end() -> None:
     for partition, marker in enumerate((COMMIT, ABORT)):
         log = cluster.partitions["p", partition]
         log.log, log.high_watermark = [RECORDS, marker], 109
-    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
+    agreed = AgreedMetadata((read_metadata(cluster.send, 1, ["p"]),), ())
     other = WHICH._replace(partition=1)
     swept = scan(proven={KEY: "t0", ("p", 1): "t0"})
-    found = endings(cluster.send, quorum, {WHICH: SEEN_LAST, other: SEEN_LAST}, swept)
+    found = endings(cluster.send, agreed, {WHICH: SEEN_LAST, other: SEEN_LAST}, swept)
     assert found == {WHICH: COMPLETED, other: TORN}
 
 
@@ -236,16 +236,16 @@ def test_with_its_topic_a_transaction_ends_by_no_marker() -> None:
     cluster = FakeCluster()
     cluster.lead("p", [1])
     cluster.partitions["p", 0].log, cluster.partitions["p", 0].high_watermark = [RECORDS, COMMIT], 109
-    quorum = MetadataQuorum((read_metadata(cluster.send, 1, ["p"]),), ())
+    agreed = AgreedMetadata((read_metadata(cluster.send, 1, ["p"]),), ())
     swept = scan(topics_gone={(WHICH.topic, WHICH.topic_id): TOPIC_DELETED})
     assert swept.over({WHICH: SEEN_LAST}) == {WHICH: TOPIC_DELETED}
-    assert endings(cluster.send, quorum, {WHICH: SEEN_LAST}, swept) == {}
+    assert endings(cluster.send, agreed, {WHICH: SEEN_LAST}, swept) == {}
 
 
 def test_an_open_incident_has_no_end() -> None:
     cluster = FakeCluster()
     swept = scan(joined(), proven={KEY: "t0"})
-    assert endings(cluster.send, MetadataQuorum((), ()), {WHICH: SEEN_LAST}, swept) == {}
+    assert endings(cluster.send, AgreedMetadata((), ()), {WHICH: SEEN_LAST}, swept) == {}
     assert swept.over({WHICH: SEEN_LAST}) == {}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txnscan.impact.known_causes import (
+from txnscan.waiting.known_causes import (
     KNOWN_CAUSES,
     MAX_TIMEOUT,
     UNCLEAN,

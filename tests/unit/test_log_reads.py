@@ -16,8 +16,8 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress,
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -140,7 +140,7 @@ def read_all(
 ) -> list[OutcomeEvidence]:
     with Cluster(cast(ClientFactory, ConnectToFake(fake)), threads=0) as cluster:
         cluster.view()
-        before = cluster.metadata_quorum({STATE, *(one.observation.topic for one in hanging)})
+        before = cluster.agreed_metadata({STATE, *(one.observation.topic for one in hanging)})
         return read_outcomes(cluster, ENGINE, LANES, before, hanging, stored, on_progress)
 
 
@@ -188,7 +188,7 @@ def test_an_orphan_is_searched_in_all_log_partitions(cluster: FakeLogs) -> None:
 
 def test_without_hanging_transactions_no_request_is_sent(cluster: FakeLogs) -> None:
     with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
-        assert read_outcomes(asking, ENGINE, LANES, MetadataQuorum((), ()), [], {}, no_progress) == []
+        assert read_outcomes(asking, ENGINE, LANES, AgreedMetadata((), ()), [], {}, no_progress) == []
     assert cluster.asked == []
 
 
@@ -635,7 +635,7 @@ def test_unreachable_brokers_leave_the_outcome_unknown(cluster: FakeLogs, known:
     with Cluster(cast(ClientFactory, ConnectToFake(cluster)), threads=0) as asking:
         asking.view()
         cluster.unreachable |= {1, 2, 3}
-        before = asking.metadata_quorum([STATE])
+        before = asking.agreed_metadata([STATE])
         (found,) = read_outcomes(asking, ENGINE, LANES, before, [hanging], {}, no_progress)
     assert found.logged == () and found.log_failure is not None
     assert found.contradiction == found.log_failure, "whoever leads the log may find there what no coordinator said"

@@ -13,9 +13,9 @@ from tests.builders import failed
 from tests.cases import Cases
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, opened_cluster
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_agreed, read_latest
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
@@ -109,11 +109,11 @@ def test_only_requested_topics_are_returned() -> None:
 
 def agreed(
     fake: FakeCluster, known: Iterable[int] = (1, 2, 3), reached: dict[int, int] | None = None
-) -> MetadataQuorum:
+) -> AgreedMetadata:
     return read_agreed(fake.send, known, ["t"], one_by_one, lambda brokers: None, reached)
 
 
-def who_leads(found: MetadataQuorum) -> tuple[int, int] | str:
+def who_leads(found: AgreedMetadata) -> tuple[int, int] | str:
     """The leader and its leader epoch, or the code of the failure."""
     try:
         one = found.partition("t", 0)
@@ -215,7 +215,7 @@ def test_a_coordinator_of_another_cluster_leaves_every_leader_unknown() -> None:
         cluster.latest()
         for changed, proven in ((False, 3), (True, 0)):
             fake.edit = {"Metadata": edit} if changed else {}
-            snapshot, after = cluster.snapshot({}, cluster.metadata_quorum([TRANSACTION_STATE_TOPIC]), no_progress)
+            snapshot, after = cluster.snapshot({}, cluster.agreed_metadata([TRANSACTION_STATE_TOPIC]), no_progress)
             assert snapshot.coordinators_proven == proven
             assert len(after.errors) == changed
 
@@ -236,7 +236,7 @@ def test_a_cluster_outside_kraft_mode_is_not_asked_for_offsets_again() -> None:
     with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
         cluster.latest()
         fake.asked.clear()
-        assert who_leads(cluster.metadata_quorum(["t"])) == (2, 5)
+        assert who_leads(cluster.agreed_metadata(["t"])) == (2, 5)
     assert fake.asked == [(1, "Metadata"), (2, "Metadata"), (3, "Metadata")]
 
 

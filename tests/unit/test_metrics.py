@@ -16,10 +16,6 @@ from tests.cases import Cases
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.cli import app as base
 from txnscan.cli.app import app
-from txnscan.impact.cause import Cause
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead, concluded
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
-from txnscan.impact.owner import Owner
 from txnscan.report import metrics
 from txnscan.report.metrics import (
     LATE_PARTITIONS,
@@ -36,6 +32,10 @@ from txnscan.report.metrics import (
 )
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead, concluded
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
+from txnscan.waiting.owner import Owner
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 

@@ -28,7 +28,7 @@ def checked(ids: int) -> Any:
     cluster = FakeCluster()
     found = take(cluster)
     asked = SimpleNamespace(
-        separate_by_claim=lambda *_: SimpleNamespace(quorum=None, transactional_ids=ids),
+        separate_by_claim=lambda *_: SimpleNamespace(agreed=None, transactional_ids=ids),
         snapshot=lambda *_: (found, None),
     )
     (finding,) = _coordinators(asked)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tests.cases import Cases
 from tests.unit.test_old_apis import FakeOld, connected, swept_fake
-from txnscan.coordinators.metadata_quorum import TOPIC_DELETED
+from txnscan.coordinators.agreed_metadata import TOPIC_DELETED
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.reads.observation import TransactionKey

@@ -11,7 +11,7 @@ from tests.builders import judged, view
 from tests.cases import Cases
 from tests.unit.test_cause import AGAIN
 from txnscan.config import ConfigError, ScanConfig
-from txnscan.impact.owner import Framework, Owner, live_owner_of, may_be_flinks, owner_of
+from txnscan.waiting.owner import Framework, Owner, live_owner_of, may_be_flinks, owner_of
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

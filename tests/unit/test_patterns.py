@@ -11,7 +11,6 @@ from tests.builders import stored
 from tests.cases import Cases
 from txnscan import patterns
 from txnscan.config import ConfigError, ScanConfig, topics_matching
-from txnscan.impact.owner import NO_OWNERS
 from txnscan.kafka.security.providers import resolved
 from txnscan.kafka.topology import Broker, ClusterView, Topic
 from txnscan.patterns import PatternError, check_pattern, matching
@@ -19,6 +18,7 @@ from txnscan.resolve import stored as planning
 from txnscan.sweeps.enrichment import owners_by_pattern
 from txnscan.sweeps.scope import in_scope
 from txnscan.sweeps.warnings import idle_patterns
+from txnscan.waiting.owner import NO_OWNERS
 
 LIMIT_S = 1.0
 NAME = "a" * 249

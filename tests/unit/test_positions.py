@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from tests.fakes import partition
 from tests.unit.test_offset_for_leader_epoch import Leader
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.sweeps.positions import ends_of
 from txnscan.sweeps.restored import LogPosition, Past, Present, Sign, fall
 
@@ -22,9 +22,9 @@ def test_a_lost_end_is_noticed_after_the_log_has_grown_beyond_it() -> None:
     here = partition("t", 0, topic_id="t0", epoch=9)
     lost = Leader({3: 0, 7: 60, 9: 80})
     cluster = cast(Cluster, SimpleNamespace(send=lost.send, in_parallel=lambda ask, of: [ask(one) for one in of]))
-    quorum: Any = SimpleNamespace(partition=lambda topic, index: here)
+    agreed: Any = SimpleNamespace(partition=lambda topic, index: here)
     past, positions = Past(positions=(at(5, 100),)), [at(9, 380)]
-    ends = ends_of(cluster, past, positions, cast(MetadataQuorum, quorum))
+    ends = ends_of(cluster, past, positions, cast(AgreedMetadata, agreed))
     assert ends == {(("t0", 0), 5): 60}
     found = fall(past, Present(None, tuple(positions), ends))
     assert found is not None and (found.sign, found.before, found.now) == (Sign.EPOCH_END, 100, 60)

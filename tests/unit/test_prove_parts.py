@@ -94,7 +94,7 @@ def test_mutants_are_chosen_by_name_or_by_change() -> None:
     assert files([]) == [target.file for target in TARGETS]
     assert files(["verdict/rules.py"]) == ["verdict/rules.py"]
     assert files(["--changed", "main"], "txnscan/txnlog/lineage.py", "README.md") == ["txnlog/lineage.py"]
-    assert files(["--changed", "main"], "tests/unit/test_event.py") == ["impact/event.py"]
+    assert files(["--changed", "main"], "tests/unit/test_event.py") == ["waiting/event.py"]
     assert files(["--changed", "main"]) == []
 
 

@@ -14,8 +14,6 @@ from tests.fakes import FakePartition, one_by_one
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from tests.unit.test_impact import ORPHAN, FakeGroups, live, marker_before, row
-from txnscan.impact.blocking import blocks, gets_a_row
-from txnscan.impact.impact import BlockedReader, BlockReason, Impact
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
@@ -24,7 +22,9 @@ from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
 from txnscan.waiting import relation as relation_module
 from txnscan.waiting import who_waits as under_test
+from txnscan.waiting.blocking import blocks, gets_a_row
 from txnscan.waiting.checkpoint import MicroBatch, Positions, QueryPosition
+from txnscan.waiting.impact import BlockedReader, BlockReason, Impact
 from txnscan.waiting.relation import Blocked
 from txnscan.waiting.who_waits import Blockage, impact_of, read_blockage, read_partitions
 

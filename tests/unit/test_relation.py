@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.cases import Cases
-from txnscan.impact.impact import BlockedGroup, BlockedReader, BlockReason
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.waiting import relation as under_test
+from txnscan.waiting.impact import BlockedGroup, BlockedReader, BlockReason
 from txnscan.waiting.relation import RULES, Blocked, NotBlocked, Pair, kept, relation
 
 LSO = 100

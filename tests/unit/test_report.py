@@ -10,8 +10,6 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
-from txnscan.impact.impact import BlockedGroup, BlockReason, Impact
-from txnscan.impact.owner import live_owner_of
 from txnscan.kafka.units import duration
 from txnscan.report import html, paragraphs
 from txnscan.report.json import dumps, scan_object, stored_object
@@ -22,6 +20,8 @@ from txnscan.sweeps.restored import Fall, Sign
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
 from txnscan.verdict.outcome import with_outcome
+from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
+from txnscan.waiting.owner import live_owner_of
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion

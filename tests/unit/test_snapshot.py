@@ -15,7 +15,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from tests.builders import failed, lacks, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
-from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude, strangers
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
@@ -55,8 +55,8 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def agree(cluster: FakeCluster) -> MetadataQuorum:
-    return read_metadata_quorum(cluster.send, (1, 2, 3), [STATE], one_by_one, lambda brokers: None)
+def agree(cluster: FakeCluster) -> AgreedMetadata:
+    return read_all_views(cluster.send, (1, 2, 3), [STATE], one_by_one, lambda brokers: None)
 
 
 def log() -> MetadataRound:
@@ -153,20 +153,20 @@ def test_a_broker_that_does_not_know_yet_that_it_leads_covers_nothing(cluster: F
     with Cases() as cases:
         for which, old in (("leader", FakePartition(2, 5)), ("epoch", FakePartition(1, 4)), ("nothing", None)):
             with cases.case(which):
-                quorum = agree(cluster)
+                agreed = agree(cluster)
                 answers = [answers_of(b) for b in (1, 2, 3)]
                 fake = FakeCluster()
                 fake.lead(STATE, LEADERS)
                 fake.partitions[STATE, 0] = old or FakePartition()
                 own = None if old is None else read_metadata(fake.send, 1, [STATE])
-                snapshot = conclude([replace(answers[0], own=own), *answers[1:]], quorum, quorum, WHO)
+                snapshot = conclude([replace(answers[0], own=own), *answers[1:]], agreed, agreed, WHO)
                 assert uncovered(snapshot) == ({0} if old is not None else {0, 3})
                 assert {one.failure.code for one in snapshot.coverage_errors} == {FailureCode.BROKER_BEHIND}
 
 
 def test_a_broker_of_another_cluster_proves_nothing(cluster: FakeCluster) -> None:
     """An address may lead to a broker of the same number in a copy of the cluster."""
-    agreed = MetadataQuorum((shown_by(3),), ())
+    agreed = AgreedMetadata((shown_by(3),), ())
     copied = replace(shown_by(1), cluster_id="copy")
     with Cases() as cases:
         for which, own, broker_ids in (("copy", copied, [1]), ("same", shown_by(1), []), ("silent", None, [])):
@@ -176,7 +176,7 @@ def test_a_broker_of_another_cluster_proves_nothing(cluster: FakeCluster) -> Non
                 assert [(one.broker, one.failure.code) for one in found] == [
                     (broker_id, FailureCode.BROKERS_DISAGREE) for broker_id in broker_ids
                 ]
-                assert strangers(answers, MetadataQuorum((), ())) == ()
+                assert strangers(answers, AgreedMetadata((), ())) == ()
 
 
 def test_topics_hidden_by_another_broker_do_not_matter(cluster: FakeCluster) -> None:
@@ -376,10 +376,10 @@ def test_a_partition_that_moved_between_the_two_rounds_of_metadata_is_not_covere
 
 
 def test_a_leader_that_was_not_asked_covers_no_partition(cluster: FakeCluster) -> None:
-    quorum = agree(cluster)
+    agreed = agree(cluster)
     probes = probe_ids(4, map(str, itertools.count()).__next__)
     answers = [ask_coordinators(cluster.send, b, log(), probes, OPEN) for b in (2, 3)]
-    assert uncovered(conclude(answers, quorum, quorum, WHO)) == {0, 3}
+    assert uncovered(conclude(answers, agreed, agreed, WHO)) == {0, 3}
 
 
 def test_two_brokers_that_serve_one_partition_are_a_split(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
@@ -689,10 +689,10 @@ def test_ids_without_an_open_producer_id_are_neither_described_nor_shown(cluster
 def test_without_open_transactions_no_id_is_listed_and_coverage_is_proven(cluster: FakeCluster) -> None:
     """An empty filter would list every id."""
     cluster.ids = {1: {id_for(0): FakeId(7)}}
-    quorum, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
+    agreed, probes = agree(cluster), probe_ids(len(LEADERS), map("probe-{}".format, itertools.count()).__next__)
     cluster.requests.clear()
     answers = [ask_coordinators(cluster.send, b, log(), probes, {}) for b in (1, 2, 3)]
-    snapshot = conclude(answers, quorum, quorum, WHO)
+    snapshot = conclude(answers, agreed, agreed, WHO)
     assert (snapshot.views, snapshot.complete) == ((), True)
     filters = [r.producer_id_filters for r in cluster.requests if api_name(r) == "ListTransactions"]
     assert filters == [[-1]] * 3

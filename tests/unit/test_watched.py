@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.cases import Cases
 from txnscan.engine.clock import BootTime, boot_time
-from txnscan.impact.disk import JUMP_MS
 from txnscan.resolve.watched import SweepTime, watched_ms
+from txnscan.waiting.disk import JUMP_MS
 
 MINUTE_MS = 60_000
 

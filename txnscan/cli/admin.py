@@ -330,9 +330,9 @@ def coordinator(
             warn(config)
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}
-                quorum = cluster.newest_quorum(topics)
+                agreed = cluster.newest_agreed(topics)
                 behind = [error_object(one, cluster.principal) for one in cluster.behind()]
-            found = [coordinator_of(kind, name, quorum) for kind, name in names]
+            found = [coordinator_of(kind, name, agreed) for kind, name in names]
             shown = [
                 coordinator_row(one, cluster.format_failure(one.failure) if one.failure else None) for one in found
             ]

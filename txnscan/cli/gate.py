@@ -85,9 +85,9 @@ def gate(
             raise ConfigError("--bootstrap-server", "give brokers, or --tables with --until")
         for name in topic:
             check_topic_name("--topic", name)
-        from txnscan.impact.complete_up_to import GateState
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.gate import gate_object, print_gate
+        from txnscan.waiting.complete_up_to import GateState
 
         until_ms = wall_clock_ms() if until is None else parse_time_ms(until, "--until")
         wait_ms = 0 if wait == "0s" else parse_duration_ms(wait, "--wait")

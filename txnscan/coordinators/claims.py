@@ -34,7 +34,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView, OpenProducer, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
@@ -100,13 +100,13 @@ class CountedClaims:
 class ClaimedAndUnclaimed:
     """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
 
-    quorum: the agreed metadata of `__transaction_state` and the topics of these partitions. prepared,
+    agreed: the agreed metadata of `__transaction_state` and the topics of these partitions. prepared,
     transactional_ids: see CountedClaims.
     """
 
     claimed: tuple[ClaimedTransaction, ...]
     unclaimed: Mapping[Key, WideRow]
-    quorum: MetadataQuorum
+    agreed: AgreedMetadata
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
 
@@ -122,7 +122,7 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
 
 
 def counted_claims(
-    answers: Iterable[ClaimAnswers], latest: MetadataQuorum | None, read_from_ms: int = 0
+    answers: Iterable[ClaimAnswers], latest: AgreedMetadata | None, read_from_ms: int = 0
 ) -> CountedClaims:
     """The claims that count. Pure. latest: the brokers' latest knowledge of the leaders of `__transaction_state`. If it
     is None, claims of any broker count. read_from_ms: see CountedClaims.
@@ -150,7 +150,7 @@ def counted_claims(
     return CountedClaims(claims, of_names, len(names), read_from_ms)
 
 
-def _leaders(latest: MetadataQuorum) -> list[int | None]:
+def _leaders(latest: AgreedMetadata) -> list[int | None]:
     """The leader of each partition of the log."""
     indexes = latest.indexes(TRANSACTION_STATE_TOPIC)
     return [latest.latest_leader(TRANSACTION_STATE_TOPIC, k) for k in range(len(indexes))]

@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from txnscan.config import ScanConfig, parse_bootstrap_servers
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_agreed, read_latest
-from txnscan.coordinators.metadata_quorum import MetadataQuorum, read_metadata_quorum
 from txnscan.coordinators.snapshot import (
     COORDINATOR_PARTITIONS_MAX,
     CoordinatorAnswers,
@@ -198,12 +198,12 @@ class Cluster:
         """
         return self.latest(topics).view
 
-    def newest_quorum(self, topics: Collection[str]) -> MetadataQuorum:
+    def newest_agreed(self, topics: Collection[str]) -> AgreedMetadata:
         """The metadata of these topics by the newest image alone, to find a leader or coordinator to ask. Outside KRaft
         mode by all brokers. Raises ClusterUnreachable.
         """
         latest = self.latest(topics)
-        return self.metadata_quorum(topics) if latest.offset is None else MetadataQuorum((latest.view,), ())
+        return self.agreed_metadata(topics) if latest.offset is None else AgreedMetadata((latest.view,), ())
 
     def behind(self) -> tuple[Unobserved, ...]:
         """The brokers that do not answer, and those that lag behind the newest image for some seconds. Each may know or
@@ -241,11 +241,11 @@ class Cluster:
             return None
         return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
 
-    def metadata_quorum(self, topics: Iterable[str]) -> MetadataQuorum:
+    def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
         """The present metadata of these topics that no broker contradicts."""
         known = tuple(self._brokers)
         if self._outside_kraft:
-            return read_metadata_quorum(self.send, known, topics, self.in_parallel, self._learn)
+            return read_all_views(self.send, known, topics, self.in_parallel, self._learn)
         return read_agreed(self.send, known, topics, self.in_parallel, self._learn, self._reached)
 
     def topics_gone(
@@ -257,11 +257,11 @@ class Cluster:
         missing = {*known} - {(topic.name, topic.topic_id) for topic in view.topics}
         if not missing:
             return {}
-        quorum = self.metadata_quorum({TRANSACTION_STATE_TOPIC, *(name for name, _ in missing)})
+        agreed = self.agreed_metadata({TRANSACTION_STATE_TOPIC, *(name for name, _ in missing)})
         # The theory is in `metadata_image.py`.
-        if outside_kraft and not quorum.all_show(TRANSACTION_STATE_TOPIC):
+        if outside_kraft and not agreed.all_show(TRANSACTION_STATE_TOPIC):
             return {}
-        return {which: how for which in missing if (how := quorum.gone(*which)) is not None}
+        return {which: how for which in missing if (how := agreed.gone(*which)) is not None}
 
     def max_timeout_ms(self) -> tuple[int, tuple[Unobserved, ...]]:
         """The highest `transaction.max.timeout.ms` of all brokers. A broker that does not report its value counts with
@@ -297,11 +297,11 @@ class Cluster:
         # asks for all leaders. Those leaders rarely change the result.
         likely = counted_claims(answers, None, read_from_ms)
         claimed, left = separate_by_claim(suspects, always, likely.claimant)
-        quorum = self.metadata_quorum({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
-        found = counted_claims(answers, quorum, read_from_ms)
+        agreed = self.agreed_metadata({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
+        found = counted_claims(answers, agreed, read_from_ms)
         if found.claims != likely.claims:
             claimed, left = separate_by_claim(suspects, always, found.claimant)
-        return ClaimedAndUnclaimed(tuple(claimed), left, quorum, found.prepared, found.transactional_ids)
+        return ClaimedAndUnclaimed(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """Every broker's report of its ids in a transaction."""
@@ -311,21 +311,21 @@ class Cluster:
     def snapshot(
         self,
         open_topics: Mapping[int, frozenset[str]],
-        quorum: MetadataQuorum,
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, MetadataQuorum]:
+    ) -> tuple[Snapshot, AgreedMetadata]:
         """The snapshot of the coordinators, with its coverage, and the agreed metadata of `__transaction_state` and of
         these topics after it. Repeated while coverage may still become complete, but not for a broker that lacks an
         API.
 
-        open_topics: by producer id, the topics in which it has open transactions. quorum: the metadata before.
+        open_topics: by producer id, the topics in which it has open transactions. agreed: the metadata before.
         """
         topics = {TRANSACTION_STATE_TOPIC, *topics}
-        before = quorum
+        before = agreed
         for attempt in range(1, SNAPSHOT_TRIES + 1):
             answers = self._ask_coordinators(before, open_topics, on_progress)
-            after = self.metadata_quorum(topics)
+            after = self.agreed_metadata(topics)
             after = replace(after, errors=(*after.errors, *strangers(answers, after)))
             snapshot = conclude(answers, before, after, self.principal)
             passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
@@ -336,7 +336,7 @@ class Cluster:
         return snapshot, after
 
     def _ask_coordinators(
-        self, before: MetadataQuorum, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
+        self, before: AgreedMetadata, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
         partition_count = len(before.indexes(TRANSACTION_STATE_TOPIC))
         if partition_count > COORDINATOR_PARTITIONS_MAX:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum, NoSuchTopic
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown, NoSuchTopic
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -32,13 +32,13 @@ class Coordinator:
     failure: Failure | None = None
 
 
-def coordinator_of(kind: str, name: str, quorum: MetadataQuorum) -> Coordinator:
-    """The coordinator that all brokers agree on. quorum: on `topic_of(kind)`."""
+def coordinator_of(kind: str, name: str, agreed: AgreedMetadata) -> Coordinator:
+    """The coordinator that all brokers agree on. agreed: on `topic_of(kind)`."""
     topic = topic_of(kind)
-    count = len(quorum.indexes(topic))
+    count = len(agreed.indexes(topic))
     if not count:
         try:
-            quorum.partition(topic, 0)
+            agreed.partition(topic, 0)
         except NoSuchTopic:
             none = f"{topic} does not exist yet: nothing of its kind was ever used"
             return Coordinator(kind, name, topic, None, 0, failure=Failure(none, _UNKNOWN_TOPIC))
@@ -46,10 +46,10 @@ def coordinator_of(kind: str, name: str, quorum: MetadataQuorum) -> Coordinator:
             return Coordinator(kind, name, topic, None, 0, failure=failed.failure)
     k = coordinator_partition(name, count)
     try:
-        partition = quorum.partition(topic, k)
+        partition = agreed.partition(topic, k)
     except LeaderUnknown as failed:
         return Coordinator(kind, name, topic, k, count, failure=failed.failure)
-    broker = next(one for one in quorum.brokers if one.broker_id == partition.leader)
+    broker = next(one for one in agreed.brokers if one.broker_id == partition.leader)
     return Coordinator(kind, name, topic, k, count, broker, partition.leader_epoch)
 
 

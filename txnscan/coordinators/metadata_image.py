@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnscan.coordinators.metadata_quorum import NOT_ASKED, ROUNDS_MAX, MetadataQuorum, read_metadata_quorum
+from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, read_all_views
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
@@ -134,8 +134,8 @@ def read_latest(
     """
     view, reported, _ = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
     if view is None and None in reported.values():
-        quorum = read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn)
-        return _without_order(quorum, reported, of_all_topics=metadata.topics is None)
+        agreed = read_all_views(send, reported, metadata.topics, in_parallel, learn)
+        return _without_order(agreed, reported, of_all_topics=metadata.topics is None)
     if view is None:
         errors = merged(answer.error for answer in reported.values() if isinstance(answer, Failure))
         raise RequestFailed(errors, FailureCode.UNREACHABLE)
@@ -149,20 +149,20 @@ def read_agreed(
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
     reached: dict[int, int] | None = None,
-) -> MetadataQuorum:
+) -> AgreedMetadata:
     """The metadata of these topics that no broker contradicts: by one image, or outside KRaft mode by the Metadata of
     all brokers. See `read_latest`.
     """
     metadata = MetadataRound(topics)
     view, reported, newer = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
     if view is None and None in reported.values():
-        return read_metadata_quorum(send, reported, metadata.topics, in_parallel, learn)
+        return read_all_views(send, reported, metadata.topics, in_parallel, learn)
     failed = {one: answer for one, answer in reported.items() if isinstance(answer, Failure)}
     if view is not None:
         heard = {broker.broker_id for broker in view.brokers} | newer
         failed = {one: why for one, why in failed.items() if one in heard}
     errors = tuple(Unobserved("metadata", failure, one) for one, failure in sorted(failed.items()))
-    return MetadataQuorum((view,) if view is not None else (), errors)
+    return AgreedMetadata((view,) if view is not None else (), errors)
 
 
 def _read_newest(
@@ -262,15 +262,15 @@ def _offsets(reported: Mapping[int, Reported]) -> dict[int, int]:
     return {broker_id: answer for broker_id, answer in reported.items() if isinstance(answer, int)}
 
 
-def _without_order(quorum: MetadataQuorum, reported: Mapping[int, Reported], *, of_all_topics: bool) -> Latest:
+def _without_order(agreed: AgreedMetadata, reported: Mapping[int, Reported], *, of_all_topics: bool) -> Latest:
     """The merged metadata of brokers outside KRaft mode. Raises RequestFailed."""
-    failures = {one.broker: one.failure for one in quorum.errors if one.broker is not None}
+    failures = {one.broker: one.failure for one in agreed.errors if one.broker is not None}
     if of_all_topics:
-        failures |= {view.answered_by: _no_topics(view.answered_by) for view in quorum.views if not view.topics}
-    if not quorum.views:
+        failures |= {view.answered_by: _no_topics(view.answered_by) for view in agreed.views if not view.topics}
+    if not agreed.views:
         raise RequestFailed(merged(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
-    topics, disputed = _merged([view.topics for view in quorum.views])
-    view = replace(quorum.views[0], brokers=quorum.brokers, topics=topics)
+    topics, disputed = _merged([view.topics for view in agreed.views])
+    view = replace(agreed.views[0], brokers=agreed.brokers, topics=topics)
     return Latest(view, {**reported, **failures}, disputed, outside_kraft=True)
 
 

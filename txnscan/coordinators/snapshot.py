@@ -43,7 +43,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum, NoSuchTopic
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown, NoSuchTopic
 from txnscan.coordinators.visibility import (
     Classes,
     Probed,
@@ -170,7 +170,7 @@ def ask_coordinators(
     return CoordinatorAnswers(broker_id, own, before, listed, described, after, failure, hidden_topic, seen)
 
 
-def strangers(answers: Iterable[CoordinatorAnswers], after: MetadataQuorum) -> tuple[Unobserved, ...]:
+def strangers(answers: Iterable[CoordinatorAnswers], after: AgreedMetadata) -> tuple[Unobserved, ...]:
     """A failure for each broker whose own Metadata is that of another cluster than the agreed metadata.
 
     For example, an address that leads to a broker of the same number in a copy of the cluster.
@@ -208,8 +208,8 @@ def _hidden_topic(views: Iterable[ClusterView], topics: Iterable[str]) -> Failur
 
 def conclude(
     answers: Iterable[CoordinatorAnswers],
-    before: MetadataQuorum,
-    after: MetadataQuorum,
+    before: AgreedMetadata,
+    after: AgreedMetadata,
     principal: str,
 ) -> Snapshot:
     """The snapshot that these answers prove, with its gaps. Pure.
@@ -258,7 +258,7 @@ def _served_twice(k: int, who: Iterable[int]) -> Failure:
     return Failure(each, FailureCode.BROKERS_DISAGREE)
 
 
-def _partition_count(before: MetadataQuorum, after: MetadataQuorum) -> int:
+def _partition_count(before: AgreedMetadata, after: AgreedMetadata) -> int:
     """The number of partitions of `__transaction_state`; 0 if it cannot be probed."""
     indexes = before.indexes(TRANSACTION_STATE_TOPIC)
     # If the count changes, ids hash to other partitions. The brokers themselves stop serving then.
@@ -267,7 +267,7 @@ def _partition_count(before: MetadataQuorum, after: MetadataQuorum) -> int:
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, failures: tuple[Failure, ...]
+    by_broker: Mapping[int, CoordinatorAnswers], before: AgreedMetadata, failures: tuple[Failure, ...]
 ) -> Snapshot:
     """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
@@ -308,8 +308,8 @@ def _serving_brokers(by_broker: Mapping[int, CoordinatorAnswers]) -> dict[int, s
 def _uncovered(
     by_broker: Mapping[int, CoordinatorAnswers],
     failures_by_broker: Mapping[int, Sequence[Failure]],
-    before: MetadataQuorum,
-    after: MetadataQuorum,
+    before: AgreedMetadata,
+    after: AgreedMetadata,
     k: int,
     serving: Set[int],
 ) -> Unobserved | None:
@@ -348,12 +348,12 @@ def _knows(own: ClusterView | None, leader: Partition, k: int) -> bool:
     if own is None:
         return False
     try:
-        return MetadataQuorum((own,), ()).partition(TRANSACTION_STATE_TOPIC, k) == leader
+        return AgreedMetadata((own,), ()).partition(TRANSACTION_STATE_TOPIC, k) == leader
     except LeaderUnknown:
         return False
 
 
-def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: MetadataQuorum, k: int) -> bool:
+def _refused(by_broker: Mapping[int, CoordinatorAnswers], before: AgreedMetadata, k: int) -> bool:
     """Whether this partition is uncovered because its leader refused the random id, although it returned a listing."""
     try:
         answer = by_broker.get(before.partition(TRANSACTION_STATE_TOPIC, k).leader)

@@ -20,12 +20,6 @@ from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
-from txnscan.impact.cause import Cause
-from txnscan.impact.cause import cause_of as hanging_cause_of
-from txnscan.impact.disk import disk_of
-from txnscan.impact.exposure import read_exposure, read_versions
-from txnscan.impact.impact import BlockReason, is_compacted
-from txnscan.impact.known_causes import ExposedTo, exposed, sentence
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
@@ -46,7 +40,13 @@ from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.txnlog.timeline import timeline, to_read
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.ahead import ahead, end_of_log
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.cause import cause_of as hanging_cause_of
+from txnscan.waiting.disk import disk_of
+from txnscan.waiting.exposure import read_exposure, read_versions
 from txnscan.waiting.groups import SHARE, group_offsets, listed_group, unjudged_shares
+from txnscan.waiting.impact import BlockReason, is_compacted
+from txnscan.waiting.known_causes import ExposedTo, exposed, sentence
 from txnscan.waiting.pending_offsets import pending_offsets
 from txnscan.waiting.who_waits import read_topic_cleaning
 
@@ -161,7 +161,7 @@ def _causes(swept: Scan, transactions: Iterable[Judged]) -> Mapping[TransactionK
 def _ask_group(asking: Asking, facts: Facts) -> Facts:
     group, cluster = facts.symptom.group or "", asking.cluster
     asking.progress("ask the group", 0, 1)
-    coordinator = coordinator_of("group", group, cluster.newest_quorum([CONSUMER_OFFSETS_TOPIC]))
+    coordinator = coordinator_of("group", group, cluster.newest_agreed([CONSUMER_OFFSETS_TOPIC]))
     if coordinator.failure is not None or coordinator.broker is None or coordinator.partition is None:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
@@ -513,8 +513,8 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
     wanted = {} if producer_id is None else {producer_id: frozenset[str]()}
     cluster = asking.cluster
     cluster.newest([TRANSACTION_STATE_TOPIC])
-    quorum = cluster.metadata_quorum([TRANSACTION_STATE_TOPIC])
-    snapshot, _ = cluster.snapshot(wanted, quorum, lambda done, total: None)
+    agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
+    snapshot, _ = cluster.snapshot(wanted, agreed, lambda done, total: None)
     swept = _swept(asking, asking.config)
     names = sorted({view.transactional_id for view in snapshot.views})
     if names:
@@ -555,17 +555,17 @@ def _ask_error(asking: Asking, facts: Facts) -> Facts:
 def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
     """The ids in Prepare* of all coordinators, and whether all were seen."""
     cluster = asking.cluster
-    quorum = cluster.metadata_quorum([TRANSACTION_STATE_TOPIC])
+    agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
     wanted = ListingFilter(states=tuple(PREPARED))
     found: list[Transaction] = []
     failures: list[Failure] = []
-    for broker in quorum.brokers:
+    for broker in agreed.brokers:
         for some in list_on(cluster.send, broker.broker_id, wanted, asking.now_ms):
             if isinstance(some, Unobserved):
                 failures.append(some.failure)
             else:
                 found += some
-    snapshot, _ = cluster.snapshot({}, quorum, lambda done, total: None)
+    snapshot, _ = cluster.snapshot({}, agreed, lambda done, total: None)
     hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, ())
     return replace(facts, prepared=tuple(found), failures=(*facts.failures, *failures, *hidden))
 

@@ -99,7 +99,7 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer: one sentence first, then the evidence, then the next commands. known_causes: ids of the rows in
-    `impact/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*.
+    `waiting/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*.
     """
 
     code: CauseCode

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from txnscan.explain import finding, telling
 from txnscan.explain.cause import CauseCode, Explanation, Subject, Told
 from txnscan.explain.facts import Facts
-from txnscan.impact.known_causes import STUCK_PREPARE, ExposedTo
+from txnscan.waiting.known_causes import STUCK_PREPARE, ExposedTo
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.symptom import Symptom
-from txnscan.impact.cause import Cause
-from txnscan.impact.disk import NO_DISK, Disk
-from txnscan.impact.impact import BlockReason
-from txnscan.impact.known_causes import ExposedTo
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.reads.observation import TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.ahead import Ahead
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.disk import NO_DISK, Disk
+from txnscan.waiting.impact import BlockReason
+from txnscan.waiting.known_causes import ExposedTo
 from txnscan.waiting.relation import NotBlocked, Pair, relation
 
 

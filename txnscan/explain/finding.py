@@ -9,9 +9,9 @@ from txnscan.explain.cause import Subject
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
-from txnscan.impact.blocking import SHARE_OF_LATE, is_live
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
 from txnscan.waiting.relation import NotBlocked
 
 

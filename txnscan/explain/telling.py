@@ -13,8 +13,6 @@ from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
-from txnscan.impact.blocking import ends_by_ms, timeout_end_ms
-from txnscan.impact.cause import sentence as sentence_of_cause
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
@@ -24,6 +22,8 @@ from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
 from txnscan.waiting.ahead import Ahead
+from txnscan.waiting.blocking import ends_by_ms, timeout_end_ms
+from txnscan.waiting.cause import sentence as sentence_of_cause
 from txnscan.waiting.groups import NO_MEMBERS
 
 _MINUTE_MS = 60_000

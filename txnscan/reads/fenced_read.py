@@ -87,7 +87,7 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
 
 def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
     """As `read_fenced`, without the open transactions: only the high watermark, then the last stable offset. That takes
-    two requests, and no permission but Describe. For `impact/complete_up_to.py`.
+    two requests, and no permission but Describe. For `waiting/complete_up_to.py`.
     """
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)

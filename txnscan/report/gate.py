@@ -13,8 +13,8 @@ from txnscan.report.plain import error_object, fall_object, iso_utc
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 
 if TYPE_CHECKING:
-    from txnscan.impact.complete_up_to import TopicRead
     from txnscan.sweeps.gate import Gate
+    from txnscan.waiting.complete_up_to import TopicRead
 
 # At most this many partitions of a topic are named to people. JSON has all.
 _NAMED_MAX = 5

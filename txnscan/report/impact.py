@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from txnscan.config import printable
-from txnscan.impact.cause import Cause, sentence
-from txnscan.impact.disk import URGENT_HOURS
-from txnscan.impact.impact import BlockReason
 from txnscan.kafka.units import duration, plural, size
 from txnscan.report.plain import utc
 from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.cause import Cause, sentence
+from txnscan.waiting.disk import URGENT_HOURS
+from txnscan.waiting.impact import BlockReason
 
 Row = Mapping[str, Any]
 GROUPS_SHOWN = 5

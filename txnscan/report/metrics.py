@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from txnscan.impact.blocking import end_of
-from txnscan.impact.disk import Disk
-from txnscan.impact.impact import Impact
 from txnscan.kafka.topology import Key
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.version import __version__
+from txnscan.waiting.blocking import end_of
+from txnscan.waiting.disk import Disk
+from txnscan.waiting.impact import Impact
 
 TOPICS_MAX = 100
 OTHERS = "(other)"

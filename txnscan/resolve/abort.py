@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
+from txnscan.coordinators.agreed_metadata import LeaderUnknown
 from txnscan.coordinators.cluster import ClusterUnreachable
-from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import fetch
@@ -340,7 +340,7 @@ class BrokersWithoutDescribeProducers(LiveBrokers):
         try:
             with self._cluster() as cluster:
                 cluster.view([action.topic])
-                partition = cluster.metadata_quorum([action.topic]).partition(*action.key)
+                partition = cluster.agreed_metadata([action.topic]).partition(*action.key)
                 self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
                 return partition
         except ClusterUnreachable as error:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from txnscan.config import ConfigError, ScanConfig
+from txnscan.coordinators.agreed_metadata import LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
-from txnscan.coordinators.metadata_quorum import LeaderUnknown
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
@@ -195,7 +195,7 @@ class LiveBrokers:
         try:
             with self._cluster() as cluster:
                 cluster.view([topic])
-                return cluster.metadata_quorum([topic]).partition(topic, partition).leader_epoch
+                return cluster.agreed_metadata([topic]).partition(topic, partition).leader_epoch
         except (ClusterUnreachable, LeaderUnknown):
             return -1
 
@@ -205,8 +205,8 @@ class LiveBrokers:
         try:
             with self._cluster(before_marker=True) as cluster:
                 cluster.view(topics)
-                quorum = cluster.metadata_quorum(topics)
-                return commit_seen(cluster.send, peers, producer_id, quorum.partition)
+                agreed = cluster.agreed_metadata(topics)
+                return commit_seen(cluster.send, peers, producer_id, agreed.partition)
         except ClusterUnreachable as error:
             raise RequestFailed(str(error)) from None
         except LeaderUnknown as failed:
@@ -229,7 +229,7 @@ class LiveBrokers:
                 cluster.view([action.topic])
                 key = action.key
                 reader = Reader(cluster, self._engine(), self._config)
-                rows, quorum = reader.fenced([key], cluster.metadata_quorum([action.topic]), lambda done, total: None)
+                rows, agreed = reader.fenced([key], cluster.agreed_metadata([action.topic]), lambda done, total: None)
                 row = rows[key]
                 if row.failure is not None:
                     return PartitionState(error=explained(row.failure, self.principal))
@@ -237,7 +237,7 @@ class LiveBrokers:
                 found = [
                     Identity.SAME
                     if one.start_offset == action.start_offset
-                    else identified(cluster.send, quorum, key, earlier, Seen(*_open(one)))
+                    else identified(cluster.send, agreed, key, earlier, Seen(*_open(one)))
                     for one in row.open_producers
                     if one.producer_id == action.producer_id
                 ]

@@ -22,7 +22,6 @@ from typing import Protocol
 from txnscan.config import ConfigError
 from txnscan.coordinators.transactions import Transaction
 from txnscan.errors import ExitStatus, TxnscanError
-from txnscan.impact.owner import may_be_flinks
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
 from txnscan.kafka.failure import Permission
@@ -34,6 +33,7 @@ from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.plan import Action, Plan
 from txnscan.verdict.evidence import Outcome
 from txnscan.version import __version__
+from txnscan.waiting.owner import may_be_flinks
 
 # The coordinator answers these while it ends the transaction, loads, or moves. Then the request is sent again.
 _AGAIN = (

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from txnscan.engine.clock import BootTime
-from txnscan.impact.disk import JUMP_MS
+from txnscan.waiting.disk import JUMP_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
-"""Read topics for the time up to which they are complete. The rule is in `impact/complete_up_to.py`."""
+"""Read topics for the time up to which they are complete. The rule is in `waiting/complete_up_to.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.fenced_read import fenced_failed
@@ -14,6 +13,7 @@ from txnscan.reads.rows import FencedRow, OnProgress
 from txnscan.reads.tasks import ReadEnds
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.reader import Reader
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
 
 STAGE = "complete up to"
 _NO_PARTITION = Failure("the brokers show no partition of the topic", FailureCode.LEFT_OUT)
@@ -29,14 +29,14 @@ def read_topics(
     of it.
     """
     names = tuple(dict.fromkeys(topics))
-    quorum = cluster.metadata_quorum({TRANSACTION_STATE_TOPIC, *names})
-    keys = [(topic, index) for topic in names for index in quorum.indexes(topic)]
-    rows, _ = reader.fenced(keys, quorum, on_progress, ReadEnds)
+    agreed = cluster.agreed_metadata({TRANSACTION_STATE_TOPIC, *names})
+    keys = [(topic, index) for topic in names for index in agreed.indexes(topic)]
+    rows, _ = reader.fenced(keys, agreed, on_progress, ReadEnds)
     reads, errors, deadline = [], [], cluster.deadline
     for topic in names:
         # Executors leave out what they have not read when the time is up.
         of_topic = [rows.get(key) or _unread(key, deadline.time_is_up, read_at_ms) for key in keys if key[0] == topic]
-        failures = _failures(topic, of_topic, quorum)
+        failures = _failures(topic, of_topic, agreed)
         reads.append(_topic_read(topic, of_topic, read_at_ms, {at: one.code for at, one in failures.items()}))
         errors += [Unobserved(STAGE, failure, None, topic, index) for index, failure in failures.items()]
     return tuple(reads), tuple(errors)
@@ -47,10 +47,10 @@ def _unread(key: Key, failure: Failure, read_at_ms: int) -> FencedRow:
     return fenced_failed(Partition(topic, "", index, leader=-1, leader_epoch=-1), failure, read_at_ms)
 
 
-def _failures(topic: str, rows: Sequence[FencedRow], quorum: MetadataQuorum) -> Mapping[int | None, Failure]:
+def _failures(topic: str, rows: Sequence[FencedRow], agreed: AgreedMetadata) -> Mapping[int | None, Failure]:
     """The failure of each partition without a proven read; None stands for the topic."""
     if not rows:
-        return {None: _why_unknown(topic, quorum)}
+        return {None: _why_unknown(topic, agreed)}
     failures: dict[int | None, Failure] = {row.partition: row.failure for row in rows if row.failure is not None}
     # Rows of different tries may be of different topics of this name.
     if len(_topic_ids(rows)) > 1:
@@ -58,9 +58,9 @@ def _failures(topic: str, rows: Sequence[FencedRow], quorum: MetadataQuorum) -> 
     return failures
 
 
-def _why_unknown(topic: str, quorum: MetadataQuorum) -> Failure:
+def _why_unknown(topic: str, agreed: AgreedMetadata) -> Failure:
     try:
-        quorum.partition(topic, 0)
+        agreed.partition(topic, 0)
     except LeaderUnknown as failed:
         return failed.failure
     return _NO_PARTITION

@@ -1,4 +1,4 @@
-"""Reads how full the disks get behind transactions that block compaction (`impact/disk.py`).
+"""Reads how full the disks get behind transactions that block compaction (`waiting/disk.py`).
 
 No proof depends on this. It sends requests only for partitions of compacted topics with a transaction that gets a row,
 and only to the brokers with their replicas. A failed read is a reason beside the numbers, and changes no verdict.
@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.clock import BootTime
-from txnscan.impact.disk import Disk, DiskRead, PartitionId, ReplicaSize, disk_of
-from txnscan.impact.impact import Impact
 from txnscan.kafka.errors import LEFT_OUT, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_log_dirs import LogDir, describe_log_dirs
@@ -23,6 +21,8 @@ from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import History
+from txnscan.waiting.disk import Disk, DiskRead, PartitionId, ReplicaSize, disk_of
+from txnscan.waiting.impact import Impact
 
 # The limit of partitions to ask about. Partitions with hanging transactions come first.
 PARTITIONS_MAX = 50

@@ -8,7 +8,7 @@ and a later marker belongs to a later transaction.
 
 from __future__ import annotations
 
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch
@@ -20,10 +20,10 @@ from txnscan.sweeps.result import COMPLETED, ENDED, TORN, Scan
 from txnscan.verdict.evidence import Outcome
 
 
-def endings(send: Send, quorum: MetadataQuorum, incidents: Incidents, scan: Scan) -> dict[TransactionKey, str]:
+def endings(send: Send, agreed: AgreedMetadata, incidents: Incidents, scan: Scan) -> dict[TransactionKey, str]:
     """COMPLETED or TORN for each incident of committed data whose end this sweep proved, if the log shows the marker.
 
-    quorum: the agreed metadata after the last read.
+    agreed: the agreed metadata after the last read.
     """
     found = {}
     for which, how in scan.over(incidents).items():
@@ -31,7 +31,7 @@ def endings(send: Send, quorum: MetadataQuorum, incidents: Incidents, scan: Scan
         if how != ENDED or incidents[which].outcome != Outcome.COMMITTED or end_offset is None:
             continue
         try:
-            commits = first_marker(send, quorum.partition(*which.key), which.producer_id, end_offset)
+            commits = first_marker(send, agreed.partition(*which.key), which.producer_id, end_offset)
         except (RequestFailed, LeaderUnknown):
             continue
         if commits is not None:

@@ -8,13 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from txnscan.config import parse_owner_pattern
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
-from txnscan.impact.blocking import gets_a_row, looked_at, only_counted_warning
-from txnscan.impact.cause import Cause
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.event import Member, event_ids
-from txnscan.impact.impact import Impact
-from txnscan.impact.owner import NO_OWNERS, id_of
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
 from txnscan.patterns import PatternError, matching
@@ -29,22 +23,28 @@ from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
 from txnscan.verdict.predicates import owned, owners, partition_doubt
 from txnscan.verdict.rules import judge
+from txnscan.waiting.blocking import gets_a_row, looked_at, only_counted_warning
+from txnscan.waiting.cause import Cause
 from txnscan.waiting.checkpoint import Positions
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.event import Member, event_ids
+from txnscan.waiting.impact import Impact
+from txnscan.waiting.owner import NO_OWNERS, id_of
 from txnscan.waiting.who_waits import impact_of, live_impact_of, read_blockage, read_partitions
 
 
 def enrich(
-    run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged], quorum: MetadataQuorum
+    run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged], agreed: AgreedMetadata
 ) -> Enriched:
     """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
-    the verdict `hanging`, it is withdrawn. quorum: the metadata after the second read.
+    the verdict `hanging`, it is withdrawn. agreed: the metadata after the second read.
     """
     outcome_evidence: list[OutcomeEvidence] = []
     if run.reads_log:
         asked = [*_hanging(judged), *_may_endanger_commit(judged, everything.incidents)]
         stored = everything.stored.of({one.observation.producer_id for one in asked})
         in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
-        found = read_outcomes(run.cluster, run.engine, in_flight_max, quorum, asked, stored, progress)
+        found = read_outcomes(run.cluster, run.engine, in_flight_max, agreed, asked, stored, progress)
         found = [with_closed(evidence, everything.wide.closed) for evidence in found]
         outcome_evidence = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
         judged = with_outcomes(judged, outcome_evidence)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from txnscan.impact.complete_up_to import GateState, TopicRead, concluded
 from txnscan.kafka.failure import Unobserved
 from txnscan.sweeps.history import TOPIC_READS_MAX
 from txnscan.sweeps.restored import Fall
+from txnscan.waiting.complete_up_to import GateState, TopicRead, concluded
 
 _POLL_S = 1.0
 # A topic that is blocked needs action. One that is not observed may have a transient failure.

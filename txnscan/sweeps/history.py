@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.disk import DiskRead, PartitionId
-from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.restored import LogPosition, Past
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.disk import DiskRead, PartitionId
+from txnscan.waiting.impact import CarriedImpact
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.fetch import Reading, fetch
@@ -108,10 +108,10 @@ def identity(earlier: Seen, later: Seen, log: Between) -> Identity:
     return Identity.UNKNOWN
 
 
-def identified(send: Send, quorum: MetadataQuorum, key: Key, earlier: Seen, later: Seen) -> Identity:
+def identified(send: Send, agreed: AgreedMetadata, key: Key, earlier: Seen, later: Seen) -> Identity:
     """The same, with a read of the log from the partition's proven leader. Unknown if the read fails."""
     try:
-        partition = quorum.partition(*key)
+        partition = agreed.partition(*key)
         log_start = list_offsets(send, partition.leader, [partition], Offset.LOG_START)[partition.key]
         if log_start.failure is not None:
             return Identity.UNKNOWN

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine import Engine
 from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.client import Send
@@ -70,7 +70,7 @@ def read_outcomes(
     cluster: Cluster,
     engine: Engine,
     in_flight_max: int,
-    before: MetadataQuorum,
+    before: AgreedMetadata,
     hanging: Sequence[Judged],
     stored: Facts,
     on_progress: OnProgress,
@@ -93,7 +93,7 @@ def read_outcomes(
     known = [stored.get(judged.observation.producer_id, NO_FACTS) for judged in hanging]
     earlier = [read for facts in known for read in facts.reads]
     cluster.in_parallel(lambda log: log.ask_epoch_ends(earlier), list(logs.values()))
-    after = cluster.metadata_quorum(topics)
+    after = cluster.agreed_metadata(topics)
     for log in logs.values():
         log.confirm(after)
     return [
@@ -106,7 +106,7 @@ def _read_logs(
     cluster: Cluster,
     engine: Engine,
     in_flight_max: int,
-    before: MetadataQuorum,
+    before: AgreedMetadata,
     wanted: Mapping[int, frozenset[int]],
     stored: Facts,
     on_progress: OnProgress,
@@ -415,7 +415,7 @@ def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEviden
     )
 
 
-def _first_batch(send: Send, before: MetadataQuorum, judged: Judged) -> Batch | Failure:
+def _first_batch(send: Send, before: AgreedMetadata, judged: Judged) -> Batch | Failure:
     """The transaction's first batch, or why it is not known."""
     o = judged.observation
     try:
@@ -550,7 +550,7 @@ class Log:
             return before
         return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
 
-    def confirm(self, after: MetadataQuorum) -> None:
+    def confirm(self, after: AgreedMetadata) -> None:
         """Sets `failure` if the leader is no longer the one before the read."""
         try:
             same = self.partition == after.partition(*self.partition.key)

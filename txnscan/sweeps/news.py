@@ -68,7 +68,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class EventNews:
-    """An event (`impact/event.py`) that opened, changed or closed in a sweep.
+    """An event (`waiting/event.py`) that opened, changed or closed in a sweep.
 
     open_incidents: the number of its incidents that are open after the sweep. opened, closed: the incidents that opened
     and closed in it. merged_into: the event that it turned out to be a part of.

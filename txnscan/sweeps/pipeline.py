@@ -17,8 +17,6 @@ from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
-from txnscan.impact.blocking import SHARE_OF_LATE, looked_at
-from txnscan.impact.complete_up_to import TopicRead, concluded
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
@@ -54,6 +52,8 @@ from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.outcome import CLOCK_SLACK_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.version import __version__
+from txnscan.waiting.blocking import SHARE_OF_LATE, looked_at
+from txnscan.waiting.complete_up_to import TopicRead, concluded
 
 # At most this many open transactions are judged in the driver, in 0.8 s. A join on two cores takes five times as long:
 # `python -m tests.bench judge`.
@@ -110,10 +110,10 @@ def scan(
     reads = tuple(concluded(read, () if now.is_new else stored_reads) for read in reads)
     judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second), now)
     enriched = replace(
-        enrich(run, planned, everything, judged, second.quorum), unsure=unsure, topic_reads=reads, topic_errors=unread
+        enrich(run, planned, everything, judged, second.agreed), unsure=unsure, topic_reads=reads, topic_errors=unread
     )
     found = result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
-    found = replace(found, endings=endings(cluster.send, second.quorum, everything.incidents, found))
+    found = replace(found, endings=endings(cluster.send, second.agreed, everything.incidents, found))
     return in_history(found, now)
 
 
@@ -169,29 +169,29 @@ def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     """Reads the remaining partitions, before the coordinators are asked. The metadata after that confirms the rows."""
     separated, last_seen = claims.separated, claims.last_seen
     keys = separated.unclaimed.keys() | everything.of_incidents.keys()
-    rows, quorum = run.reader.fenced(keys, separated.quorum, run.stage("first read"), confirms=False)
+    rows, agreed = run.reader.fenced(keys, separated.agreed, run.stage("first read"), confirms=False)
     if last_seen is None:
         seen = observe(claims.topic_ids, separated.unclaimed, rows, rows)
         if _has_news(seen, everything.incidents):
             last_seen = run.history.last_seen(everything.view.cluster_id)
-    return Fenced(rows, quorum, last_seen)
+    return Fenced(rows, agreed, last_seen)
 
 
 def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> tuple[Fenced, Snapshotted]:
     """Asks the coordinators of all open transactions, and proves that no coordinator was missed. Also the first read,
     confirmed. If a leader moved since, its partitions are read again, and then the coordinators are asked again.
     """
-    rows, quorum, topics = dict(first.rows), first.quorum, {topic for topic, _ in first.rows}
+    rows, agreed, topics = dict(first.rows), first.agreed, {topic for topic, _ in first.rows}
     for attempt in range(1, FENCED_TRIES + 1):
         opened = _open_topics([claims.separated.unclaimed, rows])
-        snapshot, quorum = run.cluster.snapshot(opened, quorum, run.stage("ask coordinators"), topics)
-        read, rows = rows, {key: confirmed(row, quorum) for key, row in rows.items()}
+        snapshot, agreed = run.cluster.snapshot(opened, agreed, run.stage("ask coordinators"), topics)
+        read, rows = rows, {key: confirmed(row, agreed) for key, row in rows.items()}
         moved = failed_partitions(rows.values()) - failed_partitions(read.values())
         if not moved or attempt == FENCED_TRIES or run.cluster.deadline.is_up:
             break
-        again, quorum = run.reader.fenced(moved, quorum, run.stage("first read"), confirms=False)
+        again, agreed = run.reader.fenced(moved, agreed, run.stage("first read"), confirms=False)
         rows |= again
-    return Fenced(rows, first.quorum, first.last_seen), Snapshotted(snapshot, quorum)
+    return Fenced(rows, first.agreed, first.last_seen), Snapshotted(snapshot, agreed)
 
 
 def _open_topics(rows: Iterable[Mapping[Key, WideRow | FencedRow]]) -> dict[int, frozenset[str]]:
@@ -218,8 +218,8 @@ def ended_before(run: Run, everything: AllRead, first: Fenced) -> Ended:
 def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
     """Reads the same partitions again, with proof, after the coordinators were asked."""
     still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
-    rows, quorum = run.reader.fenced(still_open, snapshotted.quorum, run.stage("second read"))
-    return Fenced(rows, quorum, first.last_seen)
+    rows, agreed = run.reader.fenced(still_open, snapshotted.agreed, run.stage("second read"))
+    return Fenced(rows, agreed, first.last_seen)
 
 
 def history_now(
@@ -235,7 +235,7 @@ def history_now(
     """The history of the cluster, which begins with this sweep if a position fell (`restored.py`)."""
     past, cluster = everything.past, run.cluster
     rows = [row for row in {**first.rows, **second.rows}.values() if row.failure is None]
-    positions = together_positions([*of_transaction_log(second.quorum), *of_rows(rows)])
+    positions = together_positions([*of_transaction_log(second.agreed), *of_rows(rows)])
     offset = offset_now(cluster, planned.latest, past)
     fell = None
     # The last look before a marker reads no stored facts, and must be short.
@@ -243,8 +243,8 @@ def history_now(
         stored = [*past.positions, *of_incidents(everything.incidents, past), *of_topics(stored_reads)]
         past = replace(past, positions=tuple(stored), ended=ended)
         now = together_positions([*positions, *of_topics(reads)])
-        quorum = None if reads else second.quorum
-        present = Present(offset, now, ends_of(cluster, past, now, quorum), open_in(second.rows, ended))
+        agreed = None if reads else second.agreed
+        present = Present(offset, now, ends_of(cluster, past, now, agreed), open_in(second.rows, ended))
         fell = fall(past, present)
     is_new = fell is not None or run.config.new_history
     history, vetoes_from, dropped = past.history + is_new, past.vetoes_from, None
@@ -294,7 +294,7 @@ def judge_all(
     unsure: set[Key] = set()
 
     def relation(o: Observation, earlier: Seen, later: Seen) -> Identity:
-        return identified(run.cluster.send, second.quorum, o.key, earlier, later)
+        return identified(run.cluster.send, second.agreed, o.key, earlier, later)
 
     def to_incident(o: Observation, earlier: Seen) -> Identity:
         return relation(o, earlier, seen_of(o))
@@ -382,7 +382,7 @@ def result(
         impacts=enriched.impacts,
         read_bytes=run.cluster.read_bytes,
         outcome_evidence={evidence.observation.transaction_key: evidence for evidence in enriched.outcome_evidence},
-        log_epochs=second.quorum.leader_epochs(TRANSACTION_STATE_TOPIC),
+        log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,
     )

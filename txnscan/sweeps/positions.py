@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
-from txnscan.impact.complete_up_to import TopicRead
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_bounds
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
@@ -17,6 +16,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.restored import Fall, LogPosition, PartitionOfTopicId, Past, Present, fall, over_since
+from txnscan.waiting.complete_up_to import TopicRead
 
 
 def offset_of_all(latest: Latest) -> int | None:
@@ -62,12 +62,12 @@ def of_topics(reads: Iterable[TopicRead]) -> list[LogPosition]:
     ]
 
 
-def of_transaction_log(quorum: MetadataQuorum) -> list[LogPosition]:
+def of_transaction_log(agreed: AgreedMetadata) -> list[LogPosition]:
     """The positions of `__transaction_state`, by the metadata of all brokers."""
     found = []
-    for index in quorum.indexes(TRANSACTION_STATE_TOPIC):
+    for index in agreed.indexes(TRANSACTION_STATE_TOPIC):
         with suppress(LeaderUnknown):
-            p = quorum.partition(TRANSACTION_STATE_TOPIC, index)
+            p = agreed.partition(TRANSACTION_STATE_TOPIC, index)
             found.append(LogPosition(p.topic, p.topic_id, p.partition, p.leader_epoch))
     return found
 
@@ -80,16 +80,16 @@ def of_incidents(incidents: Incidents, past: Past) -> list[LogPosition]:
 
 
 def ends_of(
-    cluster: Cluster, past: Past, positions: Collection[LogPosition], quorum: MetadataQuorum | None
+    cluster: Cluster, past: Past, positions: Collection[LogPosition], agreed: AgreedMetadata | None
 ) -> dict[tuple[PartitionOfTopicId, int], int]:
     """The ends of the leader epochs that are over since they were stored, as far as leaders answer: where the first
-    later epoch begins. quorum: the last one, None to ask for it if it is needed.
+    later epoch begins. agreed: the last one, None to ask for it if it is needed.
     """
     wanted = over_since(past, positions)
     keys = {one.of: (one.topic, one.partition) for one in positions if one.of in wanted}
     if not keys:
         return {}
-    known = cluster.metadata_quorum({topic for topic, _ in keys.values()}) if quorum is None else quorum
+    known = cluster.agreed_metadata({topic for topic, _ in keys.values()}) if agreed is None else agreed
 
     def ask(of: PartitionOfTopicId) -> Mapping[int, int]:
         with suppress(RequestFailed, LeaderUnknown):

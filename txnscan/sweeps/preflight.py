@@ -20,8 +20,6 @@ from txnscan.config import (
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.metadata_image import Latest, merged
 from txnscan.engine.spark.java import JavaError, delta_jars, find_java, is_fetched, major_version
-from txnscan.impact.exposure import read_exposure, read_versions
-from txnscan.impact.known_causes import exposed, sentence
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import QUESTION_MS
 from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
@@ -34,7 +32,9 @@ from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
 from txnscan.kafka.units import duration, plural
+from txnscan.waiting.exposure import read_exposure, read_versions
 from txnscan.waiting.groups import hidden_groups
+from txnscan.waiting.known_causes import exposed, sentence
 
 _ALTER = Permission("Alter", "Cluster")
 _CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name
@@ -219,7 +219,7 @@ def _disks(cluster: Cluster, brokers: Sequence[int]) -> list[Finding]:
 
 
 def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:
-    """The known causes of hanging transactions to which the cluster is exposed (`impact/known_causes.py`)."""
+    """The known causes of hanging transactions to which the cluster is exposed (`waiting/known_causes.py`)."""
     # Other checks report settings that this principal may not read.
     exposure = read_exposure(cluster, versions)
     found = [Finding("causes", Level.NOTE, sentence(cause, exposure)) for cause in exposed(exposure)]
@@ -256,7 +256,7 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
 
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
     separated = cluster.separate_by_claim({}, (), lambda done, total: None)
-    snapshot, _ = cluster.snapshot({}, separated.quorum, lambda done, total: None)
+    snapshot, _ = cluster.snapshot({}, separated.agreed, lambda done, total: None)
     if snapshot.visibility_failures:
         said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
         yield Finding("acls", Level.INCOMPLETE, said)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from txnscan.config import ScanConfig
+from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, differing
-from txnscan.coordinators.metadata_quorum import LeaderUnknown, MetadataQuorum
 from txnscan.engine import Engine
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.clock import wall_clock_ms
@@ -170,16 +170,16 @@ class Reader:
     def fenced(
         self,
         keys: Iterable[Key],
-        quorum: MetadataQuorum,
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         read_batch: type[ReadFenced] | type[ReadEnds] = ReadFenced,
         *,
         confirms: bool = True,
-    ) -> tuple[dict[Key, FencedRow], MetadataQuorum]:
+    ) -> tuple[dict[Key, FencedRow], AgreedMetadata]:
         """One row per partition: proven to come from the leader that the metadata after the read names, or a failure.
         Also the last agreed metadata of these topics and `__transaction_state`.
 
-        quorum: the metadata before the read. read_batch: what to read of each partition. confirms: otherwise the caller
+        agreed: the metadata before the read. read_batch: what to read of each partition. confirms: otherwise the caller
         confirms the rows, by metadata that is asked for later.
         """
         rows: dict[Key, FencedRow] = {}
@@ -190,17 +190,17 @@ class Reader:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            read = self._fenced(missing, quorum, on_progress, read_batch)
+            read = self._fenced(missing, agreed, on_progress, read_batch)
             if confirms or failed_partitions(read):
-                quorum = self._cluster.metadata_quorum(topics)
-            rows |= {row.key: confirmed(row, quorum) if confirms else row for row in read}
+                agreed = self._cluster.agreed_metadata(topics)
+            rows |= {row.key: confirmed(row, agreed) if confirms else row for row in read}
             missing = sorted(failed_partitions(rows.values()))
-        return rows, quorum
+        return rows, agreed
 
     def _fenced(
         self,
         keys: Sequence[Key],
-        quorum: MetadataQuorum,
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         read_batch: type[ReadFenced] | type[ReadEnds],
     ) -> list[FencedRow]:
@@ -208,7 +208,7 @@ class Reader:
         unknown: list[FencedRow] = []
         for topic, index in keys:
             try:
-                known.append(quorum.partition(topic, index))
+                known.append(agreed.partition(topic, index))
             except LeaderUnknown as failed:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
                 unknown.append(fenced_failed(nobody, failed.failure, wall_clock_ms()))
@@ -220,7 +220,7 @@ class Reader:
         """The offsets of these partitions, from the leaders that one broker's metadata names. No verdict depends on
         them.
         """
-        believed = MetadataQuorum(views=(view,), errors=())
+        believed = AgreedMetadata(views=(view,), errors=())
         known = []
         for key in keys:
             with suppress(LeaderUnknown):
@@ -259,7 +259,7 @@ def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index:
     return (name, index) in keys
 
 
-def confirmed(row: FencedRow, after: MetadataQuorum) -> FencedRow:
+def confirmed(row: FencedRow, after: AgreedMetadata) -> FencedRow:
     """The row, with a failure if this metadata, which was asked for after the read, names another leader or leader
     epoch. Pure.
 

@@ -6,12 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from txnscan.coordinators.metadata_quorum import TOPIC_RECREATED
+from txnscan.coordinators.agreed_metadata import TOPIC_RECREATED
 from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
-from txnscan.impact.blocking import blocks
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.impact import CarriedImpact, Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.kafka.topology import Key
@@ -20,6 +17,9 @@ from txnscan.sweeps.history import Incident, Incidents
 from txnscan.sweeps.restored import Fall, LogPosition, is_of_other_log
 from txnscan.txnlog.facts import Facts, ProducerFacts, together
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
+from txnscan.waiting.blocking import blocks
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.impact import CarriedImpact, Impact
 
 # How an incident ended: without a marker of `apply`, and its topic still exists.
 ENDED = "ended"
@@ -48,7 +48,7 @@ class Scan:
     rows in the tables too. proven: the topic id of each partition whose last read was proven to come from its leader.
     ends: the leader epoch and high watermark of that read. boot: the time since boot when the sweep finished. stages:
     the duration of each stage. principal: the principal that brokers most likely see. broker_ids: the brokers in
-    Metadata. impacts: of hanging transactions, and of live transactions that get a row (`impact/blocking.py`), if the
+    Metadata. impacts: of hanging transactions, and of live transactions that get a row (`waiting/blocking.py`), if the
     sweep looked for them. blocking_after_ms: the age from which live transactions get a row. read_bytes: bytes of
     producer states and of `__transaction_state` that were read. outcome_evidence: the facts about hanging transactions
     whose log was read. log_epochs: by partition of `__transaction_state`, the last leader epoch that all brokers agreed

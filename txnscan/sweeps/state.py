@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from txnscan.config import ScanConfig
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.claims import ClaimedAndUnclaimed
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.metadata_quorum import MetadataQuorum
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.impact import Impact
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic
 from txnscan.reads.observation import Observation, TransactionKey
@@ -26,6 +24,8 @@ from txnscan.sweeps.reader import Reader, Wide
 from txnscan.sweeps.restored import Fall, LogPosition, Past
 from txnscan.sweeps.result import Progress
 from txnscan.verdict.evidence import Judged, OutcomeEvidence
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.impact import Impact
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Fenced:
     """A read with proof, and the agreed metadata after it. last_seen: see Claimed."""
 
     rows: Mapping[Key, FencedRow]
-    quorum: MetadataQuorum
+    agreed: AgreedMetadata
     last_seen: Callable[[], Sightings] | None
 
 
@@ -128,7 +128,7 @@ class Snapshotted:
     """The coordinators' answers, and the agreed metadata after them."""
 
     snapshot: Snapshot
-    quorum: MetadataQuorum
+    agreed: AgreedMetadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnscan.coordinators.metadata_quorum import TOPIC_DELETED, TOPIC_RECREATED
+from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, TOPIC_RECREATED
 
 Row = dict[str, Any]
 

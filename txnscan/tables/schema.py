@@ -18,16 +18,16 @@ from types import GenericAlias
 from typing import Any
 
 from txnscan.engine.clock import StageTime
-from txnscan.impact.blocking import end_of
-from txnscan.impact.complete_up_to import Completeness, PartitionRead, TopicRead
-from txnscan.impact.disk import DiskRead
-from txnscan.impact.impact import BlockedGroup, BlockedReader
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, Permission, Unobserved
 from txnscan.sweeps.restored import LogPosition
 from txnscan.sweeps.result import HealthyCount, Scan
 from txnscan.txnlog.facts import ClosedProducer, LogRead, LogScan, SeenCommit, SeenMarker
 from txnscan.verdict.evidence import Evidence, Judged, Verdict
+from txnscan.waiting.blocking import end_of
+from txnscan.waiting.complete_up_to import Completeness, PartitionRead, TopicRead
+from txnscan.waiting.disk import DiskRead
+from txnscan.waiting.impact import BlockedGroup, BlockedReader
 
 SCHEMA_VERSION = 19
 

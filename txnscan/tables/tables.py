@@ -17,10 +17,6 @@ from typing import Any, TypeVar
 
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_row
-from txnscan.impact.cause import Cause
-from txnscan.impact.complete_up_to import PartitionRead, TopicRead
-from txnscan.impact.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, PartitionId
-from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Ended, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.restored import LogPosition, Past, latest_of
@@ -49,6 +45,10 @@ from txnscan.tables.schema import (
 )
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, SentMarker
 from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
+from txnscan.waiting.disk import GROWTH_OVER_MS_MAX, READS_MAX, DiskRead, PartitionId
+from txnscan.waiting.impact import CarriedImpact
 
 Answer = TypeVar("Answer")
 

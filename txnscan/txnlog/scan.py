@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from txnscan.coordinators.metadata_quorum import LeaderUnknown
+from txnscan.coordinators.agreed_metadata import LeaderUnknown
 from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from txnscan.impact.impact import BlockedGroup, BlockReason
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
@@ -21,6 +20,7 @@ from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
+from txnscan.waiting.impact import BlockedGroup, BlockReason
 from txnscan.waiting.pending_offsets import pending_offsets
 from txnscan.waiting.relation import Blocked, NotBlocked, Pair, kept, relation
 

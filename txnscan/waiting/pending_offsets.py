@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from txnscan.impact.impact import BlockReason
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
@@ -22,6 +21,7 @@ from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.kafka.protocol.search import Wanted, searched
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.observation import Observation
+from txnscan.waiting.impact import BlockReason
 from txnscan.waiting.relation import NotBlocked, Pair, relation
 
 _OFFSET_KEY_VERSIONS = (0, 1)

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
-from txnscan.impact.impact import BlockedGroup, BlockedReader, BlockReason
 from txnscan.kafka.failure import Failure
+from txnscan.waiting.impact import BlockedGroup, BlockedReader, BlockReason
 
 One = TypeVar("One", BlockedGroup, BlockedReader)
 

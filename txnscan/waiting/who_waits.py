@@ -1,8 +1,8 @@
 """What transactions block: groups, streaming queries, and the cleaning of their topics. Pure except for `send`.
 
 No proof depends on this. It sends requests only if a transaction hangs, or if a live one has been open for long
-(`impact/blocking.py`). Failed reads are reported with the results, and change no verdict. Limits keep the requests few,
-and hanging transactions come first. `relation.py` decides who waits.
+(`waiting/blocking.py`). Failed reads are reported with the results, and change no verdict. Limits keep the requests
+few, and hanging transactions come first. `relation.py` decides who waits.
 
 Lag is measured to the high watermark. A read_committed client measures it up to the last stable offset, and sees no
 lag.
@@ -16,9 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol, TypeVar
 
-from txnscan.impact.cause import cause_of
-from txnscan.impact.impact import BlockedGroup, BlockedReader, BlockReason, CarriedImpact, Impact
-from txnscan.impact.owner import NO_OWNERS, Owner, live_owner_of, owner_of
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
@@ -29,9 +26,12 @@ from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.waiting.cause import cause_of
 from txnscan.waiting.checkpoint import Positions
 from txnscan.waiting.delivered import Starved, starved
 from txnscan.waiting.groups import CONNECT, GroupAnswers, ask_broker, hidden_groups
+from txnscan.waiting.impact import BlockedGroup, BlockedReader, BlockReason, CarriedImpact, Impact
+from txnscan.waiting.owner import NO_OWNERS, Owner, live_owner_of, owner_of
 from txnscan.waiting.relation import Blocked, NotBlocked, One, Pair, kept, relation
 
 Item = TypeVar("Item")

@@ -12,9 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.disk import READS_MAX, DiskRead, PartitionId
-from txnscan.impact.impact import CarriedImpact
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import (
     TOPIC_READS_MAX,
@@ -31,6 +28,9 @@ from txnscan.sweeps.restored import Past, latest_of, together_positions
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import Facts
 from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.disk import READS_MAX, DiskRead, PartitionId
+from txnscan.waiting.impact import CarriedImpact
 
 Item = TypeVar("Item")
 

@@ -13,8 +13,6 @@ from typing import TypeVar
 
 from txnscan.config import ScanConfig, printable
 from txnscan.errors import TxnscanError
-from txnscan.impact.complete_up_to import TopicRead
-from txnscan.impact.disk import PartitionId
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.metrics import Stuck, Watched, stuck_since
@@ -24,6 +22,8 @@ from txnscan.sweeps.news import EventNews, News
 from txnscan.sweeps.restored import Past, latest_of
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import Facts
+from txnscan.waiting.complete_up_to import TopicRead
+from txnscan.waiting.disk import PartitionId
 from txnscan.watch.incident_tracker import INCIDENTS_MAX, IncidentTracker, TrackedHistory, remember, together
 
 Answer = TypeVar("Answer")

@@ -17,7 +17,7 @@ def skipped_marker(figures: Figures, directory: Path) -> None:
     """A commit finds one partition without a leader (its marker is skipped, KAFKA-20734) and another partition that
     takes no writes (so the coordinator stays in PrepareCommit). When the first partition is back, its transaction is
     open, and its coordinator does not list it. The coordinator's log still lists it, so the next coordinator sends the
-    marker. A verdict `hanging` would be wrong. Five brokers, so that a quorum survives the loss of two.
+    marker. A verdict `hanging` would be wrong. Five brokers, so that a agreed survives the loss of two.
     """
     with KafkaCluster(directory / "skipped-marker", brokers=5) as cluster, cluster.wire() as wire:
         create_topic(wire, "skipped", [[3]])

@@ -1,4 +1,4 @@
-"""The metadata quorum on leaders, and the failures without it."""
+"""The agreed metadata on leaders, and the failures without it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from tests.builders import failed, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
-from txnscan.coordinators.metadata_quorum import (
+from txnscan.coordinators.agreed_metadata import (
     TOPIC_DELETED,
     TOPIC_RECREATED,
+    AgreedMetadata,
     LeaderUnknown,
-    MetadataQuorum,
-    read_metadata_quorum,
+    read_all_views,
 )
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
@@ -38,8 +38,8 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def agree(cluster: FakeCluster, known: Iterable[int] = (1, 2, 3), topics: Iterable[str] = ("t",)) -> MetadataQuorum:
-    return read_metadata_quorum(cluster.send, known, topics, one_by_one, lambda brokers: None)
+def agree(cluster: FakeCluster, known: Iterable[int] = (1, 2, 3), topics: Iterable[str] = ("t",)) -> AgreedMetadata:
+    return read_all_views(cluster.send, known, topics, one_by_one, lambda brokers: None)
 
 
 def cut_off(cluster: FakeCluster, broker_id: int, **beliefs: object) -> None:
@@ -51,9 +51,9 @@ def cut_off(cluster: FakeCluster, broker_id: int, **beliefs: object) -> None:
     cluster.believes[broker_id] = old
 
 
-def failure_of(quorum: MetadataQuorum, topic: str = "t", index: int = 0) -> Failure:
+def failure_of(agreed: AgreedMetadata, topic: str = "t", index: int = 0) -> Failure:
     with pytest.raises(LeaderUnknown) as failed:
-        quorum.partition(topic, index)
+        agreed.partition(topic, index)
     assert str(failed.value) == failed.value.failure.error
     return failed.value.failure
 
@@ -66,24 +66,24 @@ def test_leader_epochs_are_those_that_all_brokers_agree_on(cluster: FakeCluster)
     assert agree(cluster).leader_epochs("u") == {}
 
 
-def why_not(quorum: MetadataQuorum, topic: str = "t", index: int = 0) -> str:
-    return failure_of(quorum, topic, index).error
+def why_not(agreed: AgreedMetadata, topic: str = "t", index: int = 0) -> str:
+    return failure_of(agreed, topic, index).error
 
 
 def test_a_leader_is_known_if_every_broker_names_it_at_one_epoch(cluster: FakeCluster) -> None:
-    quorum = agree(cluster)
-    assert quorum.partition("t", 1) == Partition("t", "", 1, 2, 5)
-    assert quorum.errors == ()
-    assert quorum.indexes("t") == (0, 1, 2)
-    assert [b.broker_id for b in quorum.brokers] == [1, 2, 3]
+    agreed = agree(cluster)
+    assert agreed.partition("t", 1) == Partition("t", "", 1, 2, 5)
+    assert agreed.errors == ()
+    assert agreed.indexes("t") == (0, 1, 2)
+    assert [b.broker_id for b in agreed.brokers] == [1, 2, 3]
 
 
 def test_one_partition_is_read_without_expanding_its_topic(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quorum = agree(cluster)
+    agreed = agree(cluster)
     monkeypatch.delattr(Topic, "partitions")
-    assert quorum.partition("t", 1) == Partition("t", "", 1, 2, 5)
+    assert agreed.partition("t", 1) == Partition("t", "", 1, 2, 5)
 
 
 def test_broker_0_at_leader_epoch_0_is_a_valid_leader() -> None:
@@ -96,8 +96,8 @@ def test_broker_0_at_leader_epoch_0_is_a_valid_leader() -> None:
 def test_partition_numbers_are_sorted_and_of_one_topic(cluster: FakeCluster) -> None:
     cluster.partitions["u", 8] = FakePartition()
     cluster.partitions["u", 1] = FakePartition()
-    quorum = agree(cluster, topics=["t", "u"])
-    assert (quorum.indexes("t"), quorum.indexes("u")) == ((0, 1, 2), (1, 8))
+    agreed = agree(cluster, topics=["t", "u"])
+    assert (agreed.indexes("t"), agreed.indexes("u")) == ((0, 1, 2), (1, 8))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_single_disagreeing_broker_leaves_the_leader_unknown(
     cluster: FakeCluster, broker_id: int, beliefs: dict[str, int], why: str
 ) -> None:
     cut_off(cluster, broker_id, **beliefs)
-    quorum = agree(cluster)
-    assert "disagree" in str(why_not(quorum)), why
-    assert quorum.partition("t", 1).leader == 2, "the partitions that they agree on are not concerned"
+    agreed = agree(cluster)
+    assert "disagree" in str(why_not(agreed)), why
+    assert agreed.partition("t", 1).leader == 2, "the partitions that they agree on are not concerned"
 
 
 def test_a_broker_without_the_topic_is_a_disagreement(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
@@ -134,10 +134,10 @@ def test_an_unreachable_broker_named_by_others_leaves_every_leader_unknown(
     cluster: FakeCluster, wording: SnapshotAssertion
 ) -> None:
     cluster.unreachable = {3}
-    quorum = agree(cluster)
+    agreed = agree(cluster)
     for index in range(3):
-        assert why_not(quorum, index=index) == wording
-    assert [(e.stage, e.broker) for e in quorum.errors] == [("metadata", 3)]
+        assert why_not(agreed, index=index) == wording
+    assert [(e.stage, e.broker) for e in agreed.errors] == [("metadata", 3)]
 
 
 def test_a_broker_without_metadata_support_is_reported_with_the_api(cluster: FakeCluster) -> None:
@@ -156,9 +156,9 @@ def test_an_unreachable_broker_named_by_a_single_broker_still_counts(cluster: Fa
 def test_an_unreachable_broker_named_by_no_broker_is_ignored(cluster: FakeCluster) -> None:
     cluster.unreachable = {3}
     cluster.brokers = [1, 2]
-    quorum = agree(cluster)
-    assert quorum.partition("t", 0).leader == 1
-    assert quorum.errors == ()
+    agreed = agree(cluster)
+    assert agreed.partition("t", 0).leader == 1
+    assert agreed.errors == ()
 
 
 def test_an_answering_broker_must_agree_even_if_no_broker_names_it(cluster: FakeCluster) -> None:
@@ -168,7 +168,7 @@ def test_an_answering_broker_must_agree_even_if_no_broker_names_it(cluster: Fake
 
 
 def test_a_round_without_any_broker_knows_no_leader_and_no_end() -> None:
-    nobody = MetadataQuorum((), ())
+    nobody = AgreedMetadata((), ())
     assert failure_of(nobody).code == FailureCode.LEFT_OUT
     assert nobody.gone("t", "id") is None
 
@@ -181,15 +181,15 @@ def test_all_show_a_topic_only_if_no_answer_lacks_it(cluster: FakeCluster) -> No
 
 def test_without_answers_no_leader_is_known(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
     cluster.unreachable = {1, 2, 3}
-    quorum = agree(cluster)
-    assert why_not(quorum) == wording
-    assert (quorum.brokers, quorum.indexes("t")) == ((), ())
+    agreed = agree(cluster)
+    assert why_not(agreed) == wording
+    assert (agreed.brokers, agreed.indexes("t")) == ((), ())
 
 
 def test_a_broker_named_only_by_another_broker_is_asked_and_registered(cluster: FakeCluster) -> None:
     learned: list[Broker] = []
-    quorum = read_metadata_quorum(cluster.send, [1], ["t"], one_by_one, learned.extend)
-    assert [view.answered_by for view in quorum.views] == [1, 2, 3]
+    agreed = read_all_views(cluster.send, [1], ["t"], one_by_one, learned.extend)
+    assert [view.answered_by for view in agreed.views] == [1, 2, 3]
     assert set(learned) == {broker(1), broker(2), broker(3)}
 
 
@@ -202,16 +202,16 @@ def test_every_broker_is_asked_once_per_round(cluster: FakeCluster) -> None:
 def test_requests_and_results_have_a_fixed_order() -> None:
     cluster = FakeCluster([8, 1, 16, 2])
     topics = [f"t{n}" for n in range(9)]
-    quorum = agree(cluster, known=[16, 2], topics=[*reversed(topics), *topics])
+    agreed = agree(cluster, known=[16, 2], topics=[*reversed(topics), *topics])
     assert [asked for asked, _ in cluster.asked] == [2, 16, 1, 8]
-    assert [view.answered_by for view in quorum.views] == [1, 2, 8, 16]
+    assert [view.answered_by for view in agreed.views] == [1, 2, 8, 16]
     assert [topic.name for topic in cluster.requests[0].topics] == topics
 
 
 def test_brokers_are_all_named_brokers_sorted_by_id(cluster: FakeCluster) -> None:
     one, two, _ = agree(cluster).views
-    quorum = MetadataQuorum((replace(one, brokers=(broker(16),)), replace(two, brokers=(broker(8), broker(9)))), ())
-    assert [b.broker_id for b in quorum.brokers] == [8, 9, 16]
+    agreed = AgreedMetadata((replace(one, brokers=(broker(16),)), replace(two, brokers=(broker(8), broker(9)))), ())
+    assert [b.broker_id for b in agreed.brokers] == [8, 9, 16]
 
 
 def test_errors_are_sorted_by_broker_id(cluster: FakeCluster) -> None:
@@ -221,9 +221,7 @@ def test_errors_are_sorted_by_broker_id(cluster: FakeCluster) -> None:
 
 def test_a_missing_answer_is_an_error(cluster: FakeCluster) -> None:
     with pytest.raises(ValueError, match="shorter"):
-        read_metadata_quorum(
-            cluster.send, (1, 2), ["t"], lambda ask, ids: one_by_one(ask, ids)[:1], lambda brokers: None
-        )
+        read_all_views(cluster.send, (1, 2), ["t"], lambda ask, ids: one_by_one(ask, ids)[:1], lambda brokers: None)
 
 
 def test_a_newly_named_broker_can_disagree(cluster: FakeCluster) -> None:
@@ -278,12 +276,12 @@ def test_a_topic_is_gone_if_no_broker_shows_or_hides_its_id(cluster: FakeCluster
                     else:
                         one.lead("t", [1])
                         one.partitions["t", 0].topic_id = what
-                quorum = agree(cluster)
-                assert quorum.gone("t", topic_id) == how
-                assert quorum.gone("t", "") == (TOPIC_DELETED if how == TOPIC_DELETED else None)
-                first, *rest = quorum.views
+                agreed = agree(cluster)
+                assert agreed.gone("t", topic_id) == how
+                assert agreed.gone("t", "") == (TOPIC_DELETED if how == TOPIC_DELETED else None)
+                first, *rest = agreed.views
                 foreign = replace(first, cluster_id="another")
-                assert MetadataQuorum((foreign, *rest), ()).gone("t", topic_id) is None
+                assert AgreedMetadata((foreign, *rest), ()).gone("t", topic_id) is None
         with cases.case("the ends have different names"):
             assert (TOPIC_DELETED, TOPIC_RECREATED) == ("topic_deleted", "topic_recreated")
         with cases.case("a broker does not answer"):
@@ -316,7 +314,7 @@ def test_a_leader_without_a_leader_epoch_is_unknown(cluster: FakeCluster) -> Non
 def test_a_broker_of_another_cluster_is_a_disagreement(cluster: FakeCluster) -> None:
     views = agree(cluster).views
     stranger = ClusterView(3, "another cluster", views[2].brokers, views[2].topics)
-    why_not(MetadataQuorum((*views[:2], stranger), ()))
+    why_not(AgreedMetadata((*views[:2], stranger), ()))
 
 
 def test_a_broker_naming_two_leaders_for_a_partition_is_a_disagreement(cluster: FakeCluster) -> None:
@@ -324,10 +322,10 @@ def test_a_broker_naming_two_leaders_for_a_partition_is_a_disagreement(cluster: 
     doubled = [
         replace(v, topics=(replace(v.topics[0], leaders=(2,) * len(v.topics[0].leaders)), *v.topics)) for v in views
     ]
-    why_not(MetadataQuorum(tuple(doubled), ()))
+    why_not(AgreedMetadata(tuple(doubled), ()))
 
 
-# --- a fenced row against the later quorum ----------------------------------------------------------------------------
+# --- a fenced row against the later agreed ----------------------------------------------------------------------------
 
 
 def row(**changes: object) -> FencedRow:
@@ -372,9 +370,9 @@ def test_the_latest_leader_has_the_highest_epoch_of_any_broker(
 ) -> None:
     for broker_id, belief in beliefs.items():
         cut_off(cluster, broker_id, **belief)
-    quorum = agree(cluster)
-    assert quorum.latest_leader("t", 0) == leader, why
-    assert quorum.latest_leader("t", 1) == 2, "it is asked for each partition by itself"
+    agreed = agree(cluster)
+    assert agreed.latest_leader("t", 0) == leader, why
+    assert agreed.latest_leader("t", 1) == 2, "it is asked for each partition by itself"
 
 
 def test_without_any_answer_or_name_there_is_no_latest_leader(
@@ -393,8 +391,8 @@ def test_the_latest_leader_is_known_despite_an_unreachable_broker(cluster: FakeC
 def test_the_view_of_each_broker_is_separate(cluster: FakeCluster) -> None:
     cut_off(cluster, 2, leader=3, epoch=4)
     cluster.unreachable.add(3)
-    quorum = agree(cluster)
-    one, two = quorum.view_of(1), quorum.view_of(2)
-    assert one is not None and two is not None and quorum.view_of(3) is None
+    agreed = agree(cluster)
+    one, two = agreed.view_of(1), agreed.view_of(2)
+    assert one is not None and two is not None and agreed.view_of(3) is None
     assert (one.answered_by, one.topics[0].leaders[0]) == (1, 1)
     assert (two.answered_by, two.topics[0].leaders[0]) == (2, 3)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from txnscan.impact.cause import Cause
 from txnscan.kafka.units import duration
+from txnscan.waiting.cause import Cause
 
 VERIFICATION = "transaction.partition.verification.enable"
 UNCLEAN = "unclean.leader.election.enable"

@@ -15,12 +15,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from txnscan.impact.impact import Impact
 from txnscan.kafka.answers import CoordinatorView, State
 from txnscan.kafka.topology import GROUP_TOPICS
 from txnscan.kafka.units import duration, plural
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS, owners
+from txnscan.waiting.impact import Impact
 
 # The limit of live transactions that a sweep looks at. The oldest come first.
 LOOKED_AT_MAX = 1_000

@@ -36,7 +36,7 @@ from txnscan.verdict.evidence import Judged
 
 
 class Framework(StrEnum):
-    """The framework that made a transactional id, by the id's shape (`impact/owner.py`)."""
+    """The framework that made a transactional id, by the id's shape (`waiting/owner.py`)."""
 
     STREAMS = "Kafka Streams"
     CONNECT = "Kafka Connect"

@@ -35,7 +35,7 @@ from txnscan.verdict.outcome import CLOCK_SLACK_MS, decisions
 
 
 class Cause(StrEnum):
-    """The cause of a hanging transaction, as far as the evidence shows (`impact/cause.py`)."""
+    """The cause of a hanging transaction, as far as the evidence shows (`waiting/cause.py`)."""
 
     MARKER_MISSING = "marker_missing"
     LATE_WRITE = "late_write"

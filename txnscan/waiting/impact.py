@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from txnscan.impact.cause import Cause
-from txnscan.impact.disk import NO_DISK, Disk
-from txnscan.impact.owner import Owner
+from txnscan.waiting.cause import Cause
+from txnscan.waiting.disk import NO_DISK, Disk
+from txnscan.waiting.owner import Owner
 
 
 def is_compacted(cleanup_policy: str | None) -> bool | None:
@@ -88,7 +88,7 @@ class Impact:
     limit. groups_blocked: their number, None if some may be missing. groups_asked: the number of groups that were asked
     about. groups_error: why some may be missing. retention_ms: only for a topic that deletes by age and is not tiered;
     -1 means no limit. Deletion does not wait for the last stable offset (`UnifiedLog.deletableSegments`), but tiering
-    does (`RemoteLogManager`). event_id: see `impact/event.py`. readers, readers_blocked, readers_error: as for groups,
+    does (`RemoteLogManager`). event_id: see `waiting/event.py`. readers, readers_blocked, readers_error: as for groups,
     the streaming queries whose checkpoints were named. All are None if none was named (`readers.py`). disk: of the
     partition, if it is compacted.
     """

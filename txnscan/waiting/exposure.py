@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from txnscan.coordinators.cluster import Cluster
-from txnscan.impact.known_causes import SETTINGS, TRANSACTION_VERSION, Exposure
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
 from txnscan.kafka.protocol.describe_configs import broker_settings
+from txnscan.waiting.known_causes import SETTINGS, TRANSACTION_VERSION, Exposure
 
 
 def read_versions(cluster: Cluster, broker_ids: list[int]) -> tuple[dict[int, ApiVersions], tuple[RequestFailed, ...]]:

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from txnscan.impact.cause import Cause
+from txnscan.waiting.cause import Cause
 
 # Producers of one outage stop within this time, and the next outage is rarely so near.
 APART_MS_MAX = 60 * 60 * 1_000

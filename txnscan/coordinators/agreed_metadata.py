@@ -49,7 +49,7 @@ class NoSuchTopic(LeaderUnknown):
 
 
 @dataclass(frozen=True)
-class MetadataQuorum:
+class AgreedMetadata:
     """The views: of the newest image, or of the brokers that answered. errors: of the other brokers that these views
     name; if no broker answered, of all brokers.
     """
@@ -174,13 +174,13 @@ def _broker_lists(views: Sequence[ClusterView]) -> list[tuple[Broker, ...]]:
     return [*{id(view.brokers): view.brokers for view in reversed(views)}.values()][::-1]
 
 
-def read_metadata_quorum(
+def read_all_views(
     send: Send,
     broker_ids: Iterable[int],
     topics: Iterable[str] | None,
     in_parallel: InParallel,
     learn: Callable[[Iterable[Broker]], None],
-) -> MetadataQuorum:
+) -> AgreedMetadata:
     """Asks the known brokers about these topics or about all, then any other brokers that the answers name.
 
     `learn` is called with all brokers that are named, so that `send` can reach them.
@@ -214,7 +214,7 @@ def read_metadata_quorum(
         if not to_ask:
             break
     errors |= {broker_id: Unobserved("metadata", NOT_ASKED, broker_id) for broker_id in to_ask}
-    return MetadataQuorum(
+    return AgreedMetadata(
         views=tuple(sorted(views, key=lambda view: view.answered_by)),
         errors=tuple(error for broker_id, error in sorted(errors.items()) if broker_id in named or not views),
     )

@@ -1,1 +1,0 @@
-"""The impact of a hanging transaction: blocked groups and topics, the cause, and the owner."""
