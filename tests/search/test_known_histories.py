@@ -115,14 +115,14 @@ def test_a_claim_of_a_reelected_coordinator_is_in_good_faith_until_it_loads(
 
 def test_a_transaction_resumed_and_ended_during_the_log_read_is_not_hanging() -> None:
     """It hung when it was described. Its producer added the partition again, and committed."""
-    figures, history = wander(WIDE["v1-unverified"], 5_005_018)
+    figures, history = wander(WIDE["v1-unverified"], 5_002_848)
     assert figures.wrong == []
-    (judged,) = [one for one in run(history)[0].transactions if one.observation.producer_id == 8]
+    (judged,) = [one for one in run(history)[0].transactions if one.observation.producer_id == 7]
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.INDETERMINATE, Reason.SPLIT)
     assert "Ongoing with this partition later" in judged.judgement.explanation
 
 
-@pytest.mark.parametrize("seed", [5_001_515, 5_005_300, 5_005_377])
+@pytest.mark.parametrize("seed", [5_001_515, 5_005_377])
 def test_an_outcome_covers_the_data_that_was_read_and_later_data_gets_no_marker(seed: int) -> None:
     """A late record of a later epoch, appended after the second read, joins the committed data."""
     figures, _ = wander(WIDE["holes-in-the-log-v1"], seed)
