@@ -23,7 +23,7 @@ class FailureCode(StrEnum):
     UNREACHABLE = "UNREACHABLE", "There is no connection to the broker"
     NO_ANSWER = "NO_ANSWER", "The broker does not answer in time, or throttles the client for too long"
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED", "The broker refuses the credentials, or there is no token"
-    BROKER_BEHIND = "BROKER_BEHIND", "The broker's metadata remains older than that of other brokers"
+    BROKER_BEHIND = "BROKER_BEHIND", "The broker's metadata remains older than that of other brokers, or went back"
     UNUSABLE_ANSWER = "UNUSABLE_ANSWER", "The answer is invalid, or exceeds a limit"
     LEFT_OUT = "LEFT_OUT", "The answer lacks a requested item"
     UNKNOWN_RECORD = "UNKNOWN_RECORD", "A record of the transaction log cannot be decoded"
