@@ -174,6 +174,26 @@ def test_an_unknown_broker_fails_without_a_request(wording: SnapshotAssertion) -
     assert failed.error == wording
 
 
+def test_a_broker_that_moves_during_a_request_did_not_send_a_broken_answer(
+    start: Callable[..., FakeBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread learns its new address after the request has begun."""
+    with Client(SOON, [broker(1, start().port)]) as client:
+        runs = client._net.run
+
+        def moved(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            client.learn([broker(1, start().port)])
+            return runs(*arguments)
+
+        monkeypatch.setattr(client._net, "run", moved)
+        try:
+            client.send(1, ask())
+        except RequestFailed as failed:
+            assert "decoded" not in failed.error
+        assert client.send(1, ask()).error_code == 0
+
+
 def test_a_refused_connection_is_not_retried_until_the_address_changes(
     start: Callable[..., FakeBroker],
 ) -> None:

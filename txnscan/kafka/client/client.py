@@ -286,12 +286,13 @@ class _BrokerConnection:
         """
         fresh = self._manager is None
         while True:
-            if self._manager is None:
-                self._manager = self._connecting()
+            # Another thread may close this connection meanwhile, because the broker has a new address.
+            manager = self._manager or self._connecting()
+            self._manager = manager
             try:
-                return self._client._net.run(self._exchange, request)
+                return self._client._net.run(self._exchange, manager, request)
             except kafka_errors.NodeNotReadyError:
-                paused = self._manager._conns.get(_NODE) is not None
+                paused = manager._conns.get(_NODE) is not None
                 if paused and self._client._monotonic_s() < ready_s:
                     self._client._sleep(_PAUSE_S)
                     continue
@@ -328,14 +329,14 @@ class _BrokerConnection:
         """The maximum time of a request, by the patience with brokers that never answered."""
         return math.inf if self._answered else self._client.first_tries.s_max
 
-    async def _exchange(self, request: Any) -> Any:
+    async def _exchange(self, manager: _Manager, request: Any) -> Any:
         """Runs on the I/O thread. The whole exchange has a time limit: kafka-python's TLS handshake has none."""
         settings = self._client.settings
         timeouts_ms = settings.connection_setup_timeout_ms + settings.request_timeout_ms
         bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000, self._try_s_max * 1_000)
         # Without this option, a lost connection would make the manager ask for metadata in the background.
-        connection = self._manager.get_connection(_NODE, refresh_metadata_on_err=False)
-        answer = await self._manager.wait_for(connection.send_request(request), bound_ms)
+        connection = manager.get_connection(_NODE, refresh_metadata_on_err=False)
+        answer = await manager.wait_for(connection.send_request(request), bound_ms)
         self._answer_bytes = getattr(connection.parser, "answer_bytes", None)
         return answer
 
