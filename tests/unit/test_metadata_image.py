@@ -13,7 +13,7 @@ from tests.builders import failed
 from tests.cases import Cases
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
-from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
+from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, opened_cluster
 from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_agreed, read_latest
 from txnscan.engine.threads import ThreadsEngine
@@ -169,6 +169,37 @@ def test_brokers_that_the_newest_image_names_are_asked_as_well() -> None:
     fake.believes[1] = cluster_of(1, brokers=(1, 2))
     fake.images = {1: OLD, 2: IMAGE_OFFSET, 4: IMAGE_OFFSET + 1}
     assert who_leads(agreed(fake, known=(1, 2))) == (4, 5)
+
+
+def test_brokers_that_the_newest_image_names_become_known() -> None:
+    fake, learned = cluster_of(2), list[int]()
+
+    def learn(brokers: Iterable[Broker]) -> None:
+        learned.extend(one.broker_id for one in brokers)
+
+    read_agreed(fake.send, (1,), ["t"], one_by_one, learn)
+    assert {1, 2, 3} <= set(learned)
+
+
+def test_a_broker_that_was_named_too_late_to_be_asked_leaves_every_leader_unknown() -> None:
+    """Each answer names one broker more."""
+    fake = cluster_of(1, brokers=(1,))
+
+    def edit(broker_id: int, answer: Any) -> Any:
+        answer.brokers = [*answer.brokers, type(answer.brokers[0])(node_id=broker_id + 1, host=ADDRESS, port=9_000)]
+        return answer
+
+    fake.edit["Metadata"] = edit
+    found = agreed(fake, known=(1,))
+    assert [(one.stage, one.broker, one.failure) for one in found.errors] == [("metadata", ROUNDS_MAX + 1, NOT_ASKED)]
+    assert who_leads(found) == str(FailureCode.NOT_ASKED)
+
+
+def test_a_first_offset_may_be_zero_and_not_negative() -> None:
+    for offset, proven in ((0, True), (-1, False)):
+        fake = cluster_of(2)
+        fake.images = dict.fromkeys((1, 2, 3), offset)
+        assert (who_leads(agreed(fake)) == (2, 5)) is proven, offset
 
 
 def test_an_offset_that_falls_or_is_negative_shows_no_age() -> None:

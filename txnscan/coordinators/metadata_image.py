@@ -133,7 +133,7 @@ def read_latest(
     can reach them. reached: see ask_offsets.
     """
     view, reported, _ = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
-    if view is None and None in reported.values():
+    if None in reported.values():
         agreed = read_all_views(send, reported, metadata.topics, in_parallel, learn)
         return _without_order(agreed, reported, of_all_topics=metadata.topics is None)
     if view is None:
@@ -155,7 +155,7 @@ def read_agreed(
     """
     metadata = MetadataRound(topics)
     view, reported, newer = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
-    if view is None and None in reported.values():
+    if None in reported.values():
         return read_all_views(send, reported, metadata.topics, in_parallel, learn)
     failed = {one: answer for one, answer in reported.items() if isinstance(answer, Failure)}
     if view is not None:
