@@ -85,6 +85,14 @@ def test_if_the_newest_broker_fails_the_next_newest_is_asked() -> None:
     assert [(one.stage, one.broker) for one in found.unreachable()] == [("plan", 3)]
 
 
+def test_a_plan_misses_a_broker_that_did_not_show_a_newer_image() -> None:
+    """Also if no image that was shown names it."""
+    fake = cluster_of(1, brokers=(1, 2))
+    fake.images[3] = IMAGE_OFFSET + 1
+    fake.fail_when = lambda broker_id, request, asked: asked[-1] == (3, "Metadata")
+    assert [(one.stage, one.broker) for one in latest(fake).unreachable()] == [("plan", 3)]
+
+
 def test_a_broker_absent_from_the_latest_image_is_not_missed() -> None:
     fake = cluster_of(1, brokers=(1, 2))
     fake.unreachable = {3}

@@ -19,8 +19,9 @@ image, it led all the while: then one answer proves several reads. The order is 
 image before a read may be cut off since. And the image must be as new as that of *every* broker: a deposed leader
 answers ListOffsets at its own leader epoch, and names itself in its Metadata.
 
-An offset that falls, or is negative, is that of no image (`FinalizedFeatures`), and shows nothing. Nor does a broker
-that reports the highest offset and then does not answer: it may know another leader.
+The offset of an image never falls and is never negative (`FinalizedFeatures`). A broker that reports such an offset
+counts as one without an answer. So does a broker that reports the highest offset and then does not answer Metadata: it
+may know another leader.
 
 Brokers outside KRaft mode report an epoch of another kind. They are all asked for Metadata. For each partition the
 entry with the highest leader epoch counts. A partition on which brokers differ is disputed.
@@ -67,13 +68,15 @@ class Latest:
     """The metadata of the cluster at one moment.
 
     view: the latest metadata of any broker. reported: the answer of each broker that was asked. disputed: partitions on
-    which brokers outside KRaft mode differ. outside_kraft: whether a broker is not in KRaft mode.
+    which brokers outside KRaft mode differ. outside_kraft: whether a broker is not in KRaft mode. newer: the brokers
+    that reported a newer image but did not show it.
     """
 
     view: ClusterView
     reported: Mapping[int, Reported]
     disputed: frozenset[Key] = frozenset()
     outside_kraft: bool = False
+    newer: frozenset[int] = frozenset()
 
     @property
     def offset(self) -> int | None:
@@ -81,9 +84,8 @@ class Latest:
         return max(_offsets(self.reported).values(), default=None)
 
     def unreachable(self) -> tuple[Unobserved, ...]:
-        """A failure for each broker of the cluster that did not answer."""
-        named = ((broker.broker_id, self.reported.get(broker.broker_id)) for broker in self.view.brokers)
-        return tuple(Unobserved("plan", answer, one) for one, answer in named if isinstance(answer, Failure))
+        """A failure for each broker of the cluster that did not answer, and for each of `newer`."""
+        return _unheard("plan", self.view, self.reported, self.newer)
 
     def behind(self, offset: int) -> dict[int, int]:
         """The brokers whose images do not reach this offset, with the offsets of their images. This includes brokers
@@ -132,14 +134,14 @@ def read_latest(
     metadata: the request, for some topics or for all. learn: is called with all brokers that are named, so that `send`
     can reach them. reached: see ask_offsets.
     """
-    view, reported, _ = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
+    view, reported, newer = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
     if None in reported.values():
         agreed = read_all_views(send, reported, metadata.topics, in_parallel, learn)
         return _without_order(agreed, reported, of_all_topics=metadata.topics is None)
     if view is None:
         errors = merged(answer.error for answer in reported.values() if isinstance(answer, Failure))
         raise RequestFailed(errors, FailureCode.UNREACHABLE)
-    return Latest(view, reported)
+    return Latest(view, reported, newer=newer)
 
 
 def read_agreed(
@@ -157,12 +159,19 @@ def read_agreed(
     view, reported, newer = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
     if None in reported.values():
         return read_all_views(send, reported, metadata.topics, in_parallel, learn)
-    failed = {one: answer for one, answer in reported.items() if isinstance(answer, Failure)}
-    if view is not None:
-        heard = {broker.broker_id for broker in view.brokers} | newer
-        failed = {one: why for one, why in failed.items() if one in heard}
-    errors = tuple(Unobserved("metadata", failure, one) for one, failure in sorted(failed.items()))
+    errors = _unheard("metadata", view, reported, newer)
     return AgreedMetadata((view,) if view is not None else (), errors)
+
+
+def _unheard(
+    stage: str, view: ClusterView | None, reported: Mapping[int, Reported], newer: Iterable[int]
+) -> tuple[Unobserved, ...]:
+    """A failure for each broker that did not answer, and that the newest view names, or that reported a newer image: it
+    may know another leader. Without a view, for each broker that did not answer.
+    """
+    matter = reported.keys() if view is None else {broker.broker_id for broker in view.brokers} | {*newer}
+    asked = ((one, reported.get(one)) for one in sorted(matter))
+    return tuple(Unobserved(stage, answer, one) for one, answer in asked if isinstance(answer, Failure))
 
 
 def _read_newest(
