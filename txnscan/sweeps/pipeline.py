@@ -99,7 +99,7 @@ def scan(
     everything = read_all(run, planned)
     claims = ask_claims(run, everything)
     first = first_read(run, everything, claims)
-    first, snapshotted = ask_coordinators(run, claims, first)
+    first, snapshotted = ask_coordinators(run, everything, claims, first)
     ended = ended_before(run, everything, first)
     second = second_read(run, first, snapshotted)
     known = ((one.topic, one.topic_id) for one in everything.incidents)
@@ -167,21 +167,32 @@ def ask_claims(run: Run, everything: AllRead) -> Claimed:
 
 def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
     """Reads the remaining partitions, before the coordinators are asked. The metadata after that confirms the rows."""
-    separated, last_seen = claims.separated, claims.last_seen
+    separated = claims.separated
     keys = separated.unclaimed.keys() | everything.of_incidents.keys()
     rows, agreed = run.reader.fenced(keys, separated.agreed, run.stage("first read"), confirms=False)
-    if last_seen is None:
-        seen = observe(claims.topic_ids, separated.unclaimed, rows, rows)
-        if _has_news(seen, everything.incidents):
-            last_seen = run.history.last_seen(everything.view.cluster_id)
-    return Fenced(rows, agreed, last_seen)
+    return Fenced(rows, agreed, _sightings(run, everything, claims, rows, claims.last_seen))
 
 
-def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> tuple[Fenced, Snapshotted]:
+def _sightings(
+    run: Run,
+    everything: AllRead,
+    claims: Claimed,
+    rows: Mapping[Key, FencedRow],
+    last_seen: Callable[[], Sightings] | None,
+) -> Callable[[], Sightings] | None:
+    """Claimed.last_seen, which is needed from the first open transaction on that has no incident."""
+    if last_seen is not None:
+        return last_seen
+    seen = observe(claims.topic_ids, claims.separated.unclaimed, rows, rows)
+    return run.history.last_seen(everything.view.cluster_id) if _has_news(seen, everything.incidents) else None
+
+
+def ask_coordinators(run: Run, everything: AllRead, claims: Claimed, first: Fenced) -> tuple[Fenced, Snapshotted]:
     """Asks the coordinators of all open transactions, and proves that no coordinator was missed. Also the first read,
     confirmed. If a leader moved since, its partitions are read again, and then the coordinators are asked again.
     """
-    rows, agreed, topics = dict(first.rows), first.agreed, {topic for topic, _ in first.rows}
+    rows, agreed, last_seen = dict(first.rows), first.agreed, first.last_seen
+    topics = {topic for topic, _ in rows}
     for attempt in range(1, FENCED_TRIES + 1):
         opened = _open_topics([claims.separated.unclaimed, rows])
         snapshot, agreed = run.cluster.snapshot(opened, agreed, run.stage("ask coordinators"), topics)
@@ -191,7 +202,8 @@ def ask_coordinators(run: Run, claims: Claimed, first: Fenced) -> tuple[Fenced, 
             break
         again, agreed = run.reader.fenced(moved, agreed, run.stage("first read"), confirms=False)
         rows |= again
-    return Fenced(rows, first.agreed, first.last_seen), Snapshotted(snapshot, agreed)
+        last_seen = _sightings(run, everything, claims, rows, last_seen)
+    return Fenced(rows, agreed, last_seen), Snapshotted(snapshot, agreed)
 
 
 def _open_topics(rows: Iterable[Mapping[Key, WideRow | FencedRow]]) -> dict[int, frozenset[str]]:
