@@ -330,7 +330,7 @@ def coordinator(
             warn(config)
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}
-                agreed = cluster.newest_agreed(topics)
+                agreed = cluster.newest_leaders(topics)
                 behind = [error_object(one, cluster.principal) for one in cluster.behind()]
             found = [coordinator_of(kind, name, agreed) for kind, name in names]
             shown = [

@@ -198,7 +198,7 @@ class Cluster:
         """
         return self.latest(topics).view
 
-    def newest_agreed(self, topics: Collection[str]) -> AgreedMetadata:
+    def newest_leaders(self, topics: Collection[str]) -> AgreedMetadata:
         """The metadata of these topics by the newest image alone, to find a leader or coordinator to ask. Outside KRaft
         mode by all brokers. Raises ClusterUnreachable.
         """

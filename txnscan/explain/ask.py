@@ -161,7 +161,7 @@ def _causes(swept: Scan, transactions: Iterable[Judged]) -> Mapping[TransactionK
 def _ask_group(asking: Asking, facts: Facts) -> Facts:
     group, cluster = facts.symptom.group or "", asking.cluster
     asking.progress("ask the group", 0, 1)
-    coordinator = coordinator_of("group", group, cluster.newest_agreed([CONSUMER_OFFSETS_TOPIC]))
+    coordinator = coordinator_of("group", group, cluster.newest_leaders([CONSUMER_OFFSETS_TOPIC]))
     if coordinator.failure is not None or coordinator.broker is None or coordinator.partition is None:
         why = coordinator.failure or NO_LEADER
         return replace(facts, failures=(*facts.failures, why.within(f"the coordinator of group '{group}'")))
