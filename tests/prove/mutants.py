@@ -148,6 +148,11 @@ EXPLAINED: dict[Key, str] = {
         "predicates.owners(e)[0] → predicates.owners(e)[-1]",
     ): "any of several owners may be named",
     (
+        "verdict/explanations.py",
+        "owned",
+        "predicates.owners(e)[0] → predicates.owners(e)[-1]",
+    ): "any of several owners may be named",
+    (
         "verdict/predicates.py",
         "uncovered",
         "any((view.coverage_failure is not None → all((view.coverage_failure is not None",

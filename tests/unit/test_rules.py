@@ -150,6 +150,35 @@ CASES = (
         "the decision is made, and nothing can stop it",
     ),
     Case(
+        "46d",
+        replace(
+            evidence(view("PrepareAbort", 4, (P,)), view("Ongoing", 4, (P,), broker_id=3)),
+            joined_commit="'X' committed",
+        ),
+        Verdict.PENDING_MARKER,
+        Reason.DECIDED,
+        "one of two coordinators has decided: its marker comes, whatever the other says",
+    ),
+    Case(
+        "46e",
+        replace(
+            evidence(
+                view("Ongoing", 4, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS, start_time_ms=NOW_MS - 3 * DAY_MS)
+            ),
+            joined_commit="'X' committed",
+        ),
+        Verdict.ONGOING,
+        Reason.JOINED_COMMIT,
+        "late or not, its abort would tear a commit",
+    ),
+    Case(
+        "46f",
+        replace(evidence(view("Empty", 4)), joined_commit="'X' committed"),
+        HANGING,
+        Reason.STALE_EPOCH,
+        "nobody owns it, so no live transaction can tear the commit",
+    ),
+    Case(
         "45b",
         evidence(
             view("Ongoing", 3, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS),
