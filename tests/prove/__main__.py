@@ -21,7 +21,10 @@ PARTS: Mapping[str, Sequence[str]] = {
     **{part: (f"tests.prove.{part}",) for part in ("conformance", "faults", "watching")},
 }
 # What a part depends on: the product, the simulator, the cluster of the tests and what was recorded of real brokers.
-INPUTS = ("txnscan", "tests/sim", "tests/prove", "tests/golden", "tests/builders.py", "tests/cut_off.py")
+INPUTS = (
+    *("txnscan", "tests/sim", "tests/prove", "tests/golden", "tests/builders.py", "tests/cut_off.py"),
+    *(f":(exclude)tests/prove/{other}.py" for other in ("mutants", "mutations", "parts", "__main__")),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
