@@ -88,7 +88,7 @@ class ScanConfig:
     topic: tuple[str, ...] = ()
     late_after_ms: int | None = None
     engine: str = EngineName.AUTO
-    batch_size: int = 1_024
+    batch_size: int = 2_048
     in_flight_max: int = 2
     broker_ids: tuple[int, ...] = ()
     topic_names: tuple[str, ...] = ()

@@ -25,9 +25,10 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
-from txnscan.reads.fenced_read import read_fenced, read_wide
+from txnscan.reads.fenced_read import FencedReading, read_wide
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, ReadBatch
+from txnscan.reads.tasks import ReadFenced
 from txnscan.sweeps.history import History as ScanHistory
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.observations import CLAIMED
@@ -146,8 +147,8 @@ class SimulatedEngine(ThreadsEngine):
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
-        if row_type is FencedRow:
-            return self.read_fenced(batches)  # type: ignore[arg-type, return-value]
+        if isinstance(read, ReadFenced):
+            return self.read_fenced(batches, read.how)  # type: ignore[arg-type, return-value]
         if row_type is OffsetsRow:
             # No verdict depends on these.
             return []
@@ -155,9 +156,9 @@ class SimulatedEngine(ThreadsEngine):
             return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
         return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
 
-    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
         """The proven reads of a sweep."""
-        return [row for batch in batches for row in read_fenced(batch, self.simulation.send, lambda: self._now_ms)]
+        return [row for batch in batches for row in how(batch, self.simulation.send, lambda: self._now_ms)]
 
 
 class SimulatedCluster(Cluster):
@@ -175,23 +176,19 @@ class SimulatedCluster(Cluster):
         self._simulation = simulation
         self._turns = simulation.turns
 
-    def snapshot(
-        self,
-        open_topics: Mapping[int, frozenset[str]],
-        agreed: AgreedMetadata,
-        on_progress: OnProgress,
-        topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, AgreedMetadata]:
+    def concluded(
+        self, answers: Iterable[CoordinatorAnswers], before: AgreedMetadata, after: AgreedMetadata
+    ) -> Snapshot:
         """See Cluster."""
-        snapshot, after = super().snapshot(open_topics, agreed, on_progress, topics)
-        return self.believed(snapshot), after
+        return self.believed(super().concluded(answers, before, after))
 
-    def _ask_coordinators(
+    def ask_coordinators(
         self, before: AgreedMetadata, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
+        """See Cluster."""
         # The answers of an earlier attempt no longer count.
         self._simulation.asked_worlds.clear()
-        return super()._ask_coordinators(before, open_topics, on_progress)
+        return super().ask_coordinators(before, open_topics, on_progress)
 
     def believed(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot as the sweep uses it: unchanged. Subclasses weaken it."""

@@ -23,14 +23,14 @@ from txnscan.coordinators.claims import (
     counted_claims,
 )
 from txnscan.coordinators.metadata_image import Latest, ask_offsets
-from txnscan.coordinators.snapshot import Snapshot
+from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
-from txnscan.reads.fenced_read import fenced_failed
+from txnscan.reads.fenced_read import FencedReading, fenced_failed, read_second
 from txnscan.reads.observation import Observation
 from txnscan.reads.rows import FencedRow, OnProgress, ReadBatch, WideRow
 from txnscan.sweeps.history import History
@@ -126,16 +126,12 @@ def _first_of(of: SimulatedCluster, topics: Iterable[str], ranks: Mapping[int, i
 class _ElectedUnawares(SimulatedCluster):
     """A part of coverage omitted: a coordinator need not know that it was elected."""
 
-    def snapshot(
-        self,
-        open_topics: Mapping[int, frozenset[str]],
-        agreed: AgreedMetadata,
-        on_progress: OnProgress,
-        topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, AgreedMetadata]:
+    def concluded(
+        self, answers: Iterable[CoordinatorAnswers], before: AgreedMetadata, after: AgreedMetadata
+    ) -> Snapshot:
         """See Cluster."""
         with patch.object(snapshot_module, "_knows", lambda own, leader, k: True):
-            return super().snapshot(open_topics, agreed, on_progress, topics)
+            return super().concluded(answers, before, after)
 
 
 _BEYOND_DOUBT = 1 << 40
@@ -144,7 +140,7 @@ _BEYOND_DOUBT = 1 << 40
 class _DescribeAlone(SimulatedEngine):
     """Leader omitted: any answer to DescribeProducers counts as the leader's committed state."""
 
-    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
         """See SimulatedEngine."""
         rows: list[FencedRow] = []
         for batch in batches:
@@ -178,9 +174,9 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], fai
 class _AboveTheHighWatermark(SimulatedEngine):
     """A part of leader omitted: data above the high watermark counts, although it may still be truncated."""
 
-    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
         """See SimulatedEngine."""
-        rows = super().read_fenced(batches)
+        rows = super().read_fenced(batches, how)
         return [row if row.failure is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
 
 
@@ -213,18 +209,12 @@ class _ReadOnce(SimulatedEngine):
         super().__init__(simulation, now_ms)
         self.first: list[FencedRow] | None = None
 
-    def read_fenced(self, batches: Sequence[ReadBatch]) -> list[FencedRow]:
+    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
         """See SimulatedEngine."""
         wanted = {partition.key for batch in batches for partition in batch.partitions}
-        if self.first is not None and wanted <= {row.key for row in self.first if row.failure is None}:
-            # The leader and its epoch are the present ones: only the read itself is omitted.
-            now = {p.key: (p.leader, p.leader_epoch) for batch in batches for p in batch.partitions}
-            return [
-                replace(row, leader=now[row.key][0], leader_epoch=now[row.key][1])
-                for row in self.first
-                if row.key in wanted
-            ]
-        rows = super().read_fenced(batches)
+        if how is read_second and self.first is not None:
+            return [row for row in self.first if row.key in wanted]
+        rows = super().read_fenced(batches, how)
         self.first = [*(self.first or []), *rows]
         return rows
 
@@ -257,8 +247,8 @@ class _CoordinatorsFirst(SimulatedCluster):
         """See Cluster."""
         agreed = self.agreed_metadata([TRANSACTION_STATE_TOPIC])
         self._early_claims = super().ask_claims(_EVERY_PRODUCER_ID, lambda done, total: None)
-        self._early, _ = super().snapshot(
-            dict.fromkeys(_EVERY_PRODUCER_ID, frozenset()), agreed, lambda done, total: None
+        self._early = super().ask_coordinators(
+            agreed, dict.fromkeys(_EVERY_PRODUCER_ID, frozenset()), lambda done, total: None
         )
         return super().max_timeout_ms()
 
@@ -266,15 +256,11 @@ class _CoordinatorsFirst(SimulatedCluster):
         """See Cluster."""
         return self._early_claims
 
-    def snapshot(
-        self,
-        open_topics: Mapping[int, frozenset[str]],
-        agreed: AgreedMetadata,
-        on_progress: OnProgress,
-        topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, AgreedMetadata]:
+    def ask_coordinators(
+        self, before: AgreedMetadata, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
+    ) -> list[CoordinatorAnswers]:
         """See Cluster."""
-        return self._early, self.agreed_metadata({TRANSACTION_STATE_TOPIC, *topics})
+        return self._early
 
 
 class _AnybodysClaim(SimulatedCluster):
@@ -284,12 +270,13 @@ class _AnybodysClaim(SimulatedCluster):
         self,
         suspects: Mapping[Key, WideRow],
         always: Collection[Key],
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         read_from_ms: int = 0,
     ) -> ClaimedAndUnclaimed:
         """See Cluster."""
         with patch.object(cluster, "counted_claims", _anybodys):
-            return super().separate_by_claim(suspects, always, on_progress, read_from_ms)
+            return super().separate_by_claim(suspects, always, agreed, on_progress, read_from_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +296,7 @@ class _ClaimOnTheProducer(SimulatedCluster):
         self,
         suspects: Mapping[Key, WideRow],
         always: Collection[Key],
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         read_from_ms: int = 0,
     ) -> ClaimedAndUnclaimed:
@@ -316,7 +304,7 @@ class _ClaimOnTheProducer(SimulatedCluster):
         otherwise.
         """
         with patch.object(cluster, "counted_claims", _of_producers):
-            separated = super().separate_by_claim(suspects, always, on_progress, read_from_ms)
+            separated = super().separate_by_claim(suspects, always, agreed, on_progress, read_from_ms)
         return replace(separated, claimed=tuple(_listing(held) for held in separated.claimed))
 
 

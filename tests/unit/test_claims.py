@@ -446,38 +446,26 @@ def test_claims_are_resolved_by_producer_and_partition() -> None:
 
 def separated(fake: FakeOld, always: Collection[Key] = ()) -> ClaimedAndUnclaimed:
     with connected(fake) as cluster:
-        cluster.view()
+        agreed = cluster.latest().agreed
         fake.asked.clear()
         fake.requests.clear()
         rows = {("data", i): row(("data", i), *fake.partitions["data", i].producers) for i in PRODUCER_IDS}
-        return cluster.separate_by_claim(rows, always, no_progress)
+        return cluster.separate_by_claim(rows, always, agreed, no_progress)
 
 
-def metadata_asked(fake: FakeOld) -> set[tuple[str, ...]]:
-    asked = zip(fake.asked, fake.requests, strict=True)
-    return {tuple(t.name for t in request.topics) for (_, name), request in asked if name == "Metadata"}
-
-
-def test_leaders_of_the_log_and_of_unclaimed_partitions_are_read_in_one_round() -> None:
+def test_claims_are_asked_for_without_metadata() -> None:
     fake = FakeOld({})
     for index in PRODUCER_IDS:
         fake.own(index, coordinator=1 + index)
-    assert (len(separated(fake).claimed), metadata_asked(fake)) == (3, {(STATE,)})
+    assert len(separated(fake).claimed) == 3
+    assert {name for _, name in fake.asked} == {"ListTransactions", "DescribeTransactions"}
     assert list(separated(fake, always=[("data", 1)]).unclaimed) == [("data", 1)]
-    assert metadata_asked(fake) == {(STATE, "data")}
 
 
-def test_a_claim_made_before_the_log_moved_does_not_count() -> None:
+def test_a_claim_by_a_broker_that_led_the_log_before_the_plan_does_not_count() -> None:
     fake = FakeOld({})
     fake.own(0, coordinator=1)
-    listings = itertools.count(1)
-
-    def moves(broker_id: int, answer: Any) -> Any:
-        if next(listings) == len(fake.brokers):
-            fake.partitions[STATE, 0] = FakePartition(2, 6)
-        return answer
-
-    fake.edit["ListTransactions"] = moves
+    fake.partitions[STATE, 0] = FakePartition(2, 6)
     found = separated(fake)
     assert (found.claimed, set(found.unclaimed)) == ((), {("data", index) for index in PRODUCER_IDS})
 
@@ -485,8 +473,8 @@ def test_a_claim_made_before_the_log_moved_does_not_count() -> None:
 def test_progress_counts_brokers() -> None:
     shown: list[tuple[int, int]] = []
     with connected(FakeOld({})) as cluster:
-        cluster.view()
-        cluster.separate_by_claim({}, (), lambda *progress: shown.append(progress))
+        agreed = cluster.latest([STATE]).agreed
+        cluster.separate_by_claim({}, (), agreed, lambda *progress: shown.append(progress))
     assert shown == [(1, 3), (2, 3), (3, 3)]
 
 

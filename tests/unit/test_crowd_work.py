@@ -374,7 +374,7 @@ def test_a_transaction_log_with_too_many_partitions_is_not_probed(monkeypatch: p
                     cluster.random_token = token
                     cluster.view([])
                     agreed = cluster.agreed_metadata([STATE])
-                    snapshot, _ = cluster.snapshot({7: frozenset()}, agreed, no_progress)
+                    snapshot = cluster.snapshot({7: frozenset()}, agreed, no_progress)
                 assert (snapshot.coordinators_proven, snapshot.complete) == (proven, proven == count)
                 assert bool(made) == (proven == count)
                 assert snapshot.coordinators_planned == (count if proven else 1)

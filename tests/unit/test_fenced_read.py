@@ -311,7 +311,7 @@ def test_a_failed_fenced_request_is_an_unproven_row_per_partition(cluster: FakeC
     cluster.fail_when = lambda broker_id, request, asked: len(asked) == request_number
     rows = narrow(cluster)
     assert {said(row.failure) for row in rows.values()} == {"broker 1 cannot be reached"}
-    assert all(row.high_watermark is None and row.open_producers == () for row in rows.values())
+    assert all(row.last_stable_offset is None and row.open_producers == () for row in rows.values())
     assert {(row.leader, row.leader_epoch, row.read_at_ms) for row in rows.values()} == {
         (1, 5, READ_AT_MS),
         (1, 6, READ_AT_MS),

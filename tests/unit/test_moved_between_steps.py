@@ -1,19 +1,26 @@
-"""A leader that moves between the first read and the coordinators' answers."""
+"""A leader that moves between the first read and the metadata that confirms it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from tests.fakes import no_progress, producer
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
+from txnscan.coordinators.snapshot import Snapshot
 from txnscan.kafka.answers import OpenProducer
-from txnscan.kafka.topology import ClusterView, Topic
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
+from txnscan.kafka.topology import ClusterView, Key, Topic
 from txnscan.reads.rows import FencedRow
-from txnscan.sweeps.pipeline import ask_coordinators
-from txnscan.sweeps.state import AllRead, Claimed, Fenced, Run
+from txnscan.sweeps.pipeline import prove
+from txnscan.sweeps.state import AllRead, Claimed, Planned, Proof, Run
 
 KEY = ("t", 0)
+OFFSET = 100
+BEHIND = Failure("behind", FailureCode.BROKER_BEHIND)
 
 
 def read_at(leader: int, epoch: int, *producers: OpenProducer) -> FencedRow:
@@ -24,29 +31,82 @@ def agreed(leader: int, epoch: int) -> AgreedMetadata:
     return AgreedMetadata((ClusterView(1, "c", (), (Topic("t", "", (0,), (leader,), (epoch,)),)),), ())
 
 
-def test_a_transaction_that_only_the_new_leader_shows_keeps_its_earlier_sighting() -> None:
-    """The first leader shows nothing open. Its successor shows a transaction without an incident."""
-    sightings = cast(Any, dict)
-    asked: list[dict[int, frozenset[str]]] = []
+class Moving:
+    """A cluster and its reader. Before each closing metadata the leader may move to the next of these epochs; only
+    leaders from epoch 6 on show a transaction.
+    """
 
-    def snapshot(topics: dict[int, frozenset[str]], *_: Any) -> tuple[object, AgreedMetadata]:
-        asked.append(topics)
-        return object(), agreed(2, 6)
+    def __init__(self, *epochs: int) -> None:
+        self.epochs = epochs
+        self.asked: list[dict[int, frozenset[str]]] = []
+        self.deadline = SimpleNamespace(is_up=False)
 
+    def fenced_once(self, keys: Any, before: AgreedMetadata, *_: Any) -> dict[Key, FencedRow]:
+        led = before.partition(*KEY)
+        return {key: read_at(led.leader, led.leader_epoch, *([producer(7)] * (led.leader_epoch > 5))) for key in keys}
+
+    def ask_coordinators(self, before: AgreedMetadata, topics: dict[int, frozenset[str]], _: Any) -> list[Any]:
+        self.asked.append(topics)
+        return []
+
+    def second(self, first: dict[Key, FencedRow], _: Any) -> dict[Key, FencedRow]:
+        return dict(first)
+
+    def metadata_after(self, *_: Any) -> AgreedMetadata:
+        epoch = self.epochs[min(len(self.asked), len(self.epochs)) - 1]
+        return replace(agreed(epoch % 2 + 1, epoch), offsets={1: OFFSET, 2: OFFSET - 1, 3: OFFSET + 1})
+
+    def concluded(self, *_: Any) -> Snapshot:
+        return Snapshot((), 1, 1)
+
+    def late(self, after: AgreedMetadata, offset: int) -> tuple[Unobserved, ...]:
+        return tuple(Unobserved("plan", BEHIND, one) for one in after.behind(offset))
+
+    def sleep(self, _: float) -> None: ...
+
+
+def proven(moving: Moving) -> Proof:
+    everything = SimpleNamespace(
+        incidents={},
+        of_incidents={KEY: ""},
+        view=SimpleNamespace(cluster_id="c"),
+        wide=SimpleNamespace(latest=SimpleNamespace(agreed=agreed(2, 5))),
+    )
     run = SimpleNamespace(
-        cluster=SimpleNamespace(snapshot=snapshot, deadline=SimpleNamespace(is_up=False)),
-        reader=SimpleNamespace(fenced=lambda keys, *_, **__: ({key: read_at(2, 6, producer(7)) for key in keys}, None)),
-        history=SimpleNamespace(last_seen=lambda cluster_id: sightings),
+        cluster=moving,
+        reader=moving,
+        history=SimpleNamespace(last_seen=lambda cluster_id: dict),
         stage=lambda name: no_progress,
     )
-    claims = SimpleNamespace(topic_ids={KEY: ""}, separated=SimpleNamespace(unclaimed={}))
-    everything = SimpleNamespace(incidents={}, view=SimpleNamespace(cluster_id="c"))
-    first, snapshotted = ask_coordinators(
-        cast(Run, run),
-        cast(AllRead, everything),
-        cast(Claimed, claims),
-        Fenced({KEY: read_at(1, 5)}, agreed(1, 5), None),
-    )
-    assert asked == [{}, {7: frozenset({"t"})}], "the coordinators are asked again, about what the new leader shows"
-    assert (first.rows[KEY].leader, first.rows[KEY].failure, first.last_seen) == (2, None, sightings)
-    assert snapshotted.agreed == agreed(2, 6)
+    claims = SimpleNamespace(topic_ids={KEY: ""}, separated=SimpleNamespace(unclaimed={}), last_seen=None)
+    planned = SimpleNamespace(latest=SimpleNamespace(offset=OFFSET))
+    return prove(cast(Run, run), cast(Planned, planned), cast(AllRead, everything), cast(Claimed, claims))
+
+
+def test_a_leader_that_stays_is_read_once() -> None:
+    moving = Moving(5)
+    found = proven(moving)
+    assert (len(moving.asked), found.first[KEY].failure, found.agreed.views) == (1, None, agreed(2, 5).views)
+    assert found.last_seen is None, "no sighting is needed where nothing is open"
+
+
+def test_a_transaction_that_only_the_new_leader_shows_keeps_its_earlier_sighting() -> None:
+    """The first leader shows nothing open. Its successor shows a transaction without an incident."""
+    moving = Moving(6)
+    found = proven(moving)
+    assert moving.asked == [{}, {7: frozenset({"t"})}], "coordinators are asked again, about what the new leader shows"
+    assert (found.first[KEY].leader, found.first[KEY].failure, found.last_seen) == (1, None, dict)
+    assert found.agreed.views == agreed(1, 6).views
+
+
+def test_a_broker_behind_the_plan_at_the_end_is_named() -> None:
+    assert proven(Moving(5)).errors == (Unobserved("plan", BEHIND, 2),)
+
+
+@pytest.mark.parametrize(("epochs", "tries"), [((6, 7, 8, 9), 3), ((6, 7, 7), 3), ((6, 6), 2)])
+def test_a_leader_that_goes_on_moving_proves_nothing(epochs: tuple[int, ...], tries: int) -> None:
+    moving = Moving(*epochs)
+    found = proven(moving)
+    assert len(moving.asked) == tries
+    failures = {row.failure.code if row.failure is not None else None for row in (found.first[KEY], found.second[KEY])}
+    assert failures == ({FailureCode.LEADER_MOVED} if epochs[2:] == (8, 9) else {None})

@@ -10,9 +10,9 @@ does not answer and no other broker names it any more, the controller has fenced
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from txnscan.kafka.client.client import Send
@@ -51,11 +51,12 @@ class NoSuchTopic(LeaderUnknown):
 @dataclass(frozen=True)
 class AgreedMetadata:
     """The views: of the newest image, or of the brokers that answered. errors: of the other brokers that these views
-    name; if no broker answered, of all brokers.
+    name; if no broker answered, of all brokers. offsets: which offset the image of each broker had reached.
     """
 
     views: tuple[ClusterView, ...]
     errors: tuple[Unobserved, ...]
+    offsets: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:
@@ -67,6 +68,12 @@ class AgreedMetadata:
     def _beliefs(self) -> tuple[ClusterView, ...]:
         """One view for each different answer. Most brokers give the same answer, and share its decoded topics."""
         return tuple({id(view.topics): view for view in self.views}.values())
+
+    def behind(self, offset: int) -> dict[int, int]:
+        """The brokers whose images do not reach this offset, with the offsets of their images. This includes brokers
+        that the controller has fenced: they may still answer, and contradict the others.
+        """
+        return {one: at for one, at in self.offsets.items() if at < offset and one >= 0}
 
     def partition(self, topic: str, index: int) -> Partition:
         """The partition with the leader and leader epoch that all views report. Raises LeaderUnknown."""

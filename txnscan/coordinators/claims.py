@@ -99,14 +99,11 @@ class CountedClaims:
 @dataclass(frozen=True, slots=True)
 class ClaimedAndUnclaimed:
     """The claimed transactions, and the partitions that need the proof (`unclaimed`), with their rows of the wide read.
-
-    agreed: the agreed metadata of `__transaction_state` and the topics of these partitions. prepared,
-    transactional_ids: see CountedClaims.
+    prepared, transactional_ids: see CountedClaims.
     """
 
     claimed: tuple[ClaimedTransaction, ...]
     unclaimed: Mapping[Key, WideRow]
-    agreed: AgreedMetadata
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
 
@@ -124,8 +121,9 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
 def counted_claims(
     answers: Iterable[ClaimAnswers], latest: AgreedMetadata | None, read_from_ms: int = 0
 ) -> CountedClaims:
-    """The claims that count. Pure. latest: the brokers' latest knowledge of the leaders of `__transaction_state`. If it
-    is None, claims of any broker count. read_from_ms: see CountedClaims.
+    """The claims that count. Pure. latest: the leaders of `__transaction_state`, asked for before the answers: a broker
+    that was deposed since then claims what it led at that time. If it is None, claims of any broker count.
+    read_from_ms: see CountedClaims.
     """
     by_producer_id: dict[int, list[CoordinatorView | None]] = defaultdict(list)
     names: set[str] = set()

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 DRIVER_THREADS = 32
 # A newly elected coordinator loads for a moment. Partitions that are not covered after these tries remain uncovered.
 SNAPSHOT_TRIES = 3
-_RETRY_WAIT_S = 0.5
+RETRY_WAIT_S = 0.5
 # The broker's own default, for brokers that do not report their value.
 _DEFAULT_MAX_TIMEOUT_MS = 900_000
 
@@ -169,6 +169,15 @@ class Cluster:
             return view
         raise ClusterUnreachable(merged(failures))
 
+    def shown_by(self, broker_id: int) -> ClusterView | None:
+        """This broker's Metadata of all topics. None if it does not answer."""
+        try:
+            view = self._metadata.ask(self.send, broker_id)
+        except RequestFailed:
+            return None
+        self._learn(view.brokers)
+        return view
+
     def latest(self, topics: Iterable[str] | None = None) -> Latest:
         """The latest metadata that any broker has, of these topics or of all. Raises ClusterUnreachable."""
         if not self._brokers:
@@ -219,9 +228,12 @@ class Cluster:
 
     def lagging(self, latest: Latest, offset: int | None) -> tuple[Unobserved, ...]:
         """The brokers that did not answer, and those whose metadata stays behind this offset for some seconds."""
-        behind = {} if offset is None else latest.behind(offset)
-        late = catch_up(self.send, behind, offset or 0, self.in_parallel, self.sleep)
-        return (*latest.unreachable(), *late)
+        return (*latest.unreachable(), *self.late(latest.agreed, offset))
+
+    def late(self, agreed: AgreedMetadata, offset: int | None) -> tuple[Unobserved, ...]:
+        """The brokers whose metadata stays behind this offset for some seconds."""
+        behind = {} if offset is None else agreed.behind(offset)
+        return catch_up(self.send, behind, offset or 0, self.in_parallel, self.sleep)
 
     def hidden_topics(self) -> Failure | None:
         """Why topics may be invisible to this principal, if they may be. Metadata leaves out topics that it may not
@@ -283,25 +295,20 @@ class Cluster:
         self,
         suspects: Mapping[Key, WideRow],
         always: Collection[Key],
+        agreed: AgreedMetadata,
         on_progress: OnProgress,
         read_from_ms: int = 0,
     ) -> ClaimedAndUnclaimed:
         """Separates the open transactions into claimed transactions and partitions that need the proof.
 
         suspects: the partitions on which the wide read saw open transactions. always: partitions that are read with
-        proof, even if all their open transactions are claimed. read_from_ms: see CountedClaims.
+        proof, even if all their open transactions are claimed. agreed: the metadata of `__transaction_state`.
+        read_from_ms: see CountedClaims.
         """
         producer_ids = {producer.producer_id for row in suspects.values() for producer in row.open_producers}
-        answers = self.ask_claims(producer_ids, on_progress)
-        # The unclaimed partitions are computed before the leaders of `__transaction_state` are known, so that one round
-        # asks for all leaders. Those leaders rarely change the result.
-        likely = counted_claims(answers, None, read_from_ms)
-        claimed, left = separate_by_claim(suspects, always, likely.claimant)
-        agreed = self.agreed_metadata({TRANSACTION_STATE_TOPIC, *(topic for topic, _ in (*left, *always))})
-        found = counted_claims(answers, agreed, read_from_ms)
-        if found.claims != likely.claims:
-            claimed, left = separate_by_claim(suspects, always, found.claimant)
-        return ClaimedAndUnclaimed(tuple(claimed), left, agreed, found.prepared, found.transactional_ids)
+        found = counted_claims(self.ask_claims(producer_ids, on_progress), agreed, read_from_ms)
+        claimed, left = separate_by_claim(suspects, always, found.claimant)
+        return ClaimedAndUnclaimed(tuple(claimed), left, found.prepared, found.transactional_ids)
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """Every broker's report of its ids in a transaction."""
@@ -313,31 +320,39 @@ class Cluster:
         open_topics: Mapping[int, frozenset[str]],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-        topics: Iterable[str] = (),
-    ) -> tuple[Snapshot, AgreedMetadata]:
-        """The snapshot of the coordinators, with its coverage, and the agreed metadata of `__transaction_state` and of
-        these topics after it. Repeated while coverage may still become complete, but not for a broker that lacks an
-        API.
+    ) -> Snapshot:
+        """The snapshot of the coordinators, with its coverage. Repeated while coverage may still become complete.
 
         open_topics: by producer id, the topics in which it has open transactions. agreed: the metadata before.
         """
-        topics = {TRANSACTION_STATE_TOPIC, *topics}
         before = agreed
         for attempt in range(1, SNAPSHOT_TRIES + 1):
-            answers = self._ask_coordinators(before, open_topics, on_progress)
-            after = self.agreed_metadata(topics)
-            after = replace(after, errors=(*after.errors, *strangers(answers, after)))
-            snapshot = conclude(answers, before, after, self.principal)
-            passing = [error for error in snapshot.coverage_errors if error.failure.lacks_api is None]
-            if not passing or snapshot.coordinators_planned == 0 or attempt == SNAPSHOT_TRIES or self.deadline.is_up:
+            answers = self.ask_coordinators(before, open_topics, on_progress)
+            after = self.metadata_after(answers)
+            snapshot = self.concluded(answers, before, after)
+            if not snapshot.may_improve or attempt == SNAPSHOT_TRIES or self.deadline.is_up:
                 break
-            self.sleep(_RETRY_WAIT_S * attempt)
+            self.sleep(RETRY_WAIT_S * attempt)
             before = after
-        return snapshot, after
+        return snapshot
 
-    def _ask_coordinators(
+    def metadata_after(self, answers: Iterable[CoordinatorAnswers], topics: Iterable[str] = ()) -> AgreedMetadata:
+        """The agreed metadata of `__transaction_state` and of these topics, to be asked for after these answers. If one
+        of them is of another cluster, the metadata proves nothing.
+        """
+        after = self.agreed_metadata({TRANSACTION_STATE_TOPIC, *topics})
+        return replace(after, errors=(*after.errors, *strangers(answers, after)))
+
+    def concluded(
+        self, answers: Iterable[CoordinatorAnswers], before: AgreedMetadata, after: AgreedMetadata
+    ) -> Snapshot:
+        """The snapshot that these answers prove. before, after: see `conclude`."""
+        return conclude(answers, before, after, self.principal)
+
+    def ask_coordinators(
         self, before: AgreedMetadata, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
+        """The answers of all brokers that this metadata names. open_topics: see `ask_coordinators` in `snapshot.py`."""
         partition_count = len(before.indexes(TRANSACTION_STATE_TOPIC))
         if partition_count > COORDINATOR_PARTITIONS_MAX:
             return []

@@ -69,7 +69,7 @@ class Latest:
 
     view: the latest metadata of any broker. reported: the answer of each broker that was asked. disputed: partitions on
     which brokers outside KRaft mode differ. outside_kraft: whether a broker is not in KRaft mode. newer: the brokers
-    that reported a newer image but did not show it.
+    that reported a newer image but did not show it. of_all: the metadata of all brokers, outside KRaft mode.
     """
 
     view: ClusterView
@@ -77,6 +77,15 @@ class Latest:
     disputed: frozenset[Key] = frozenset()
     outside_kraft: bool = False
     newer: frozenset[int] = frozenset()
+    of_all: AgreedMetadata | None = None
+
+    @property
+    def agreed(self) -> AgreedMetadata:
+        """The metadata that no broker contradicts."""
+        if self.of_all is not None:
+            return self.of_all
+        errors = _unheard("metadata", self.view, self.reported, self.newer)
+        return AgreedMetadata((self.view,), errors, _offsets(self.reported))
 
     @property
     def offset(self) -> int | None:
@@ -88,10 +97,8 @@ class Latest:
         return _unheard("plan", self.view, self.reported, self.newer)
 
     def behind(self, offset: int) -> dict[int, int]:
-        """The brokers whose images do not reach this offset, with the offsets of their images. This includes brokers
-        that the controller has fenced: they may still answer, and contradict the others.
-        """
-        return {one: at for one, at in _offsets(self.reported).items() if at < offset and one >= 0}
+        """See AgreedMetadata."""
+        return self.agreed.behind(offset)
 
 
 def ask_offsets(
@@ -160,7 +167,7 @@ def read_agreed(
     if None in reported.values():
         return read_all_views(send, reported, metadata.topics, in_parallel, learn)
     errors = _unheard("metadata", view, reported, newer)
-    return AgreedMetadata((view,) if view is not None else (), errors)
+    return AgreedMetadata((view,) if view is not None else (), errors, _offsets(reported))
 
 
 def _unheard(
@@ -280,7 +287,7 @@ def _without_order(agreed: AgreedMetadata, reported: Mapping[int, Reported], *, 
         raise RequestFailed(merged(failure.error for failure in failures.values()), FailureCode.UNREACHABLE)
     topics, disputed = _merged([view.topics for view in agreed.views])
     view = replace(agreed.views[0], brokers=agreed.brokers, topics=topics)
-    return Latest(view, {**reported, **failures}, disputed, outside_kraft=True)
+    return Latest(view, {**reported, **failures}, disputed, outside_kraft=True, of_all=agreed)
 
 
 def _merged(shown: Sequence[tuple[Topic, ...]]) -> tuple[tuple[Topic, ...], frozenset[Key]]:

@@ -88,6 +88,13 @@ class Snapshot:
         return self.coordinators_proven == self.coordinators_planned and not self.visibility_failures
 
     @property
+    def may_improve(self) -> bool:
+        """Whether other answers may cover more. A broker that lacks an API lacks it the next time, too."""
+        return bool(self.coordinators_planned) and any(
+            error.failure.lacks_api is None for error in self.coverage_errors
+        )
+
+    @property
     def coverage_failure(self) -> Failure | None:
         """Why, by the coverage errors, the absence of a producer id from this snapshot is no proof."""
         if not self.coverage_errors:

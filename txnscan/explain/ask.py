@@ -514,7 +514,7 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
     cluster = asking.cluster
     cluster.newest([TRANSACTION_STATE_TOPIC])
     agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
-    snapshot, _ = cluster.snapshot(wanted, agreed, lambda done, total: None)
+    snapshot = cluster.snapshot(wanted, agreed, lambda done, total: None)
     swept = _swept(asking, asking.config)
     names = sorted({view.transactional_id for view in snapshot.views})
     if names:
@@ -565,7 +565,7 @@ def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
                 failures.append(some.failure)
             else:
                 found += some
-    snapshot, _ = cluster.snapshot({}, agreed, lambda done, total: None)
+    snapshot = cluster.snapshot({}, agreed, lambda done, total: None)
     hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, ())
     return replace(facts, prepared=tuple(found), failures=(*facts.failures, *failures, *hidden))
 

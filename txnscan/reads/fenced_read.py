@@ -1,21 +1,27 @@
 """Read partitions: `(batch, send) -> rows`, with rows for errors. Pure except for `send` and `now_ms`.
 
-The wide read is only a filter: it finds the partitions with open transactions. For those partitions the fenced read
-proves that the answer came from the leader:
+The wide read is only a filter: it finds the partitions with open transactions. For those partitions the fenced reads
+prove that the answers came from the leader:
 
     ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
     DescribeProducers                                    -> the open transactions
     ListOffsets(latest, read_committed, leader epoch)    -> last stable offset, after
 
 Followers answer DescribeProducers without an error. But ListOffsets with a leader epoch succeeds only on the leader at
-that epoch. So if both ListOffsets succeed at the same epoch, the leader answered the DescribeProducers between them
-(the obligation leader). Two kinds of open transactions are not proven: a transaction that starts at or above the high
-watermark may still be truncated, and a transaction that the last stable offset has passed has ended meanwhile.
+that epoch, and a broker never goes back to an earlier epoch. So if both ListOffsets succeed at the same epoch, the
+leader answered every DescribeProducers between them (the obligation leader). The two reads of a sweep share one such
+pair: the first read opens it, the second read closes it, and the coordinators are asked in between. A single read
+(`read_fenced`) has a pair of its own.
+
+Two kinds of open transactions are not proven: a transaction that starts at or above the high watermark may still be
+truncated, and a transaction that the last stable offset has passed has ended meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
@@ -26,6 +32,9 @@ from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offse
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+
+# Reads the partitions of a batch. The last argument is the clock.
+FencedReading = Callable[[ReadBatch, Send, Callable[[], int]], Iterable[FencedRow]]
 
 _PASSED = Failure("the last stable offset passed the open transaction during the read", FailureCode.ENDED_MEANWHILE)
 
@@ -54,35 +63,65 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
         yield WideRow(batch.leader, topic, index, closed_producers=closed)
 
 
-def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
-    """One row for each partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
+def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+    """The first read of a sweep: one row for each partition, with a failure or with the open transactions. The row is
+    proven only with a second read at the same leader epoch.
+    """
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
+        described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
+    except RequestFailed as failed:
+        yield from _all_failed(batch, failed.failure, now_ms())
+        return
+    read_at_ms = now_ms()
+    for partition in batch.partitions:
+        high, open_now = before[partition.key], described[partition.key]
+        yield FencedRow(
+            **_where(partition),
+            read_at_ms=read_at_ms,
+            high_watermark=high.offset if high.failure is None else None,
+            open_producers=open_now.open_producers,
+            failure=_failure(partition.topic, high, open_now),
+        )
+
+
+def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+    """The second read of a sweep: one row for each partition, with a failure or with the open transactions. The row has
+    no high watermark, and is proven only with a first read at the same leader epoch.
+    """
+    try:
         described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
         read_at_ms = now_ms()
         after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
         passed = [p for p in batch.partitions if _stable_past_open(described[p.key], after[p.key])]
         log_start = list_offsets(send, batch.leader, passed, Offset.LOG_START) if passed else {}
     except RequestFailed as failed:
-        for partition in batch.partitions:
-            yield fenced_failed(partition, failed.failure, now_ms())
+        yield from _all_failed(batch, failed.failure, now_ms())
         return
     for partition in batch.partitions:
         key = partition.key
         start = log_start.get(key)
         yield FencedRow(
-            topic=partition.topic,
-            topic_id=partition.topic_id,
-            partition=partition.partition,
-            leader=partition.leader,
-            leader_epoch=partition.leader_epoch,
+            **_where(partition),
             read_at_ms=read_at_ms,
-            high_watermark=before[key].offset if before[key].failure is None else None,
             last_stable_offset=after[key].offset if after[key].failure is None else None,
             log_start_offset=start.offset if start is not None and start.failure is None else None,
             open_producers=described[key].open_producers,
-            failure=_unproven(partition.topic, before[key], described[key], after[key], start),
+            failure=_unproven(partition.topic, described[key], after[key], start),
         )
+
+
+def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+    """One row for each partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
+    try:
+        before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
+    except RequestFailed as failed:
+        yield from _all_failed(batch, failed.failure, now_ms())
+        return
+    for row in read_second(batch, send, now_ms):
+        high = before[row.key]
+        failure = row.failure if high.failure is None else of_topic(high.failure, "Describe", row.topic)
+        yield replace(row, high_watermark=high.offset if high.failure is None else None, failure=failure)
 
 
 def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
@@ -94,18 +133,13 @@ def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterat
         read_at_ms = now_ms()
         after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
     except RequestFailed as failed:
-        for partition in batch.partitions:
-            yield fenced_failed(partition, failed.failure, now_ms())
+        yield from _all_failed(batch, failed.failure, now_ms())
         return
     for partition in batch.partitions:
         high, stable = before[partition.key], after[partition.key]
         failure = high.failure or stable.failure
         yield FencedRow(
-            topic=partition.topic,
-            topic_id=partition.topic_id,
-            partition=partition.partition,
-            leader=partition.leader,
-            leader_epoch=partition.leader_epoch,
+            **_where(partition),
             read_at_ms=read_at_ms,
             high_watermark=high.offset if high.failure is None else None,
             last_stable_offset=stable.offset if stable.failure is None else None,
@@ -127,15 +161,23 @@ def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
 
 def fenced_failed(partition: Partition, failure: Failure, read_at_ms: int) -> FencedRow:
     """The row of a partition that could not be read."""
-    return FencedRow(
-        topic=partition.topic,
-        topic_id=partition.topic_id,
-        partition=partition.partition,
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        read_at_ms=read_at_ms,
-        failure=failure,
-    )
+    return FencedRow(**_where(partition), read_at_ms=read_at_ms, failure=failure)
+
+
+def _all_failed(batch: ReadBatch, failure: Failure, read_at_ms: int) -> Iterator[FencedRow]:
+    for partition in batch.partitions:
+        yield fenced_failed(partition, failure, read_at_ms)
+
+
+def _where(partition: Partition) -> dict[str, Any]:
+    """The fields of a row that name the partition and its leader."""
+    return {
+        "topic": partition.topic,
+        "topic_id": partition.topic_id,
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+    }
 
 
 def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> bool:
@@ -149,23 +191,25 @@ def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> boo
 
 
 def _unproven(
-    topic: str,
-    before: ListedOffset,
-    described: DescribedPartition,
-    after: ListedOffset,
-    log_start: ListedOffset | None,
+    topic: str, described: DescribedPartition, after: ListedOffset, log_start: ListedOffset | None
 ) -> Failure | None:
     """Why this read is not proven to be the leader's. None if it is proven."""
-    for operation, failure in (
-        ("Describe", before.failure),
-        ("Read", described.failure),
-        ("Describe", after.failure),
-        ("Describe", log_start.failure if log_start is not None else None),
-    ):
-        if failure is not None:
-            return of_topic(failure, operation, topic)
-    if log_start is not None and after.offset > log_start.offset:
+    failure = _failure(topic, None, described, after, log_start)
+    if failure is None and log_start is not None and after.offset > log_start.offset:
         return _PASSED
+    return failure
+
+
+def _failure(
+    topic: str,
+    before: ListedOffset | None,
+    described: DescribedPartition,
+    *later: ListedOffset | None,
+) -> Failure | None:
+    """The first failure of these answers, in the order of the requests."""
+    for operation, answer in (("Describe", before), ("Read", described), *(("Describe", one) for one in later)):
+        if answer is not None and answer.failure is not None:
+            return of_topic(answer.failure, operation, topic)
     return None
 
 

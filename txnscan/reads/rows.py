@@ -64,9 +64,10 @@ class WideRow:
 
 @dataclass(frozen=True, slots=True)
 class FencedRow:
-    """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader).
+    """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader, `fenced_read.py`).
 
-    `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`.
+    `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`; in the first or the
+    second read of a sweep, if both have none.
     """
 
     topic: str
@@ -84,6 +85,11 @@ class FencedRow:
     @property
     def key(self) -> Key:
         return (self.topic, self.partition)
+
+    @property
+    def led(self) -> Partition:
+        """The partition, with the leader that was asked and its leader epoch."""
+        return Partition(self.topic, self.topic_id, self.partition, self.leader, self.leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from txnscan.kafka.client.factory import ClientFactory
-from txnscan.reads.fenced_read import read_ends, read_fenced, read_offsets, read_wide
+from txnscan.reads.fenced_read import FencedReading, read_offsets, read_wide
 from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
 
@@ -26,24 +26,16 @@ class ReadWide:
 
 @dataclass(frozen=True, slots=True)
 class ReadFenced:
-    """The fenced read of one batch. Picklable. now_ms: the clock of the process that reads."""
+    """A fenced read of one batch. Picklable. how: one of the functions in `fenced_read.py`. now_ms: the clock of the
+    process that reads.
+    """
 
     clients: ClientFactory
+    how: FencedReading
     now_ms: Callable[[], int]
 
     def __call__(self, batch: ReadBatch) -> Iterable[FencedRow]:
-        return read_fenced(batch, self.clients.client().send, self.now_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadEnds:
-    """The high watermarks and last stable offsets of one batch, with proof. Picklable. now_ms: see ReadFenced."""
-
-    clients: ClientFactory
-    now_ms: Callable[[], int]
-
-    def __call__(self, batch: ReadBatch) -> Iterable[FencedRow]:
-        return read_ends(batch, self.clients.client().send, self.now_ms)
+        return self.how(batch, self.clients.client().send, self.now_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,22 +24,20 @@ _OPEN, _FAR_MS = 100, 100
 _PRODUCER_BYTES = 37
 _DESCRIBED_PARTITION_BYTES = 9
 _DEFAULTS = ScanConfig("unused:1")
-# How often a sweep asks all brokers for the age of their metadata, and the newest for the leaders of
-# `__transaction_state` and of the topics of hanging transactions: after the claims and after the coordinators; after
-# the second read and after the outcomes.
-_IMAGES, _IMAGES_HANGING = 2, 2
 # Sequential round trips to one broker each: connect, list the brokers, list all topics, check for hidden topics. After
 # the wide read, all topics are listed once more.
 _TRIPS_FIRST, _TRIPS_AFTER = 4, 1
-# Rounds of requests to all brokers, as many in parallel as the driver has threads, apart from `_IMAGES`: connect and
-# configurations (2); the age of their metadata, before and after the wide read (2); the ids in a transaction (1), and
-# the descriptions of some of them (held); the six answers of the coordinators.
+# Rounds of requests to all brokers, as many in parallel as the driver has threads: connect and configurations (2); the
+# age of their metadata, for the plan and at the end (2); the ids in a transaction (1), and the descriptions of some of
+# them (held); the six answers of the coordinators.
 _ROUNDS, _ROUNDS_HELD = 2 + 2 + 1 + 6, 1
-# For hanging transactions: the cleanup policies of their topics, a check for hidden groups, and a round in which all
-# brokers list their groups.
-_TRIPS_IMPACT, _ROUNDS_IMPACT = 2, 1
-# Sequential answers of a proven read of a partition, and of a log (its start, its records).
-_ANSWERS_NARROW, _ANSWERS_LOG = 3, 2
+# The leaders at the end, from the broker with the newest metadata.
+_TRIPS_LAST = 1
+# For hanging transactions: the features of the cluster, the cleanup policies of their topics, a check for hidden
+# groups, and a round in which all brokers list their groups.
+_TRIPS_IMPACT, _ROUNDS_IMPACT = 3, 1
+# Sequential answers of each of the two reads of a partition, and of a log (its start, its records).
+_ANSWERS_FENCED, _ANSWERS_LOG = 2, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +168,23 @@ def requests(planned: Planned) -> dict[str, int]:
     fenced_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
-        # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The leaders of the logs
-        # that are read are asked for their features.
-        "ApiVersions": 1 + (3 + _images(p)) * p.brokers + min(p.brokers, logs),
+        # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The age of all metadata,
+        # for the plan and at the end. The features of the cluster.
+        "ApiVersions": 1 + (1 + 2) * p.brokers + (p.hanging > 0),
         # Each coordinator shows its own view of the log.
-        "Metadata": 4 + _images(p) + p.brokers,
+        "Metadata": 5 + p.brokers,
         # One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * fenced_batches,
-        "ListOffsets": 2 * 2 * fenced_batches + 2 * logs,
+        "ListOffsets": 2 * fenced_batches + 2 * logs,
         "DescribeAcls": 2 * p.brokers,
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,
-        "Fetch": p.hanging + logs,
+        "Fetch": brokers_hanging + logs,
         "ListGroups": p.brokers if p.hanging else 0,
         # For a group that does not exist.
         "OffsetFetch": int(p.hanging > 0),
     }
-
-
-def _images(p: Planned) -> int:
-    return _IMAGES + (_IMAGES_HANGING if p.hanging else 0)
 
 
 def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
@@ -200,7 +194,7 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
     # Each hanging partition is in its own topic, if there are enough topics.
     round_partitions = min(topics, p.hanging) * p.partitions_per_topic + p.transaction_state_partitions
     metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
-    again_partitions = _images(p) * round_partitions + p.brokers * p.transaction_state_partitions
+    again_partitions = round_partitions + p.brokers * p.transaction_state_partitions
     again_bytes = again_partitions * p.metadata_partition_bytes
     described = p.partitions * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
     work_us = (
@@ -239,14 +233,14 @@ def _trips(p: Planned) -> int:
     """The number of sequential round trips of `find-hanging` with its threads."""
     batches = ceil(p.partitions_led / p.batch_size)
     # A client has one request in flight to each broker, and an engine has THREADS threads.
-    trips = _TRIPS_FIRST + _TRIPS_AFTER + ceil(p.brokers * batches / min(THREADS, p.brokers))
-    trips += _images(p)
-    rounds = _ROUNDS + _images(p) + (_ROUNDS_HELD if p.held_ids else 0)
+    trips = _TRIPS_FIRST + _TRIPS_AFTER + _TRIPS_LAST + ceil(p.brokers * batches / min(THREADS, p.brokers))
+    rounds = _ROUNDS + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
-        trips += 2 * _ANSWERS_NARROW * ceil(min(p.brokers, p.hanging) / THREADS)
+        leaders = min(p.brokers, p.hanging)
+        trips += 2 * _ANSWERS_FENCED * ceil(leaders / THREADS)
         trips += _TRIPS_IMPACT
         rounds += _ROUNDS_IMPACT
-        trips += ceil(p.hanging / DRIVER_THREADS) + _ANSWERS_LOG * ceil(p.transaction_state_partitions / THREADS)
+        trips += ceil(leaders / DRIVER_THREADS) + _ANSWERS_LOG * ceil(p.transaction_state_partitions / THREADS)
     return trips + rounds * ceil(p.brokers / DRIVER_THREADS)
 
 

@@ -8,9 +8,8 @@ from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
-from txnscan.reads.fenced_read import fenced_failed
+from txnscan.reads.fenced_read import fenced_failed, read_ends
 from txnscan.reads.rows import FencedRow, OnProgress
-from txnscan.reads.tasks import ReadEnds
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.reader import Reader
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
@@ -31,7 +30,7 @@ def read_topics(
     names = tuple(dict.fromkeys(topics))
     agreed = cluster.agreed_metadata({TRANSACTION_STATE_TOPIC, *names})
     keys = [(topic, index) for topic in names for index in agreed.indexes(topic)]
-    rows, _ = reader.fenced(keys, agreed, on_progress, ReadEnds)
+    rows, _ = reader.fenced(keys, agreed, on_progress, read_ends)
     reads, errors, deadline = [], [], cluster.deadline
     for topic in names:
         # Executors leave out what they have not read when the time is up.

@@ -24,11 +24,12 @@ from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.api_versions import leader_epochs_rise
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
-from txnscan.kafka.protocol.fetch import fetch
+from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings
 from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.reads.fenced_read import of_topic
+from txnscan.reads.observation import Observation
 from txnscan.reads.planner import plan_logs
 from txnscan.reads.rows import OnProgress
 from txnscan.txnlog.decode import UnknownRecord, decoded
@@ -77,25 +78,22 @@ def read_outcomes(
 ) -> list[OutcomeEvidence]:
     """The evidence for each of these transactions, in order. A failed read is part of the evidence.
 
-    in_flight_max: how many logs are read from one broker at once. before: the metadata of the topics and of the log.
-    stored: the facts from earlier sweeps and applies.
+    in_flight_max: how many logs are read from one broker at once. before: the metadata after the second read, of the
+    topics and of the log. A leader that is deposed later has all that its log had at that time, so no metadata needs to
+    confirm these reads. stored: the facts from earlier sweeps and applies.
     """
     if not hanging:
         return []
-    topics = {TRANSACTION_STATE_TOPIC, *(judged.observation.topic for judged in hanging)}
     # If no broker shows the log, a request for its first partition shows why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
-    first = cluster.in_parallel(lambda judged: _first_batch(cluster.send, before, judged), hanging)
+    first = _first_batches(cluster, before, [judged.observation for judged in hanging])
     logs = _read_logs(cluster, engine, in_flight_max, before, wanted, stored, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
     known = [stored.get(judged.observation.producer_id, NO_FACTS) for judged in hanging]
     earlier = [read for facts in known for read in facts.reads]
     cluster.in_parallel(lambda log: log.ask_epoch_ends(earlier), list(logs.values()))
-    after = cluster.agreed_metadata(topics)
-    for log in logs.values():
-        log.confirm(after)
     return [
         _evidence(judged, batch, logs_of_it, facts, contradiction)
         for judged, batch, logs_of_it, facts, contradiction in zip(hanging, first, of_each, known, said, strict=True)
@@ -148,12 +146,10 @@ def _read_logs(
     read({log: asked[log] for log in kept}, known)
     unchanged = {log for log in kept if rows[log.partition].failure is None and not rows[log.partition].records}
     read({log: asked[log] for log in asked if log not in unchanged}, {})
-    leaders = sorted({log.leader for log in asked})
-    answers = cluster.in_parallel(lambda leader: leader_epochs_rise(cluster.send, leader), leaders)
-    rise = {leader for leader, answer in zip(leaders, answers, strict=True) if answer}
+    # All brokers have the features of one metadata log, so the broker with the newest image knows.
+    rise = bool(asked) and leader_epochs_rise(cluster.send, before.views[0].answered_by)
     return {
-        k: Log(cluster, led[k], rows[k], wanted[k], kept[led[k]] if led[k] in unchanged else {}, led[k].leader in rise)
-        for k in wanted
+        k: Log(cluster, led[k], rows[k], wanted[k], kept[led[k]] if led[k] in unchanged else {}, rise) for k in wanted
     }
 
 
@@ -415,13 +411,45 @@ def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEviden
     )
 
 
-def _first_batch(send: Send, before: AgreedMetadata, judged: Judged) -> Batch | Failure:
-    """The transaction's first batch, or why it is not known."""
-    o = judged.observation
-    try:
-        fetched = fetch(send, before.partition(*o.key), o.start_offset, _FIRST_BATCH_BYTES, records=False)
-    except (RequestFailed, LeaderUnknown) as failed:
-        return of_topic(failed.failure, "Read", o.topic)
+def _first_batches(
+    cluster: Cluster, before: AgreedMetadata, transactions: Sequence[Observation]
+) -> list[Batch | Failure]:
+    """The first batch of each of these transactions, or why it is not known: of one transaction of each partition in
+    one request to its leader, then of the others.
+    """
+    by_leader: dict[int, dict[Partition, int]] = defaultdict(dict)
+    for o in transactions:
+        with contextlib.suppress(LeaderUnknown):
+            partition = before.partition(*o.key)
+            by_leader[partition.leader].setdefault(partition, o.start_offset)
+
+    def ask(offsets: Mapping[Partition, int]) -> dict[Partition, Fetched | Failure]:
+        try:
+            return fetch_beginnings(cluster.send, offsets)
+        except RequestFailed as failed:
+            return dict.fromkeys(offsets, failed.failure)
+
+    begun = {
+        (partition.key, offsets[partition]): found
+        for offsets, answers in zip(by_leader.values(), cluster.in_parallel(ask, by_leader.values()), strict=True)
+        for partition, found in answers.items()
+    }
+
+    def first(o: Observation) -> Batch | Failure:
+        found = begun.get((o.key, o.start_offset))
+        if found is None or (isinstance(found, Fetched) and not found.batches):
+            try:
+                found = fetch(cluster.send, before.partition(*o.key), o.start_offset, _FIRST_BATCH_BYTES, records=False)
+            except (RequestFailed, LeaderUnknown) as failed:
+                found = failed.failure
+        return _first_batch(o, found)
+
+    return cluster.in_parallel(first, transactions)
+
+
+def _first_batch(o: Observation, fetched: Fetched | Failure) -> Batch | Failure:
+    if isinstance(fetched, Failure):
+        return of_topic(fetched, "Read", o.topic)
     for batch in fetched.batches[:1]:
         data = batch.is_transactional and not batch.is_control
         if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):
@@ -434,7 +462,7 @@ class Log:
     """One partition of `__transaction_state`: its remaining records of ids that ever had a wanted producer id.
 
     failure: why these are not known, if so; with a failure `logged` is empty. unserved: whether the log could not be
-    read from a leader that all brokers agree on before and after. partition: as all brokers showed it before.
+    read from its leader. partition: as the agreed metadata shows it.
     """
 
     def __init__(
@@ -549,15 +577,3 @@ class Log:
         if now.error_code != ErrorCode.NONE:
             return before
         return Described(name, leader, now.producer_id, now.producer_epoch, now.state)
-
-    def confirm(self, after: AgreedMetadata) -> None:
-        """Sets `failure` if the leader is no longer the one before the read."""
-        try:
-            same = self.partition == after.partition(*self.partition.key)
-        except LeaderUnknown as failed:
-            self.failure, self.unserved = self.failure or failed.failure, True
-        else:
-            if not same:
-                moved = f"{TRANSACTION_STATE_TOPIC}-{self.partition.partition} moved while it was read"
-                self.failure = Failure(moved, FailureCode.LEADER_MOVED)
-                self.unserved = True

@@ -8,19 +8,19 @@ values before the next step begins.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from txnscan.config import LATE_BUFFER_MS, ScanConfig
-from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.cluster import RETRY_WAIT_S, Cluster
 from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.reads.fenced_read import failed_partitions
+from txnscan.reads.fenced_read import failed_partitions, read_first
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.capacity import longest_expected_s
@@ -44,7 +44,7 @@ from txnscan.sweeps.reader import FENCED_TRIES, Reader, confirmed
 from txnscan.sweeps.restored import Past, Present, fall, together_positions
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
-from txnscan.sweeps.state import AllRead, Claimed, Enriched, Fenced, HistoryNow, Planned, Run, Snapshotted
+from txnscan.sweeps.state import AllRead, Claimed, Enriched, HistoryNow, Planned, Proof, Run
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
 from txnscan.sweeps.warnings import early_threshold, history_warnings, idle_patterns, old_brokers
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts
@@ -98,22 +98,20 @@ def scan(
     planned = plan(run)
     everything = read_all(run, planned)
     claims = ask_claims(run, everything)
-    first = first_read(run, everything, claims)
-    first, snapshotted = ask_coordinators(run, everything, claims, first)
-    ended = ended_before(run, everything, first)
-    second = second_read(run, first, snapshotted)
+    proof = prove(run, planned, everything, claims)
+    ended = ended_before(run, everything, proof)
     known = ((one.topic, one.topic_id) for one in everything.incidents)
     topics_gone = cluster.topics_gone(everything.view, known, outside_kraft=planned.latest.outside_kraft)
     stored_reads, reads, unread = read_topics_named(run, everything)
-    now = history_now(run, planned, everything, ended, first, second, stored_reads, reads)
+    now = history_now(run, planned, everything, ended, proof, (stored_reads, reads))
     everything = believed(everything, now)
     reads = tuple(concluded(read, () if now.is_new else stored_reads) for read in reads)
-    judged, unsure = judge_all(run, planned, everything, claims, (first, snapshotted, second), now)
+    judged, unsure = judge_all(run, planned, everything, claims, proof, now)
     enriched = replace(
-        enrich(run, planned, everything, judged, second.agreed), unsure=unsure, topic_reads=reads, topic_errors=unread
+        enrich(run, planned, everything, judged, proof.agreed), unsure=unsure, topic_reads=reads, topic_errors=unread
     )
-    found = result(run, planned, everything, claims, (first, snapshotted, second), enriched, topics_gone)
-    found = replace(found, endings=endings(cluster.send, second.agreed, everything.incidents, found))
+    found = result(run, planned, everything, claims, proof, enriched, topics_gone)
+    found = replace(found, endings=endings(cluster.send, proof.agreed, everything.incidents, found))
     return in_history(found, now)
 
 
@@ -155,6 +153,7 @@ def ask_claims(run: Run, everything: AllRead) -> Claimed:
     separated = run.cluster.separate_by_claim(
         everything.suspects,
         everything.of_incidents,
+        everything.wide.latest.agreed,
         run.stage("ask who claims them"),
         run.started_at_ms - CLOCK_SLACK_MS,
     )
@@ -165,12 +164,32 @@ def ask_claims(run: Run, everything: AllRead) -> Claimed:
     return Claimed(separated, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)
 
 
-def first_read(run: Run, everything: AllRead, claims: Claimed) -> Fenced:
-    """Reads the remaining partitions, before the coordinators are asked. The metadata after that confirms the rows."""
-    separated = claims.separated
-    keys = separated.unclaimed.keys() | everything.of_incidents.keys()
-    rows, agreed = run.reader.fenced(keys, separated.agreed, run.stage("first read"), confirms=False)
-    return Fenced(rows, agreed, _sightings(run, everything, claims, rows, claims.last_seen))
+def prove(run: Run, planned: Planned, everything: AllRead, claims: Claimed) -> Proof:
+    """Reads the remaining partitions, asks the coordinators of all open transactions, reads the partitions again, and
+    asks for the metadata that confirms all of it. Repeated for what moved meanwhile or is not covered.
+    """
+    unclaimed = claims.separated.unclaimed
+    missing: Collection[Key] = unclaimed.keys() | everything.of_incidents.keys()
+    topics = {topic for topic, _ in missing}
+    before, last_seen = everything.wide.latest.agreed, claims.last_seen
+    first: dict[Key, FencedRow] = {}
+    for attempt in range(1, FENCED_TRIES + 1):
+        if attempt > 1:
+            run.cluster.sleep(RETRY_WAIT_S * attempt)
+        first |= run.reader.fenced_once(missing, before, run.stage("first read"), read_first)
+        last_seen = _sightings(run, everything, claims, first, last_seen)
+        answers = run.cluster.ask_coordinators(before, _open_topics([unclaimed, first]), run.stage("ask coordinators"))
+        second = run.reader.second(first, run.stage("second read"))
+        after = run.cluster.metadata_after(answers, topics)
+        snapshot = run.cluster.concluded(answers, before, after)
+        first, second = ({key: confirmed(row, after) for key, row in rows.items()} for rows in (first, second))
+        missing = failed_partitions((*first.values(), *second.values()))
+        if not (missing or snapshot.may_improve) or run.cluster.deadline.is_up:
+            break
+        before = after
+    silent = (replace(error, stage="plan") for error in after.errors)
+    errors = (*silent, *run.cluster.late(after, planned.latest.offset))
+    return Proof(first, snapshot, second, after, last_seen, errors)
 
 
 def _sightings(
@@ -187,25 +206,6 @@ def _sightings(
     return run.history.last_seen(everything.view.cluster_id) if _has_news(seen, everything.incidents) else None
 
 
-def ask_coordinators(run: Run, everything: AllRead, claims: Claimed, first: Fenced) -> tuple[Fenced, Snapshotted]:
-    """Asks the coordinators of all open transactions, and proves that no coordinator was missed. Also the first read,
-    confirmed. If a leader moved since, its partitions are read again, and then the coordinators are asked again.
-    """
-    rows, agreed, last_seen = dict(first.rows), first.agreed, first.last_seen
-    topics = {topic for topic, _ in rows}
-    for attempt in range(1, FENCED_TRIES + 1):
-        opened = _open_topics([claims.separated.unclaimed, rows])
-        snapshot, agreed = run.cluster.snapshot(opened, agreed, run.stage("ask coordinators"), topics)
-        read, rows = rows, {key: confirmed(row, agreed) for key, row in rows.items()}
-        moved = failed_partitions(rows.values()) - failed_partitions(read.values())
-        if not moved or attempt == FENCED_TRIES or run.cluster.deadline.is_up:
-            break
-        again, agreed = run.reader.fenced(moved, agreed, run.stage("first read"), confirms=False)
-        rows |= again
-        last_seen = _sightings(run, everything, claims, rows, last_seen)
-    return Fenced(rows, agreed, last_seen), Snapshotted(snapshot, agreed)
-
-
 def _open_topics(rows: Iterable[Mapping[Key, WideRow | FencedRow]]) -> dict[int, frozenset[str]]:
     """By producer id, the topics in which it has open transactions."""
     topics: dict[int, set[str]] = defaultdict(set)
@@ -215,11 +215,11 @@ def _open_topics(rows: Iterable[Mapping[Key, WideRow | FencedRow]]) -> dict[int,
     return {producer_id: frozenset(names) for producer_id, names in topics.items()}
 
 
-def ended_before(run: Run, everything: AllRead, first: Fenced) -> Ended:
+def ended_before(run: Run, everything: AllRead, proof: Proof) -> Ended:
     """The transactions that are open at the first read, and whose end an earlier sweep has proven."""
     seen = (
         TransactionKey(row.topic, row.topic_id, row.partition, producer.producer_id, producer.start_offset)
-        for row in first.rows.values()
+        for row in proof.first.values()
         if row.failure is None
         for producer in row.open_producers
     )
@@ -227,27 +227,20 @@ def ended_before(run: Run, everything: AllRead, first: Fenced) -> Ended:
     return run.history.ended(everything.view.cluster_id, news)() if news else {}
 
 
-def second_read(run: Run, first: Fenced, snapshotted: Snapshotted) -> Fenced:
-    """Reads the same partitions again, with proof, after the coordinators were asked."""
-    still_open = [key for key, row in first.rows.items() if row.open_producers or row.failure is not None]
-    rows, agreed = run.reader.fenced(still_open, snapshotted.agreed, run.stage("second read"))
-    return Fenced(rows, agreed, first.last_seen)
-
-
 def history_now(
     run: Run,
     planned: Planned,
     everything: AllRead,
     ended: Ended,
-    first: Fenced,
-    second: Fenced,
-    stored_reads: Sequence[TopicRead],
-    reads: Sequence[TopicRead],
+    proof: Proof,
+    topic_reads: tuple[Sequence[TopicRead], Sequence[TopicRead]],
 ) -> HistoryNow:
-    """The history of the cluster, which begins with this sweep if a position fell (`restored.py`)."""
-    past, cluster = everything.past, run.cluster
-    rows = [row for row in {**first.rows, **second.rows}.values() if row.failure is None]
-    positions = together_positions([*of_transaction_log(second.agreed), *of_rows(rows)])
+    """The history of the cluster, which begins with this sweep if a position fell (`restored.py`). topic_reads: the
+    stored ones, and those of now.
+    """
+    past, cluster, (stored_reads, reads) = everything.past, run.cluster, topic_reads
+    rows = [row for row in proof.rows.values() if row.failure is None]
+    positions = together_positions([*of_transaction_log(proof.agreed), *of_rows(rows)])
     offset = offset_now(cluster, planned.latest, past)
     fell = None
     # The last look before a marker reads no stored facts, and must be short.
@@ -255,8 +248,8 @@ def history_now(
         stored = [*past.positions, *of_incidents(everything.incidents, past), *of_topics(stored_reads)]
         past = replace(past, positions=tuple(stored), ended=ended)
         now = together_positions([*positions, *of_topics(reads)])
-        agreed = None if reads else second.agreed
-        present = Present(offset, now, ends_of(cluster, past, now, agreed), open_in(second.rows, ended))
+        agreed = None if reads else proof.agreed
+        present = Present(offset, now, ends_of(cluster, past, now, agreed), open_in(proof.second, ended))
         fell = fall(past, present)
     is_new = fell is not None or run.config.new_history
     history, vetoes_from, dropped = past.history + is_new, past.vetoes_from, None
@@ -294,24 +287,23 @@ def judge_all(
     planned: Planned,
     everything: AllRead,
     claims: Claimed,
-    proven: tuple[Fenced, Snapshotted, Fenced],
+    proof: Proof,
     now: HistoryNow,
 ) -> tuple[list[Judged], frozenset[Key]]:
     """A verdict for each open transaction, by the rules; and the partitions of Enriched.unsure."""
     run.progress("judge", 0, 1)
-    first, snapshotted, second = proven
-    snapshot, incidents, separated = snapshotted.snapshot, everything.incidents, claims.separated
-    last_seen = second.last_seen if second.last_seen is not None and not now.is_new else dict
+    snapshot, incidents, separated = proof.snapshot, everything.incidents, claims.separated
+    last_seen = proof.last_seen if proof.last_seen is not None and not now.is_new else dict
     seen = _earliest(incidents, last_seen())
     unsure: set[Key] = set()
 
     def relation(o: Observation, earlier: Seen, later: Seen) -> Identity:
-        return identified(run.cluster.send, second.agreed, o.key, earlier, later)
+        return identified(run.cluster.send, proof.agreed, o.key, earlier, later)
 
     def to_incident(o: Observation, earlier: Seen) -> Identity:
         return relation(o, earlier, seen_of(o))
 
-    observed = observe(claims.topic_ids, separated.unclaimed, first.rows, second.rows)
+    observed = observe(claims.topic_ids, separated.unclaimed, proof.first, proof.second)
     observed = [replaced(o, relation) for o in observed]
     observations = with_history(continued(observed, incidents, to_incident, unsure.add), seen)
     context = _context(snapshot, run.now_ms(), planned.late_after_ms)
@@ -337,18 +329,16 @@ def result(
     planned: Planned,
     everything: AllRead,
     claims: Claimed,
-    proven: tuple[Fenced, Snapshotted, Fenced],
+    proof: Proof,
     enriched: Enriched,
     topics_gone: Mapping[tuple[str, str], str],
 ) -> Scan:
     """The result of the sweep."""
-    first, snapshotted, second = proven
-    snapshot, wide, view, config = snapshotted.snapshot, everything.wide, everything.view, run.config
-    unsure = enriched.unsure
-    rows = {**first.rows, **second.rows}
+    snapshot, wide, view, config = proof.snapshot, everything.wide, everything.view, run.config
+    unsure, rows = enriched.unsure, proof.rows
     # If a partition is in `unsure`, its read does not prove the end of an incident.
     last = {key: row for key, row in rows.items() if row.failure is None and key not in unsure}
-    unobserved = (*wide.errors, *_fenced_errors(first.rows, second.rows))
+    unobserved = (*wide.errors, *proof.errors, *_fenced_errors(proof.first, proof.second))
     errors = (
         *([Unobserved("plan", planned.hidden_topics)] if planned.hidden_topics is not None else ()),
         *planned.errors,
@@ -394,7 +384,7 @@ def result(
         impacts=enriched.impacts,
         read_bytes=run.cluster.read_bytes,
         outcome_evidence={evidence.observation.transaction_key: evidence for evidence in enriched.outcome_evidence},
-        log_epochs=second.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
+        log_epochs=proof.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,
     )

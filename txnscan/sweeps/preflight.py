@@ -255,8 +255,9 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
 
 
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
-    separated = cluster.separate_by_claim({}, (), lambda done, total: None)
-    snapshot, _ = cluster.snapshot({}, separated.agreed, lambda done, total: None)
+    agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
+    separated = cluster.separate_by_claim({}, (), agreed, lambda done, total: None)
+    snapshot = cluster.snapshot({}, agreed, lambda done, total: None)
     if snapshot.visibility_failures:
         said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
         yield Finding("acls", Level.INCOMPLETE, said)

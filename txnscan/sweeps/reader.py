@@ -6,7 +6,7 @@ row with the error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,10 +22,10 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
-from txnscan.reads.fenced_read import failed_partitions, fenced_failed
+from txnscan.reads.fenced_read import FencedReading, failed_partitions, fenced_failed, read_fenced, read_second
 from txnscan.reads.planner import plan_fenced, plan_wide
 from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, WideRow
-from txnscan.reads.tasks import ReadEnds, ReadFenced, ReadOffsets, ReadWide
+from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
 from txnscan.txnlog.facts import ClosedProducer
@@ -44,8 +44,9 @@ DRIVER_READS_MAX = 1_000
 class Wide:
     """The wide read: rows with open transactions, failures, and the numbers of partitions and producers.
 
-    view: the latest metadata after the reads. A partition that was read twice counts once; its producers count twice.
-    closed: the requested producers that have no open transaction, as the leaders list them.
+    latest: the metadata of the plan, or if anything changed since, that after the first reads. A partition that was
+    read twice counts once; its producers count twice. closed: the requested producers that have no open transaction, as
+    the leaders list them.
     """
 
     rows: tuple[WideRow, ...]
@@ -53,8 +54,13 @@ class Wide:
     planned: int
     answered: int
     producers: int
-    view: ClusterView
+    latest: Latest
     closed: tuple[ClosedProducer, ...] = ()
+
+    @property
+    def view(self) -> ClusterView:
+        """The brokers and topics."""
+        return self.latest.view
 
     def closed_of(self, producer_id: int) -> tuple[ClosedProducer, ...]:
         """The partitions that list this producer without an open transaction."""
@@ -81,14 +87,14 @@ class Reader:
         kept = tuple(producer_ids)
         before = in_scope(self._config, planned.view)
         first, failed = self._wide(before, on_progress, kept)
-        now, hidden = self._latest(planned, before)
+        now, hidden = self._now(planned, before, failed)
         after = in_scope(self._config, now.view)
         unread = {(error.topic, error.partition) for error in failed}
         # `stale`: the first answers that do not count. `to_read`: the partitions to read again.
         stale = differing(after, before) | {p.key for t in _among(before, now.disputed) for p in t.partitions}
         to_read = _among(after, differing(before, after) | now.disputed | unread)
         second, errors = self._again(to_read, failed, on_retry, kept) if to_read else ([], [])
-        errors += [*hidden, *self._unsettled(planned, now, to_read)]
+        errors += [*hidden, *(self._unsettled(now, to_read) if now is not planned else ())]
         last = [*(row for row in first if (row.topic, row.partition) not in stale), *second]
         return Wide(
             rows=tuple(row for row in last if row.open_producers),
@@ -97,7 +103,7 @@ class Reader:
             planned=sum(len(topic.indexes) for topic in after),
             answered=sum(row.answered for row in (*first, *second)) - len(stale - unread),
             producers=sum(row.producers for row in (*first, *second)),
-            view=now.view,
+            latest=now,
         )
 
     def _again(
@@ -110,6 +116,23 @@ class Reader:
         keys = [(topic.name, index) for topic in topics for index in topic.indexes]
         time_is_up = self._cluster.deadline.time_is_up
         return [], [why.get(key, Unobserved("read", time_is_up, None, *key)) for key in keys]
+
+    def _now(
+        self, planned: Latest, before: Sequence[Topic], failed: Sequence[Unobserved]
+    ) -> tuple[Latest, list[Unobserved]]:
+        """The plan's metadata if all was read and the broker that showed it shows the same topics and leaders still.
+        Otherwise see `_latest`.
+
+        A leader that was deposed since the plan has all that it had at the plan. So this only finds what is newer than
+        the sweep, and needs no proof.
+        """
+        if not failed and not planned.outside_kraft:
+            shown = self._cluster.shown_by(planned.view.answered_by)
+            if shown is not None:
+                after = in_scope(self._config, shown)
+                if not differing(before, after) and not differing(after, before):
+                    return planned, []
+        return self._latest(planned, before)
 
     def _latest(self, planned: Latest, before: Sequence[Topic]) -> tuple[Latest, list[Unobserved]]:
         """The latest metadata, and a failure for each of these topics that it hides.
@@ -136,8 +159,8 @@ class Reader:
         failures = [_hides(topic.name, codes.get(topic.name)) for topic in hidden]
         return replace(now, view=replace(now.view, topics=topics)), failures
 
-    def _unsettled(self, planned: Latest, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
-        """A failure for each partition that changed again, and for each broker whose metadata is not current."""
+    def _unsettled(self, now: Latest, reread: Sequence[Topic]) -> Iterator[Unobserved]:
+        """A failure for each partition that changed again, and for each broker that did not answer."""
         try:
             latest = self._cluster.latest({topic.name for topic in reread}) if reread else now
         except ClusterUnreachable as error:
@@ -147,7 +170,7 @@ class Reader:
         for failure, keys in ((MOVED, moved), (DISPUTED, latest.disputed)):
             for topic in _among(reread, keys):
                 yield from (Unobserved("read", failure, None, topic.name, index) for index in topic.indexes)
-        yield from self._cluster.lagging(latest, planned.offset)
+        yield from latest.unreachable()
 
     def _wide(
         self, topics: Iterable[Topic], on_progress: OnProgress, kept: Sequence[int]
@@ -172,15 +195,12 @@ class Reader:
         keys: Iterable[Key],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-        read_batch: type[ReadFenced] | type[ReadEnds] = ReadFenced,
-        *,
-        confirms: bool = True,
+        how: FencedReading = read_fenced,
     ) -> tuple[dict[Key, FencedRow], AgreedMetadata]:
         """One row per partition: proven to come from the leader that the metadata after the read names, or a failure.
         Also the last agreed metadata of these topics and `__transaction_state`.
 
-        agreed: the metadata before the read. read_batch: what to read of each partition. confirms: otherwise the caller
-        confirms the rows, by metadata that is asked for later.
+        agreed: the metadata before the read. how: what to read of each partition.
         """
         rows: dict[Key, FencedRow] = {}
         missing = sorted(set(keys))
@@ -190,31 +210,44 @@ class Reader:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            read = self._fenced(missing, agreed, on_progress, read_batch)
-            if confirms or failed_partitions(read):
-                agreed = self._cluster.agreed_metadata(topics)
-            rows |= {row.key: confirmed(row, agreed) if confirms else row for row in read}
+            read = self.fenced_once(missing, agreed, on_progress, how)
+            agreed = self._cluster.agreed_metadata(topics)
+            rows |= {key: confirmed(row, agreed) for key, row in read.items()}
             missing = sorted(failed_partitions(rows.values()))
         return rows, agreed
 
-    def _fenced(
-        self,
-        keys: Sequence[Key],
-        agreed: AgreedMetadata,
-        on_progress: OnProgress,
-        read_batch: type[ReadFenced] | type[ReadEnds],
-    ) -> list[FencedRow]:
+    def fenced_once(
+        self, keys: Iterable[Key], agreed: AgreedMetadata, on_progress: OnProgress, how: FencedReading
+    ) -> dict[Key, FencedRow]:
+        """One row per partition, from the leader that this metadata names. The caller confirms the rows, by metadata
+        that is asked for later.
+        """
         known: list[Partition] = []
-        unknown: list[FencedRow] = []
-        for topic, index in keys:
+        rows: dict[Key, FencedRow] = {}
+        for topic, index in sorted(set(keys)):
             try:
                 known.append(agreed.partition(topic, index))
             except LeaderUnknown as failed:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
-                unknown.append(fenced_failed(nobody, failed.failure, wall_clock_ms()))
-        batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
-        read = read_batch(self._cluster.clients, wall_clock_ms)
-        return [*unknown, *self._engine_for(known).read(read, batches, FencedRow, on_progress)]
+                rows[nobody.key] = fenced_failed(nobody, failed.failure, wall_clock_ms())
+        return rows | self._from_leaders(known, on_progress, how)
+
+    def second(self, first: Mapping[Key, FencedRow], on_progress: OnProgress) -> dict[Key, FencedRow]:
+        """The second read of these partitions, from the same leaders at the same leader epochs. If the first read
+        failed, so has the second.
+        """
+        led = [row.led for row in first.values() if row.failure is None]
+        read = self._from_leaders(led, on_progress, read_second)
+        # What was below the high watermark at the first read is below it as long as the leader epoch lasts.
+        unread = {key: replace(row, open_producers=()) for key, row in first.items() if key not in read}
+        return unread | {key: replace(row, high_watermark=first[key].high_watermark) for key, row in read.items()}
+
+    def _from_leaders(
+        self, partitions: Sequence[Partition], on_progress: OnProgress, how: FencedReading
+    ) -> dict[Key, FencedRow]:
+        batches = plan_fenced(partitions, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
+        read = ReadFenced(self._cluster.clients, how, wall_clock_ms)
+        return {row.key: row for row in self._engine_for(partitions).read(read, batches, FencedRow, on_progress)}
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
         """The offsets of these partitions, from the leaders that one broker's metadata names. No verdict depends on

@@ -102,12 +102,22 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """A read with proof, and the agreed metadata after it. last_seen: see Claimed."""
+class Proof:
+    """The evidence about the partitions that need proof: the first read, what the coordinators said after it, the
+    second read after that, and the agreed metadata after all of it, which confirms all of it. last_seen: see Claimed.
+    """
 
-    rows: Mapping[Key, FencedRow]
+    first: Mapping[Key, FencedRow]
+    snapshot: Snapshot
+    second: Mapping[Key, FencedRow]
     agreed: AgreedMetadata
     last_seen: Callable[[], Sightings] | None
+    errors: tuple[Unobserved, ...] = ()
+
+    @property
+    def rows(self) -> Mapping[Key, FencedRow]:
+        """The last read of each partition."""
+        return {**self.first, **self.second}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +131,6 @@ class HistoryNow:
     vetoes_dropped: int | None = None
     image_offset: int | None = None
     positions: tuple[LogPosition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshotted:
-    """The coordinators' answers, and the agreed metadata after them."""
-
-    snapshot: Snapshot
-    agreed: AgreedMetadata
 
 
 @dataclass(frozen=True, slots=True)

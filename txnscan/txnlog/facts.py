@@ -48,7 +48,7 @@ class LogRead:
     wanted producer id on, and the record before that. epoch_ends: the ends of leader epochs that earlier reads show, by
     the batches that the log still has. answered_ends: the ends of the same epochs by the leader's answer
     (OffsetForLeaderEpoch). sweep_id, swept_at_ms: the sweep that read it, and its start time; empty and -1 until that
-    sweep ends. epochs_rise: whether the leader's answer shows that leader epochs rise at every restart of a leader
+    sweep ends. epochs_rise: whether the cluster's features show that leader epochs rise at every restart of a leader
     (`elections.py`).
     """
 

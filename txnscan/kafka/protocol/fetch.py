@@ -8,6 +8,8 @@ batches below the high watermark, also control batches. Source: `KafkaApis.handl
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +17,17 @@ from kafka.protocol.consumer import FetchRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import decoded
 from txnscan.kafka.protocol.search import Undecoded, undecoded
-from txnscan.kafka.topology import Partition
+from txnscan.kafka.topology import Key, Partition
 
 _MIN_VERSION = 9
 _MAX_VERSION = 10
 _CONSUMER = -1
 _READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+_BEGINNING_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,27 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
     return Fetched(tuple(decoded(data, records)), answer.high_watermark, len(data))
 
 
+def fetch_beginnings(send: Send, offsets: Mapping[Partition, int]) -> dict[Partition, Fetched | Failure]:
+    """The same for several partitions of one leader, in one request: from the batch with this offset on, up to 16 KiB
+    of each partition, and only headers of batches. A partition whose first batch is larger may have none. Raises
+    RequestFailed if the whole request fails.
+    """
+    if not offsets:
+        return {}
+    size = _BEGINNING_BYTES * len(offsets)
+    answers = _answers(send, [(one, at, _BEGINNING_BYTES) for one, at in offsets.items()], size, _READ_UNCOMMITTED)
+    return {one: _beginning(one, answers) for one in offsets}
+
+
+def _beginning(partition: Partition, answers: Mapping[Key, Sequence[Any]]) -> Fetched | Failure:
+    try:
+        answer = _only(answers.get(partition.key, ()))
+        data = bytes(answer.records or b"")
+        return Fetched(tuple(decoded(data, False)), answer.high_watermark, len(data))
+    except RequestFailed as failed:
+        return failed.failure
+
+
 def fetch_committed(send: Send, partition: Partition, offset: int, bytes_max: int) -> FetchedCommitted:
     """The same for a read_committed consumer, only with headers of batches. Raises RequestFailed as `fetch` does."""
     answer = _fetched(send, partition, offset, bytes_max, _READ_COMMITTED)
@@ -124,39 +149,48 @@ def fetch_undecoded(send: Send, partition: Partition, offset: int, bytes_max: in
 def _fetched(
     send: Send, partition: Partition, offset: int, bytes_max: int, isolation_level: int = _READ_UNCOMMITTED
 ) -> Any:
+    answers = _answers(send, [(partition, offset, bytes_max)], bytes_max, isolation_level)
+    return _only(answers.get(partition.key, ()))
+
+
+def _answers(
+    send: Send, wanted: Sequence[tuple[Partition, int, int]], bytes_max: int, isolation_level: int
+) -> Mapping[Key, Sequence[Any]]:
+    """The answers by partition. wanted: partitions of one leader, each with its offset and its limit of bytes."""
     topic = FetchRequest.FetchTopic
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for partition, offset, partition_bytes_max in wanted:
+        by_topic[partition.topic].append(
+            topic.FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=partition.leader_epoch,
+                fetch_offset=offset,
+                partition_max_bytes=partition_bytes_max,
+            )
+        )
     request = FetchRequest(
         replica_id=_CONSUMER,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=bytes_max,
         isolation_level=isolation_level,
-        topics=[
-            topic(
-                topic=partition.topic,
-                partitions=[
-                    topic.FetchPartition(
-                        partition=partition.partition,
-                        current_leader_epoch=partition.leader_epoch,
-                        fetch_offset=offset,
-                        partition_max_bytes=bytes_max,
-                    )
-                ],
-            )
-        ],
+        topics=[topic(topic=name, partitions=partitions) for name, partitions in by_topic.items()],
         forgotten_topics_data=[],
         min_version=_MIN_VERSION,
         max_version=_MAX_VERSION,
     )
-    response = send(partition.leader, request)
+    response = send(wanted[0][0].leader, request)
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed(answered(response.error_code))
-    answers = [
-        answer
-        for topic_answer in present(response.responses)
-        for answer in present(topic_answer.partitions)
-        if (topic_answer.topic, answer.partition_index) == partition.key
-    ]
+    answers: dict[Key, list[Any]] = defaultdict(list)
+    for topic_answer in present(response.responses):
+        for answer in present(topic_answer.partitions):
+            answers[topic_answer.topic, answer.partition_index].append(answer)
+    return answers
+
+
+def _only(answers: Sequence[Any]) -> Any:
+    """The answer for one partition. Raises RequestFailed, also if it is an error."""
     if len(answers) != 1:
         raise RequestFailed(f"the broker answered {len(answers)} times for the partition that it was asked for")
     (answer,) = answers
