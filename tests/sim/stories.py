@@ -90,7 +90,7 @@ STORIES = {
                     ("publish metadata", (1,)),
                     ("apply to replicas", (1,)),
                 ),
-                during=((44, ("elect coordinators", (1,))),),
+                during=((16, ("elect coordinators", (1,))),),
             ),
             "The coordinator moves from broker 1 to broker 2. Broker 1 forgets its ids in the middle of the sweep; "
             "broker 2 has not heard yet that it leads. Both list nothing, without an error, and the transaction that "
@@ -115,7 +115,7 @@ STORIES = {
             _history(
                 "second-read",
                 during=_all_at(
-                    16,
+                    15,
                     ("write marker", (1, A, P)),
                     ("marker acknowledged", (1, A, P)),
                     ("write completion", (1, A)),

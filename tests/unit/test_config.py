@@ -235,7 +235,7 @@ def test_a_configuration_survives_pickling_and_its_settings_are_json() -> None:
     there = pickle.loads(pickle.dumps(chosen))
     assert there == chosen and there.wanted_topics(("pay", "x")) == {"pay"}
     settings = json.loads(chosen.settings)
-    assert settings["topic"] == ["p.*"] and settings["late_after_ms"] == 1_200_000 and settings["batch_size"] == 1_024
+    assert settings["topic"] == ["p.*"] and settings["late_after_ms"] == 1_200_000 and settings["batch_size"] == 2_048
     assert not [name for name in settings if name.startswith("_")]
 
 

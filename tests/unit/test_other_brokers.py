@@ -28,8 +28,9 @@ def checked(ids: int) -> Any:
     cluster = FakeCluster()
     found = take(cluster)
     asked = SimpleNamespace(
-        separate_by_claim=lambda *_: SimpleNamespace(agreed=None, transactional_ids=ids),
-        snapshot=lambda *_: (found, None),
+        agreed_metadata=lambda topics: None,
+        separate_by_claim=lambda *_: SimpleNamespace(transactional_ids=ids),
+        snapshot=lambda *_: found,
     )
     (finding,) = _coordinators(asked)  # type: ignore[arg-type]
     return finding
