@@ -290,7 +290,7 @@ TRANSACTION_COLUMNS = (
     Column(
         "high_watermark",
         "BIGINT",
-        "High watermark before the second read",
+        "High watermark before the first of the two reads",
         _observation("second.high_watermark"),
     ),
     Column(
