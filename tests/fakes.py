@@ -107,11 +107,15 @@ class FakePartition:
         self.log.append(batch)
         self.high_watermark = last_offset(batch) + 1
 
-    def read(self, offset: int, bytes_max: int, end: int | None = None) -> bytes:
-        """The batches from this offset on: the first is whole, and the last may be cut off."""
+    def read(self, offset: int, bytes_max: int, end: int | None = None, *, at_least_one: bool = True) -> bytes:
+        """The batches from this offset on. The last may be cut off. The first is whole; if it is larger than the limit,
+        a broker gives it only for the first partition of a request that has any (`ReplicaManager.readFromLog`).
+        """
         end = self.high_watermark if end is None else end
         held = [data for data in self.log if last_offset(data) >= offset and base_offset(data) < end]
-        return b"".join(held)[: max([bytes_max, *map(len, held[:1])])]
+        if held and len(held[0]) > bytes_max:
+            return held[0] if at_least_one else b""
+        return b"".join(held)[:bytes_max]
 
 
 @dataclass
@@ -277,18 +281,17 @@ class FakeCluster:
         )
 
     def _answer_Fetch(self, broker_id: int, request: Any) -> Any:
-        return FetchResponse(
-            error_code=0,
-            responses=[
-                FetchedTopic(
-                    topic=t.topic,
-                    partitions=[self._fetched(broker_id, t.topic, p, request.isolation_level) for p in t.partitions],
-                )
-                for t in request.topics
-            ],
-        )
+        responses, is_first = [], True
+        for topic in request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                found = self._fetched(broker_id, topic.topic, asked, request.isolation_level, is_first)
+                is_first = is_first and not found.records
+                partitions.append(found)
+            responses.append(FetchedTopic(topic=topic.topic, partitions=partitions))
+        return FetchResponse(error_code=0, responses=responses)
 
-    def _fetched(self, broker_id: int, topic: str, asked: Any, isolation_level: int) -> Any:
+    def _fetched(self, broker_id: int, topic: str, asked: Any, isolation_level: int, is_first: bool) -> Any:
         held = self.partitions[topic, asked.partition]
         code = leadership_error(held, broker_id, asked.current_leader_epoch) or held.errors.get("fetch", 0)
         committed = bool(isolation_level)
@@ -312,6 +315,7 @@ class FakeCluster:
                 asked.fetch_offset,
                 min(asked.partition_max_bytes, self.fetch_max_bytes),
                 held.offset("last stable") if committed else None,
+                at_least_one=is_first,
             ),
         )
 

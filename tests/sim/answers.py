@@ -223,9 +223,17 @@ def _end_offset_for(starts: dict[int, int], log: Log, asked: int) -> tuple[int, 
 
 
 def _fetch(world: World, broker_id: int, request: Any) -> Any:
-    (topic,) = request.topics
-    (asked,) = topic.partitions
-    key = (topic.topic, asked.partition)
+    responses = [
+        SimpleNamespace(
+            topic=topic.topic, partitions=[_fetched(world, broker_id, topic.topic, asked) for asked in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return SimpleNamespace(error_code=0, responses=responses)
+
+
+def _fetched(world: World, broker_id: int, topic: str, asked: Any) -> Any:
+    key = (topic, asked.partition)
     believed = world.leads(broker_id, key)
     code: int = ErrorCode.NONE
     if believed is None:
@@ -240,8 +248,7 @@ def _fetch(world: World, broker_id: int, request: Any) -> Any:
     if code is ErrorCode.NONE:
         log = world.logs[key, broker_id][:mark]
         records = b"".join(_stored(log, asked.fetch_offset))
-    shown = SimpleNamespace(partition_index=key[1], error_code=int(code), high_watermark=mark, records=records)
-    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic=topic.topic, partitions=[shown])])
+    return SimpleNamespace(partition_index=key[1], error_code=int(code), high_watermark=mark, records=records)
 
 
 def _stored(log: Log, start: int) -> Iterator[bytes]:

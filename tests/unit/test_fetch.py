@@ -14,7 +14,8 @@ from tests.cases import Cases
 from tests.fakes import LAST_OFFSET_DELTA_AT, FakeCluster, FakePartition, FetchedPartition, FetchedTopic
 from tests.sim.encode import batch
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.fetch import Fetched, fetch
+from txnscan.kafka.failure import Failure, FailureCode
+from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import marker
 
@@ -168,6 +169,27 @@ def test_a_truncated_batch_is_read_by_the_next_fetch() -> None:
 def test_the_first_batch_is_complete_whatever_its_size() -> None:
     (found,) = read(held(ONE, TWO), 100, 1).batches
     assert found.base_offset == 100 and found.records is not None and len(found.records) == 2
+
+
+def test_the_beginnings_of_several_partitions_are_read_in_one_request() -> None:
+    large = batch(100, [(None, b"v" * 20_000)])
+    damaged = ONE[:-1] + b"!"
+    logs = {0: (ONE, TWO), 1: (ONE,), 2: (large,), 3: (damaged,), 4: ()}
+    cluster = FakeCluster()
+    for index, batches in logs.items():
+        cluster.partitions["t", index] = kept = FakePartition()
+        for one in batches:
+            kept.write(one)
+    cluster.partitions["u", 0] = FakePartition(epoch=6)
+    offsets = dict.fromkeys(cluster.planned(*cluster.partitions), 100)
+    cluster.partitions["u", 0].epoch = 7
+    found = {partition.key: one for partition, one in fetch_beginnings(cluster.send, offsets).items()}
+    assert [name for _, name in cluster.asked] == ["Fetch"]
+    begun = {key: [b.base_offset for b in one.batches] for key, one in found.items() if isinstance(one, Fetched)}
+    assert begun == {("t", 0): [100, 102], ("t", 1): [100], ("t", 2): [], ("t", 4): []}
+    failed = {key: one.code for key, one in found.items() if isinstance(one, Failure)}
+    assert failed == {("t", 3): FailureCode.UNUSABLE_ANSWER, ("u", 0): "FENCED_LEADER_EPOCH"}
+    assert fetch_beginnings(cluster.send, {}) == {}
 
 
 def test_a_batch_that_spans_the_offset_is_returned() -> None:

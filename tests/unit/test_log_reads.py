@@ -646,6 +646,22 @@ def test_only_the_first_batch_is_read_from_the_leader(cluster: FakeLogs) -> None
     assert cluster.reads_of("p") == [(1, 0, 100)]
 
 
+def test_the_first_batches_of_a_leader_are_read_in_one_request_and_large_ones_alone(cluster: FakeLogs) -> None:
+    cluster.lead("p", [1, 1, 1, 2])
+    for index, size in enumerate((1, 20_000, 1, 1)):
+        cluster.partitions["p", index].write(batch(100, [(None, b"x" * size)], producer_id=7, producer_epoch=index))
+        cluster.partitions["p", index].write(batch(101, [(None, b"y")]))
+    hanging = [owned(1, partition=index) for index in range(4)] + [owned(1, start_offset=101)]
+    cluster.asked.clear()
+    cluster.requests.clear()
+    found = read_all(cluster, *hanging)
+    assert [one.first_epoch for one in found] == [0, 1, 2, 3, None]
+    assert sorted(cluster.reads_of("p")) == sorted(
+        [(1, 0, 100), (1, 1, 100), (1, 2, 100), (2, 3, 100), (1, 1, 100), (1, 0, 101)]
+    )
+    assert len([None for _, name in cluster.asked if name == "Fetch"]) == 2 + 2 + len(cluster.reads_of(STATE))
+
+
 def test_the_first_batch_gives_the_first_epoch(cluster: FakeLogs) -> None:
     cluster.partitions[P].log[0] = batch(100, [(None, b"x")], producer_id=7, producer_epoch=2)
     assert read(cluster).first_epoch == 2
