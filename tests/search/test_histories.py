@@ -16,6 +16,8 @@ from tests.sim.wander import wander
 
 # In each world. A wrong verdict names its seed; `make simulate ARGS="--world WORLD --seed SEED"` shows it.
 SEEDS = range(250)
+# Where partitions lose their markers, hardly any transaction ends while a sweep runs.
+RARE = {"lost-markers-v2": {"gone"}}
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda small: f"{small.scenario.name}, {len(small.opening)}")
@@ -34,7 +36,8 @@ def test_no_random_history_has_a_wrong_verdict(world: str) -> None:
         total.add(figures)
     assert total.histories > len(SEEDS) / 2
     kinds = {kind.split("/")[0] for kind in total.verdicts}
-    assert kinds >= {"gone", "pending_marker", "indeterminate", "late_ongoing"}, "the histories show too little"
+    expected = {"gone", "pending_marker", "indeterminate", "late_ongoing"} - RARE.get(world, set())
+    assert kinds >= expected, "the histories show too little"
 
 
 def test_random_histories_have_hanging_transactions_of_every_reason() -> None:
@@ -163,16 +166,10 @@ _LISTED = (
     *(("publish metadata", (3,)), ("write marker", (3, "b", _P)), ("apply to replicas", (3,)), ("append data", (0,))),
 )
 _TAKEN_UP = (
-    *((6, ("marker acknowledged", (3, "b", _P))), (6, ("cut broker off", (1,))), (10, ("elect coordinators", (3,)))),
-    *((10, ("fence broker", (1,))), (11, ("publish metadata", (3,))), (11, ("write completion", (3, "b")))),
-    *(
-        (11, _DONE),
-        (11, ("AddPartitionsToTxn", (3, "b", _P))),
-        (11, _DONE),
-        (15, ("EndTxn", (3, "b", False, 1))),
-        (16, _DONE),
-    ),
-    (18, ("skip marker", (3, "b", _P))),
+    *((3, ("marker acknowledged", (3, "b", _P))), (4, ("cut broker off", (1,))), (6, ("elect coordinators", (3,)))),
+    *((7, ("fence broker", (1,))), (8, ("publish metadata", (3,))), (8, ("write completion", (3, "b"))), (8, _DONE)),
+    *((9, ("AddPartitionsToTxn", (3, "b", _P))), (9, _DONE), (10, ("EndTxn", (3, "b", False, 1))), (11, _DONE)),
+    (13, ("skip marker", (3, "b", _P))),
 )
 _TIMED_OUT = (
     *(("InitProducerId", (1, "a")), *_COPIED, ("AddPartitionsToTxn", (1, "a", _P)), *_COPIED),
@@ -196,8 +193,8 @@ _OWED = (
     ("fence broker", (1,)),
 )
 _OWED_ABORT = (
-    *((4, ("cut broker off", (2,))), (5, ("fence broker", (2,))), (12, ("start broker", (1,)))),
-    *((12, ("unfence broker", (1,))), (15, ("publish metadata", (1,))), (19, ("apply to replicas", (1,)))),
-    *((21, ("elect coordinators", (1,))), (38, ("load", (1, 0))), (39, _TO_P), (39, _HERE)),
-    *((42, _ABORTS), (43, _HERE), (46, _NO_MARKER)),
+    *((3, ("cut broker off", (2,))), (6, ("fence broker", (2,))), (10, ("start broker", (1,)))),
+    *((12, ("unfence broker", (1,))), (18, ("publish metadata", (1,))), (18, ("apply to replicas", (1,)))),
+    *((19, ("elect coordinators", (1,))), (42, ("load", (1, 0))), (43, _TO_P), (43, _HERE)),
+    *((47, _ABORTS), (47, _HERE), (50, _NO_MARKER)),
 )
