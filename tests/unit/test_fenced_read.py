@@ -14,7 +14,16 @@ from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind,
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.frames import Body
-from txnscan.reads.fenced_read import failed_partitions, read_ends, read_fenced, read_offsets, read_wide
+from txnscan.kafka.topology import Key
+from txnscan.reads.fenced_read import (
+    failed_partitions,
+    read_ends,
+    read_fenced,
+    read_first,
+    read_offsets,
+    read_second,
+    read_wide,
+)
 from txnscan.reads.rows import FencedRow, ReadBatch, WideBatch, WideRow
 
 if TYPE_CHECKING:
@@ -255,6 +264,62 @@ def test_an_error_of_any_request_leaves_only_that_partition_unproven() -> None:
                 assert said(rows["t", 0].failure) is not None
                 assert said(rows["t", 1].failure) is None and said(rows["u", 0].failure) is None
                 assert failed_partitions(rows.values()) == {("t", 0)}
+
+
+def pair(cluster: FakeCluster) -> tuple[dict[Key, FencedRow], dict[Key, FencedRow]]:
+    """The two reads of a sweep. The second is of what the first could read."""
+    first = {row.key: row for row in read_first(batch(cluster), cluster.send, lambda: READ_AT_MS)}
+    led = tuple(row.led for row in first.values() if row.failure is None)
+    second = list(read_second(ReadBatch(0, 1, led), cluster.send, lambda: READ_AT_MS + 1)) if led else []
+    return first, {row.key: row for row in second}
+
+
+def test_two_reads_share_one_pair_of_offsets(cluster: FakeCluster) -> None:
+    first, second = pair(cluster)
+    assert [name for _, name in cluster.asked] == [
+        "ListOffsets",
+        "DescribeProducers",
+        "DescribeProducers",
+        "ListOffsets",
+    ]
+    before, _, _, after = cluster.requests
+    assert [(r.isolation_level, offset_kind(r)) for r in (before, after)] == [(0, "high watermark"), (1, "last stable")]
+    single = narrow(cluster)
+    assert {
+        key: replace(row, last_stable_offset=single[key].last_stable_offset) for key, row in first.items()
+    } == single
+    assert single == {
+        key: replace(row, high_watermark=first[key].high_watermark, read_at_ms=READ_AT_MS)
+        for key, row in second.items()
+    }
+
+
+def test_two_reads_prove_what_a_single_read_proves() -> None:
+    steps = ("high watermark", "producers", "last stable", "log start")
+    with Cases() as cases:
+        for step, code, last_stable in product(steps, (0, 3, 29, 74, -1), (100, 160)):
+            with cases.case(f"{step}: {code}, {last_stable}"):
+                cluster = three_partitions()
+                cluster.partitions["t", 0].errors[step] = code
+                cluster.partitions["t", 0].last_stable = last_stable
+                first, second = pair(cluster)
+                proven = {key for key, row in second.items() if first[key].failure is None and row.failure is None}
+                single = narrow(cluster)
+                assert proven == {key for key, row in single.items() if row.failure is None}
+                failure = first["t", 0].failure or second["t", 0].failure
+                assert failure == single["t", 0].failure
+
+
+@pytest.mark.parametrize("request_number", [1, 2, 3, 4, 5])
+def test_a_failed_request_of_two_reads_fails_each_partition(cluster: FakeCluster, request_number: int) -> None:
+    cluster.partitions["t", 0].last_stable = 160
+    cluster.fail_when = lambda broker_id, request, asked: len(asked) == request_number
+    first, second = pair(cluster)
+    rows = first if request_number < 3 else second
+    assert {said(row.failure) for row in rows.values()} == {"broker 1 cannot be reached"}
+    assert not second if request_number < 3 else {row.failure for row in first.values()} == {None}
+    assert {row.key: row.led for row in rows.values()} == {p.key: p for p in batch(cluster).partitions}
+    assert {(row.read_at_ms, row.open_producers) for row in rows.values()} == {(READ_AT_MS + (rows is second), ())}
 
 
 @pytest.mark.parametrize(
