@@ -23,7 +23,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, Topic
-from txnscan.reads.fenced_read import read_wide
+from txnscan.reads.fenced_read import read_first, read_wide
 from txnscan.reads.rows import WideBatch
 from txnscan.sweeps.reader import MOVED, Reader, Wide
 
@@ -470,6 +470,35 @@ def read_while(
         planned = cluster.latest()
         reader = Reader(cluster, engine, config or ScanConfig("fake:9092"))
         return reader.wide(planned, no_progress, no_progress), engine.read_keys
+
+
+def test_the_second_read_is_of_the_leaders_and_leader_epochs_of_the_first() -> None:
+    """A partition that moved meanwhile is not read from its new leader: the first read was not from that one."""
+    fake = Fake()
+    fake.lead("t", (1, 2, 3))
+    for held in fake.partitions.values():
+        held.producers, held.high_watermark = [producer(7)], 200
+    fake.partitions["t", 2].errors["producers"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
+        agreed = cluster.latest().agreed
+        reader = Reader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
+        first = reader.fenced_once(fake.partitions, agreed, no_progress, read_first)
+        moves(fake, 1, 3)
+        fake.partitions["t", 0].high_watermark = 210
+        fake.asked.clear()
+        second = reader.second(first, no_progress)
+    assert second.keys() == first.keys() and {broker_id for broker_id, _ in fake.asked} == {1, 2}
+    codes = [
+        [row.failure.code if row.failure is not None else None for _, row in sorted(rows.items())]
+        for rows in (first, second)
+    ]
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
+    assert codes == [[None, None, refused], [None, ErrorCode.NOT_LEADER_OR_FOLLOWER.name, refused]]
+    assert [(row.high_watermark, row.open_producers) for _, row in sorted(second.items())] == [
+        (200, (producer(7),)),
+        (200, (producer(7),)),
+        (200, ()),
+    ]
 
 
 def moves(fake: Fake, index: int, leader: int) -> None:
