@@ -80,9 +80,9 @@ $(VENV)-spark-$(SPARK)/.ready: conf/requirements-dev.txt pyproject.toml
 coverage: setup
 	@$(PYTEST) --slow no --cov --cov-report=term:skip-covered $(ARGS)
 
-# Writes anew what tests compare sentences with; the diff shows what changed.
+# Writes anew what tests compare sentences with; the diff shows what changed. The sentences of slow tests stay.
 wording: setup
-	@rm -f tests/__snapshots__/wording.ambr
+	@$(BIN)/python -m tests.wording
 	@$(BIN)/python -m pytest -q -m wording --slow no --snapshot-update $(ARGS)
 
 # Answers of real brokers of three versions, which tests replay; some minutes.

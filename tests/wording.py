@@ -1,4 +1,5 @@
-"""The wording of messages: all of it stands in one file, `tests/__snapshots__/wording.ambr`. `make wording` renews it.
+"""The wording of messages: all of it stands in one file, `tests/__snapshots__/wording.ambr`. `make wording` renews it,
+and `python -m tests.wording` removes what no test compares with any more.
 
 Tests assert verdicts, reasons, codes, numbers and exit statuses. A test that produces a sentence compares it with the
 fixture `wording`, so that a rewrite of the English is one diff of one file.
@@ -6,6 +7,8 @@ fixture `wording`, so that a rewrite of the English is one diff of one file.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
     from syrupy.location import PyTestLocation
     from syrupy.types import SnapshotIndex
 
-FILE = Path(__file__).parent / "__snapshots__" / "wording.ambr"
+TESTS = Path(__file__).parent
+FILE = TESTS / "__snapshots__" / "wording.ambr"
+# A snapshot: the test, perhaps with its case and a number, then its module.
+_NAME = re.compile(r"# name: (?P<test>test_\w+).*\[(?P<module>test_\w+)\]\n")
 
 
 class OneFile(AmberSnapshotExtension):
@@ -49,3 +55,28 @@ class OneFile(AmberSnapshotExtension):
 def wording(snapshot: SnapshotAssertion) -> SnapshotAssertion:
     """Equals the text in the file for this test and this place in the test."""
     return snapshot.use_extension(OneFile)
+
+
+def modules() -> dict[str, str]:
+    """The source of each module of tests, by its name."""
+    return {file.stem: file.read_text("utf-8") for file in TESTS.rglob("test_*.py")}
+
+
+def parts(text: str) -> list[str]:
+    """The beginning of the file, then each snapshot with its name."""
+    return re.split(r"(?m)^(?=# name: )", text)
+
+
+def obsolete(snapshots: Iterable[str], sources: Mapping[str, str]) -> list[str]:
+    """The snapshots whose test does not exist any more. A slow test that did not run exists."""
+    return [one for one in snapshots if (found := _NAME.match(one)) is None or not _has(sources, found)]
+
+
+def _has(sources: Mapping[str, str], name: re.Match[str]) -> bool:
+    return re.search(rf"^def {name['test']}\(", sources.get(name["module"], ""), re.MULTILINE) is not None
+
+
+if __name__ == "__main__":
+    beginning, *snapshots = parts(FILE.read_text("utf-8"))
+    dropped = obsolete(snapshots, modules())
+    FILE.write_text("".join([beginning, *(one for one in snapshots if one not in dropped)]), "utf-8")
