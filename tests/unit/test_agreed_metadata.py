@@ -23,7 +23,7 @@ from txnscan.coordinators.agreed_metadata import (
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
-from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
+from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Partition, Topic
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.reader import confirmed
 
@@ -304,6 +304,14 @@ def test_a_partition_outside_the_topic_is_unknown(cluster: FakeCluster, wording:
 def test_a_partition_without_a_leader_is_unknown(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].leader = -1
     assert why_not(agree(cluster)) == "t-0 has no leader"
+
+
+def test_a_leader_without_the_listener_of_the_client_is_unknown(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].leader = NO_LISTENER_ID
+    with pytest.raises(LeaderUnknown) as error:
+        agree(cluster).partition("t", 0)
+    assert error.value.failure.code is FailureCode.NO_LISTENER
+    assert error.value.failure.error.startswith("t-0 has a leader")
 
 
 def test_a_leader_without_a_leader_epoch_is_unknown(cluster: FakeCluster) -> None:

@@ -6,15 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import partition
-from txnscan.kafka.topology import Key, Partition, Topic
+from txnscan.kafka.failure import FailureCode
+from txnscan.kafka.topology import NO_LISTENER_ID, Key, Partition, Topic
 from txnscan.reads.planner import plan_fenced, plan_logs, plan_wide
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 PARTITIONS = st.lists(
     st.builds(
@@ -176,6 +180,12 @@ def test_a_partition_without_a_leader_is_a_named_error() -> None:
     assert [(e.stage, e.topic, e.partition, e.broker) for e in errors] == [("plan", "solo", 0, None)]
     assert errors[0].failure.error == "the partition has no leader"
     assert [batch.indexes for batch in batches] == [{"solo": (1,)}]
+
+
+def test_a_leader_without_the_listener_of_the_client_is_told_apart(wording: SnapshotAssertion) -> None:
+    _, errors = plan_wide(topics([partition("solo", 0, leader=NO_LISTENER_ID)]), batch_size=10, in_flight_max=2)
+    assert [(e.topic, e.partition, e.failure.code) for e in errors] == [("solo", 0, FailureCode.NO_LISTENER)]
+    assert errors[0].failure.error == wording
 
 
 def test_a_partition_named_twice_is_read_once() -> None:

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved, no_leader
 from txnscan.kafka.protocol.metadata import DifferentAnswers, MetadataRound
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
@@ -94,7 +94,7 @@ class AgreedMetadata:
             raise _leader_unknown(f"brokers disagree on who leads {topic}-{index}", FailureCode.BROKERS_DISAGREE)
         (partition,) = entries
         if partition.leader < 0:
-            raise _leader_unknown(f"{topic}-{index} has no leader", FailureCode.NO_LEADER)
+            raise LeaderUnknown(no_leader(partition.leader, f"{topic}-{index}"))
         if partition.leader_epoch < 0:
             error = f"the brokers do not report the leader epoch of {topic}-{index}"
             raise _leader_unknown(error, FailureCode.LEFT_OUT)

@@ -19,7 +19,7 @@ from txnscan.coordinators.transactions import offsets_of
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import NO_LEADER, Unobserved
+from txnscan.kafka.failure import Unobserved, no_leader
 from txnscan.kafka.protocol.describe_producers import describe_all_producers
 from txnscan.kafka.topology import ClusterView, Partition, Topic
 from txnscan.reads.fenced_read import of_topic
@@ -73,7 +73,7 @@ def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share],
     for partition in (one for topic in topics for one in topic.partitions):
         asked = partition.leader if broker_id is None else broker_id
         if asked < 0:
-            errors.append(Unobserved("read", NO_LEADER, None, *partition.key))
+            errors.append(Unobserved("read", no_leader(asked), None, *partition.key))
         else:
             by_broker[asked].append(partition)
     made = [

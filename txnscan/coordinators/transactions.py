@@ -14,12 +14,12 @@ from itertools import islice
 from txnscan.kafka.answers import COMPLETE, IN_TRANSACTION, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
-from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved, no_leader
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingFilter, listing
 from txnscan.kafka.security.acls import needing
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
+from txnscan.kafka.topology import NO_LEADER_ID, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.fenced_read import read_offsets
 from txnscan.reads.rows import OffsetsRow, ReadBatch
 
@@ -212,7 +212,7 @@ def located(names: Iterable[str], view: ClusterView) -> tuple[dict[int, list[str
         if leaders and leaders[0] >= 0:
             by_broker[leaders[0]].append(name)
         else:
-            nobody = NO_LEADER.within(f"{TRANSACTION_STATE_TOPIC}-{k}")
+            nobody = no_leader(leaders[0] if leaders else NO_LEADER_ID).within(f"{TRANSACTION_STATE_TOPIC}-{k}")
             unserved[name] = Unobserved("describe", nobody)
     return dict(by_broker), unserved
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID
+
 
 class FailureCode(StrEnum):
     """The failures for which the protocol has no error. The codes of all other failures are the names of the protocol's
@@ -28,6 +30,7 @@ class FailureCode(StrEnum):
     LEFT_OUT = "LEFT_OUT", "The answer lacks a requested item"
     UNKNOWN_RECORD = "UNKNOWN_RECORD", "A record of the transaction log cannot be decoded"
     NO_LEADER = "NO_LEADER", "The partition has no leader"
+    NO_LISTENER = "NO_LISTENER", "The leader lacks the listener that txnscan connects to"
     LEADER_MOVED = "LEADER_MOVED", "The partition got another leader while it was read"
     TOPIC_RECREATED = "TOPIC_RECREATED", "The topic was deleted and created again"
     BROKERS_DISAGREE = "BROKERS_DISAGREE", "Brokers differ about a leader, a coordinator or a topic"
@@ -88,7 +91,16 @@ class Failure:
         return replace(self, error=f"{what}: {self.error}" if self.error else what)
 
 
-NO_LEADER = Failure("the partition has no leader", FailureCode.NO_LEADER)
+def no_leader(leader: int, partition: str = "the partition") -> Failure:
+    """Why there is no leader to ask, by what stands in its place (`topology.py`)."""
+    if leader == NO_LISTENER_ID:
+        lacks = "has a leader, but that broker lacks the listener that txnscan connects to"
+        remedy = "give each broker this listener, or connect to one that each of them has"
+        return Failure(f"{partition} {lacks}; {remedy}", FailureCode.NO_LISTENER)
+    return Failure(f"{partition} has no leader", FailureCode.NO_LEADER)
+
+
+NO_LEADER = no_leader(NO_LEADER_ID)
 
 
 @dataclass(frozen=True, slots=True)

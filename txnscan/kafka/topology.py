@@ -13,6 +13,9 @@ SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 # Their records are of groups. Applications do not read them.
 GROUP_TOPICS = (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC)
 
+# In place of a leader: there is none; or its broker has no listener of the name that this client connected to
+# (LISTENER_NOT_FOUND, `KRaftMetadataCache.getPartitionMetadata`).
+NO_LEADER_ID, NO_LISTENER_ID = -1, -2
 # A partition's topic and number.
 Key = tuple[str, int]
 
@@ -32,7 +35,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as one broker's Metadata answer shows it. `leader` is -1 if it has no leader."""
+    """A partition as one broker's Metadata answer shows it. `leader` may be NO_LEADER_ID or NO_LISTENER_ID."""
 
     topic: str
     topic_id: str

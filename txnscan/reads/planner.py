@@ -13,7 +13,7 @@ from operator import lt
 from types import MappingProxyType
 from typing import TypeVar
 
-from txnscan.kafka.failure import NO_LEADER, Unobserved
+from txnscan.kafka.failure import Unobserved, no_leader
 from txnscan.kafka.topology import Partition, Topic
 from txnscan.reads.rows import LogBatch, ReadBatch, WideBatch
 
@@ -37,7 +37,7 @@ def plan_wide(
         in_order = all(map(lt, topic.indexes, topic.indexes[1:]))
         for leader, indexes in by_leader.items():
             if leader < 0:
-                errors += [Unobserved("plan", NO_LEADER, None, topic.name, index) for index in indexes]
+                errors += [Unobserved("plan", no_leader(leader), None, topic.name, index) for index in indexes]
             elif in_order and topic.name not in led[leader]:
                 led[leader][topic.name] = tuple(indexes)
             else:

@@ -30,7 +30,14 @@ from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
 from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition, Topic
+from txnscan.kafka.topology import (
+    NO_LEADER_ID,
+    NO_LISTENER_ID,
+    TRANSACTION_STATE_TOPIC,
+    ClusterView,
+    Partition,
+    Topic,
+)
 from txnscan.kafka.units import duration, plural
 from txnscan.waiting.exposure import read_exposure, read_versions
 from txnscan.waiting.groups import hidden_groups
@@ -284,17 +291,27 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _partitions(view: ClusterView) -> Iterator[Finding]:
-    leaderless = [
-        f"{topic.name}-{index}"
-        for topic in view.topics
-        for index, leader in zip(topic.indexes, topic.leaders, strict=True)
-        if leader < 0
-    ]
+    leaderless: dict[int, list[str]] = {NO_LEADER_ID: [], NO_LISTENER_ID: []}
+    for topic in view.topics:
+        for index, leader in zip(topic.indexes, topic.leaders, strict=True):
+            if leader < 0:
+                what = NO_LISTENER_ID if leader == NO_LISTENER_ID else NO_LEADER_ID
+                leaderless[what].append(f"{topic.name}-{index}")
     total = sum(len(topic.indexes) for topic in view.topics)
-    if leaderless:
-        said = f"{len(leaderless)} of {total:,} have no leader ({named(leaderless)}): start the brokers that hold them"
-        yield Finding("partitions", Level.INCOMPLETE, said)
-    else:
+    for leader, said, remedy in (
+        (NO_LEADER_ID, "have no leader", "start the brokers that hold them"),
+        (
+            NO_LISTENER_ID,
+            "have a leader without the listener that txnscan connects to",
+            "give each broker this listener",
+        ),
+    ):
+        names = leaderless[leader]
+        if names:
+            yield Finding(
+                "partitions", Level.INCOMPLETE, f"{len(names)} of {total:,} {said} ({named(names)}): {remedy}"
+            )
+    if not any(leaderless.values()):
         yield Finding(
             "partitions",
             Level.OK,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved, no_leader
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
@@ -127,7 +127,7 @@ def to_read(
         if partition.partition not in by_partition and not producer_ids:
             continue
         if partition.leader < 0:
-            errors.append(Unobserved("plan", NO_LEADER, None, *partition.key))
+            errors.append(Unobserved("plan", no_leader(partition.leader), None, *partition.key))
         else:
             shares.append(LogShare(partition, tuple(by_partition.get(partition.partition, ()))))
     return shares, errors

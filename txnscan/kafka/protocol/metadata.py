@@ -28,7 +28,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
-from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
+from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Key, Topic
 
 # v3 is the first version that begins with a throttle time. v13 only adds an error of the whole answer.
 _MIN_VERSION, _MAX_VERSION = 3, 12
@@ -260,7 +260,13 @@ def _topic(answer: Cursor, version: int, partitions_max: int) -> tuple[int, Topi
 
 def _partitions(answer: Cursor, count: int) -> Columns:
     """Numbers, leaders and leader epochs of a topic's partitions."""
-    return _in_order(_partitions_alike(answer, count) or _partitions_in_turn(answer, count))
+    at = answer.at
+    columns = _partitions_alike(answer, count)
+    if columns is None or _NO_BROKER in columns[1]:
+        # Only the error of a partition shows why it has no leader.
+        answer.at = at
+        columns = _partitions_in_turn(answer, count)
+    return _in_order(columns)
 
 
 def _partitions_alike(answer: Cursor, count: int) -> Columns | None:
@@ -315,7 +321,8 @@ def _partitions_in_turn(answer: Cursor, count: int) -> Columns:
     data, at, unpack = answer.data, answer.at, _PARTITION.unpack_from
     for _ in range(count):
         try:
-            _, index, leader, epoch = unpack(data, at)
+            error_code, index, leader, epoch = unpack(data, at)
+            leader = _leader(error_code, leader)
             lists = _lengths_at(data, at)
             plain = _is_plain([data[one] for one in lists])
         except (IndexError, struct.error):
@@ -333,6 +340,11 @@ def _partitions_in_turn(answer: Cursor, count: int) -> Columns:
     return tuple(indexes), tuple(leaders), tuple(epochs)
 
 
+def _leader(error_code: int, leader: int) -> int:
+    """The leader, or what stands in its place."""
+    return NO_LISTENER_ID if leader < 0 and error_code == ErrorCode.LISTENER_NOT_FOUND else leader
+
+
 def _in_order(columns: Columns) -> Columns:
     """The same columns, sorted by partition number. Brokers need not sort them."""
     if all(map(le, columns[0], columns[0][1:])):
@@ -343,12 +355,12 @@ def _in_order(columns: Columns) -> Columns:
 
 def _partition(answer: Cursor) -> tuple[int, int, int]:
     """One partition, with lists of any length and any tagged fields."""
-    answer.skip(2)  # its error, which shows no more than its leader does
-    columns = answer.int32(), answer.int32(), answer.int32()
+    error_code = answer.int16()
+    index, leader, epoch = answer.int32(), answer.int32(), answer.int32()
     for _ in ("replicas", "in sync", "offline"):
         answer.skip(4 * answer.length())
     answer.tags()
-    return columns
+    return index, _leader(error_code, leader), epoch
 
 
 def _decode_old(body: Body) -> ClusterView:
@@ -362,7 +374,7 @@ def _decode_old(body: Body) -> ClusterView:
         if topic.error_code == ErrorCode.NONE:
             columns = (
                 tuple(p.partition_index for p in shown),
-                tuple(p.leader_id for p in shown),
+                tuple(_leader(p.error_code, p.leader_id) for p in shown),
                 tuple(p.leader_epoch for p in shown),
             )
             topics.append(Topic(topic.name or "", "", *_in_order(columns)))
