@@ -230,6 +230,26 @@ def test_a_broker_with_the_newest_image_must_show_it() -> None:
                 assert [one.broker for one in found.errors] == ([] if proven else [3])
 
 
+def test_the_latest_metadata_and_that_of_its_topics_agree_on_who_leads() -> None:
+    """Also if a broker does not answer, or outside KRaft mode."""
+    with Cases() as cases:
+        for why, zookeepers, unreachable in (
+            ("KRaft", (), set[int]()),
+            ("KRaft, broker 2 does not answer", (), {2}),
+            ("ZooKeeper", (1, 2, 3), set[int]()),
+            ("ZooKeeper, broker 2 does not answer", (1, 2, 3), {2}),
+            ("one broker is outside KRaft mode", (3,), set[int]()),
+        ):
+            with cases.case(why):
+                fake = cluster_of(2)
+                fake.images = dict.fromkeys(zookeepers)
+                fake.unreachable = unreachable
+                found = latest(fake).agreed
+                assert found == agreed(fake)
+                assert [one.broker for one in found.errors] == [*unreachable]
+                assert len(found.views) == ((3 - len(unreachable)) if zookeepers else 1)
+
+
 def test_brokers_that_the_newest_image_names_are_asked_as_well() -> None:
     fake = cluster_of(4, brokers=(1, 2, 4))
     fake.believes[1] = cluster_of(1, brokers=(1, 2))

@@ -252,15 +252,13 @@ def merged(errors: Iterable[str]) -> str:
         where = brokers.setdefault(error if found is None else found["why"], [])
         if found is not None:
             where.append(found["where"])
-    return "; ".join(f"{_named(where)} {why}".strip() for why, where in brokers.items())
+    return "; ".join(f"{_named(where)} {why}" if where else why for why, where in brokers.items())
 
 
 def _named(where: Sequence[str]) -> str:
-    """The subject of a sentence about these brokers; empty if the sentence is about no broker."""
-    if len(where) < 2:
-        return "".join(where)
+    """The subject of a sentence about these brokers."""
     *others, last = where if len(where) <= _NAMED_MAX + 1 else (*where[:_NAMED_MAX], f"{len(where) - _NAMED_MAX} more")
-    return f"{', '.join(others)} and {last}: each"
+    return f"{', '.join(others)} and {last}: each" if others else last
 
 
 def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView | None:
