@@ -503,6 +503,20 @@ def test_a_snapshot_is_complete_if_all_coordinators_are_proven_and_no_id_is_hidd
                 assert Snapshot((), 4, proven, visibility_failures=failures).complete is complete
 
 
+def test_a_snapshot_may_improve_if_there_are_coordinators_and_no_api_is_lacking() -> None:
+    cut_off, lacking_api = (Unobserved("snapshot", failed("no", lacks_api=api)) for api in (None, "ListTransactions"))
+    with Cases() as cases:
+        for planned, errors, improves in (
+            (4, (cut_off,), True),
+            (4, (lacking_api, cut_off), True),
+            (4, (lacking_api,), False),
+            (4, (), False),
+            (0, (cut_off,), False),
+        ):
+            with cases.case(f"{planned=} {errors=}"):
+                assert Snapshot((), planned, 0, coverage_errors=errors).may_improve is improves
+
+
 def test_a_missing_api_is_reported_for_the_broker_and_its_partitions(cluster: FakeCluster) -> None:
     cluster.edit["ListTransactions"] = lacking(2, "ListTransactions")
     snapshot = take(cluster)
