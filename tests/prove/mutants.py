@@ -82,7 +82,9 @@ TARGETS = (
     Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
     Target("coordinators/metadata_image.py", ("unit/test_metadata_image.py", "unit/test_outside_kraft.py")),
     Target("coordinators/snapshot.py", ("unit/test_snapshot.py", "unit/test_crowd_work.py")),
-    Target("coordinators/claims.py", ("unit/test_claims.py",)),
+    Target(
+        "coordinators/claims.py", ("unit/test_claims.py", "unit/test_observations.py", "unit/test_joined_commit.py")
+    ),
     Target("verdict/outcome.py", ("unit/test_outcome.py",)),
     Target("txnlog/transitions.py", ("unit/test_outcome.py", "unit/test_verification.py")),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
@@ -107,6 +109,7 @@ TARGETS = (
 # By file, function and change: why the change has no visible effect.
 Key = tuple[str, str, str]
 _BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
+_EQUAL_VIEWS = "it saves work: equal views merge to the same view"
 _PIECES = "a log is the same in pieces of any size"
 _SAME_BATCHES = "both look at the same batches"
 _AS_LONG = "both have two states"
@@ -118,6 +121,7 @@ _OF_EACH_VIEW = "there is one of them for each view"
 _ENDS = "a slice ends where the log ends"
 _DECISIONS = "neither a decision nor the record before it completes it"
 _NOT_SHOWN = "the error is not shown: the answer is unknown"
+_TYPES = "the types cannot say so"
 _HEADERS = "headers are enough, and what is decoded besides is not looked at"
 EXPLAINED: dict[Key, str] = {
     (
@@ -190,6 +194,23 @@ EXPLAINED: dict[Key, str] = {
         "read_all_views",
         "if not to_ask: break → if False: break",
     ): "a round without brokers asks nobody",
+    (
+        "coordinators/metadata_image.py",
+        "read_latest",
+        "answer in reported.values() if isinstance(answer, Failure) → answer in reported.values()",
+    ): f"without a view, every answer is a failure; {_TYPES}",
+    (
+        "coordinators/metadata_image.py",
+        "_without_order",
+        "one in agreed.errors if one.broker is not None → one in agreed.errors",
+    ): f"the failures of a round of Metadata have a broker; {_TYPES}",
+    (
+        "coordinators/metadata_image.py",
+        "_merged",
+        "if all((other == first for other in others)): … → if False: return (first, frozenset())",
+    ): _EQUAL_VIEWS,
+    ("coordinators/metadata_image.py", "_merged", "return (first, frozenset()) → pass"): _EQUAL_VIEWS,
+    ("coordinators/snapshot.py", "_knows", "return False → pass #2"): "None is as false as False",
     (
         "coordinators/visibility.py",
         "_continued",

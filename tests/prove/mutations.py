@@ -228,12 +228,26 @@ def is_message(node: ast.AST) -> bool:
 
 
 def is_type_alias(node: ast.AST) -> bool:
-    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript) and node.col_offset == 0
+    """Whether this is an alias such as `Names = list[str]` or `Answer = int | None`."""
+    if not isinstance(node, ast.Assign) or node.col_offset:
+        return False
+    return isinstance(node.value, ast.Subscript) or is_union_with_none(node.value)
+
+
+def is_union_with_none(node: ast.AST) -> bool:
+    """Only types have a union with None."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return any(is_none(one) or is_union_with_none(one) for one in (node.left, node.right))
+    return False
+
+
+def is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def is_none_of_is(parent: ast.AST, node: ast.AST) -> bool:
     """Whether this is the None of `is None`; the mutants of the comparison cover its alternatives."""
-    return isinstance(parent, ast.Compare) and isinstance(node, ast.Constant) and node.value is None
+    return isinstance(parent, ast.Compare) and is_none(node)
 
 
 def places(parent: ast.AST, function: str = "", line: int = 1) -> Iterator[Place]:

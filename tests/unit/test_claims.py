@@ -78,7 +78,7 @@ def latest(cluster: FakeCluster) -> AgreedMetadata:
 
 
 def found_by(cluster: FakeCluster) -> CountedClaims:
-    return counted_claims(ask(cluster), latest(cluster))
+    return counted_claims(ask(cluster), latest(cluster), 0)
 
 
 def held_on(found: CountedClaims, one: OpenProducer = OPEN) -> set[str]:
@@ -284,7 +284,7 @@ def test_a_claimed_transaction_has_exactly_one_leading_claimant_at_no_lower_epoc
 
 def test_without_known_leaders_claims_of_any_broker_count(cluster: FakeCluster) -> None:
     hold(2)(cluster)
-    assert held_on(counted_claims(ask(cluster), None)) == {"p-0"}
+    assert held_on(counted_claims(ask(cluster), None, 0)) == {"p-0"}
 
 
 def test_a_claim_has_the_fields_of_the_description(cluster: FakeCluster) -> None:
@@ -299,6 +299,23 @@ def test_a_claim_has_the_fields_of_the_description(cluster: FakeCluster) -> None
         start_time_ms=1_700_000_000_000,
         partitions=("p-0", "q-0"),
     )
+
+
+def test_an_ongoing_claim_on_data_of_an_earlier_epoch_counts_if_it_began_after_the_read(cluster: FakeCluster) -> None:
+    """The fake's transaction began at 1,700,000,000,000 ms."""
+    began_ms, later_ms = 1_700_000_000_000, 1_700_000_000_001
+    with Cases() as cases:
+        for why, read_from_ms, changes, counts in (
+            ("it began before the read", later_ms, {"producer_epoch": 4}, False),
+            ("it began in the same millisecond", began_ms, {"producer_epoch": 4}, True),
+            ("the data has its epoch", later_ms, {"producer_epoch": 3}, True),
+            ("it has decided", later_ms, {"producer_epoch": 4, "state": "PrepareAbort"}, True),
+            ("its start is not known", later_ms, {"producer_epoch": 4, "start_time_ms": -1}, True),
+        ):
+            with cases.case(why):
+                hold(**changes)(cluster)
+                claimant = counted_claims(ask(cluster), latest(cluster), read_from_ms).claimant("p-0", OPEN)
+                assert (claimant and claimant.transactional_id) == (id_for(0) if counts else None)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

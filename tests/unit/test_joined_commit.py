@@ -144,6 +144,7 @@ def test_a_claim_that_began_before_the_read_of_earlier_data_needs_the_proof() ->
         ("it began just then", {"start_time_ms": read_from_ms}, True),
         ("it has decided, and decisions raise the epoch", {"state": "PrepareCommit"}, True),
         ("its start is not known", {"start_time_ms": -1}, True),
+        ("it began at the first millisecond", {"start_time_ms": 0}, False),
     )
     with Cases() as cases:
         for why, changes, counts in cases_of_claims:

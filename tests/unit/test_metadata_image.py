@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
 
-from tests.builders import failed
+from tests.builders import failed, said
 from tests.cases import Cases
 from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
 from txnscan import ScanConfig
 from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, opened_cluster
-from txnscan.coordinators.metadata_image import DISPUTED, Latest, catch_up, differing, read_agreed, read_latest
+from txnscan.coordinators.metadata_image import (
+    DISPUTED,
+    Latest,
+    ask_offsets,
+    catch_up,
+    differing,
+    merged,
+    read_agreed,
+    read_latest,
+)
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_first, read_wide
 from txnscan.reads.rows import WideBatch
 from txnscan.sweeps.reader import MOVED, Reader, Wide
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
 
 OLD = IMAGE_OFFSET - 10
 
@@ -112,6 +126,50 @@ def test_only_requested_topics_are_returned() -> None:
     assert led(latest(fake, topics=["u"]).view) == {("u", 0): (1, 5)}
 
 
+def test_offsets_are_reported_by_broker_id_and_none_is_lost() -> None:
+    """If an answer is lost, the others are not those of the next brokers."""
+    fake = cluster_of(1)
+    fake.images = {1: OLD, 2: None, 3: IMAGE_OFFSET}
+    assert [*ask_offsets(fake.send, (3, 1, 2), one_by_one).items()] == [(1, OLD), (2, None), (3, IMAGE_OFFSET)]
+    with pytest.raises(ValueError, match="shorter"):
+        ask_offsets(fake.send, (1, 2, 3), lambda call, ids: one_by_one(call, ids)[1:])
+
+
+def test_brokers_without_an_answer_are_named_in_order() -> None:
+    fake = cluster_of(1, brokers=(1, 2, 8, 9))
+    fake.unreachable = {1, 8, 9}
+    assert [one.broker for one in latest(fake, known=(1, 2, 8, 9)).unreachable()] == [1, 8, 9]
+    assert [one.broker for one in agreed(fake, known=(2,)).errors] == [1, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        ([], ""),
+        (["no"], "no"),
+        (["no", "no"], "no"),
+        ([f"broker 1 ({ADDRESS}:1) no"], f"broker 1 ({ADDRESS}:1) no"),
+        ([f"broker {n} (h:{n}) no" for n in (1, 2)], "broker 1 (h:1) and broker 2 (h:2): each no"),
+        (
+            [f"broker {n} (h:{n}) no" for n in (1, 2, 3, 4)],
+            "broker 1 (h:1), broker 2 (h:2), broker 3 (h:3) and broker 4 (h:4): each no",
+        ),
+        (
+            [f"broker {n} (h:{n}) no" for n in (1, 2, 3, 4, 5)],
+            "broker 1 (h:1), broker 2 (h:2), broker 3 (h:3) and 2 more: each no",
+        ),
+        (
+            ["broker 1 (h:1) no", "other", "the bootstrap server (h:2) no", "broker 3 (h:3) late"],
+            "broker 1 (h:1) and the bootstrap server (h:2): each no; other; broker 3 (h:3) late",
+        ),
+        (["no", "broker 1 (h:1) no"], "broker 1 (h:1) no"),
+        (["broker 1 (h:1) no", "no"], "broker 1 (h:1) no"),
+    ],
+)
+def test_brokers_with_the_same_error_share_a_sentence_that_names_at_most_four(errors: list[str], text: str) -> None:
+    assert merged(errors) == text
+
+
 # --- who leads, by one image ------------------------------------------------------------------------------------------
 
 
@@ -170,6 +228,26 @@ def test_a_broker_with_the_newest_image_must_show_it() -> None:
                 found = agreed(fake)
                 assert (who_leads(found) == (2, 5)) is proven
                 assert [one.broker for one in found.errors] == ([] if proven else [3])
+
+
+def test_the_latest_metadata_and_that_of_its_topics_agree_on_who_leads() -> None:
+    """Also if a broker does not answer, or outside KRaft mode."""
+    with Cases() as cases:
+        for why, zookeepers, unreachable in (
+            ("KRaft", (), set[int]()),
+            ("KRaft, broker 2 does not answer", (), {2}),
+            ("ZooKeeper", (1, 2, 3), set[int]()),
+            ("ZooKeeper, broker 2 does not answer", (1, 2, 3), {2}),
+            ("one broker is outside KRaft mode", (3,), set[int]()),
+        ):
+            with cases.case(why):
+                fake = cluster_of(2)
+                fake.images = dict.fromkeys(zookeepers)
+                fake.unreachable = unreachable
+                found = latest(fake).agreed
+                assert found == agreed(fake)
+                assert [one.broker for one in found.errors] == [*unreachable]
+                assert len(found.views) == ((3 - len(unreachable)) if zookeepers else 1)
 
 
 def test_brokers_that_the_newest_image_names_are_asked_as_well() -> None:
@@ -330,6 +408,90 @@ def test_a_broker_outside_kraft_mode_without_topics_may_have_just_started() -> N
     assert latest(FakeCluster()).unreachable() == (), "in KRaft mode a broker knows the topics of its image"
 
 
+def showing(brokers: Iterable[int], **leaders_and_epochs: Sequence[tuple[int, int]]) -> FakeCluster:
+    """A cluster with the leader and the leader epoch of each partition of these topics."""
+    fake = FakeCluster(brokers)
+    for topic, partitions in leaders_and_epochs.items():
+        for index, (leader, epoch) in enumerate(partitions):
+            fake.partitions[topic, index] = FakePartition(leader, epoch)
+    return fake
+
+
+SAME = ((1, 9), (2, 4))
+NEWEST = showing((1, 2, 3), a=SAME, b=((2, 7), (3, 6)), c=((1, 5),), new=((3, 0),))
+# It lacks a partition.
+EARLIER = showing((2, 3), a=SAME, b=((2, 7),), c=((1, 5),), new=((3, 0),))
+# Others lead, a topic is missing, and a deleted topic is still there.
+STALE = showing((1, 3), a=SAME, b=((1, 5), (3, 6)), c=((3, 4),), gone=((2, 3),))
+
+
+def test_views_outside_kraft_mode_merge_to_the_same_view_whichever_broker_shows_them() -> None:
+    with Cases() as cases:
+        for order in permutations((("newest", NEWEST), ("earlier", EARLIER), ("stale", STALE))):
+            with cases.case(", ".join(name for name, _ in order)):
+                fake = zookeeper(cluster_of())
+                fake.believes = {number: believed for number, (_, believed) in enumerate(order, 1)}
+                found = latest(fake)
+                assert found == Latest(
+                    ClusterView(
+                        1,
+                        "fake",
+                        tuple(broker(number, 9_000 + number) for number in (1, 2, 3)),
+                        (
+                            Topic("a", "", (0, 1), (1, 2), (9, 4)),
+                            Topic("b", "", (0, 1), (2, 3), (7, 6)),
+                            Topic("c", "", (0,), (1,), (5,)),
+                            Topic("gone", "", (0,), (2,), (3,)),
+                            Topic("new", "", (0,), (3,), (0,)),
+                        ),
+                    ),
+                    dict.fromkeys((1, 2, 3)),
+                    frozenset({("b", 0), ("b", 1), ("c", 0), ("gone", 0), ("new", 0)}),
+                    outside_kraft=True,
+                    of_all=found.of_all,
+                )
+                assert (found.offset, found.unreachable()) == (None, ())
+
+
+def test_a_topic_that_a_broker_outside_kraft_mode_shows_with_another_id_is_disputed_as_a_whole() -> None:
+    """Which of the ids the merged view has does not matter."""
+    fake, other = zookeeper(cluster_of(1, 2)), cluster_of(1, 2)
+    for held in other.partitions.values():
+        held.topic_id = UUID(int=1)
+    fake.believes = {3: other}
+    found = latest(fake)
+    assert found.disputed == {("t", 0), ("t", 1)}
+    assert found.view.topics == (Topic("t", "AAAAAAAAAAAAAAAAAAAAAQ", (0, 1), (1, 2), (5, 5)),)
+
+
+def test_every_broker_is_asked_for_metadata_once_if_one_is_outside_kraft_mode() -> None:
+    for ask in (latest, agreed):
+        fake = zookeeper(cluster_of(1), 2)
+        ask(fake)
+        assert [broker_id for broker_id, name in fake.asked if name == "Metadata"] == [1, 2, 3]
+
+
+def test_a_failure_of_metadata_outside_kraft_mode_replaces_the_report_of_the_broker() -> None:
+    """Broker 1 reports an offset, broker 2 does not show its metadata, and broker 3 knows no topic yet."""
+    fake = zookeeper(cluster_of(1), 2, 3)
+    fake.believes = {3: FakeCluster()}
+    fake.fail_when = lambda broker_id, request, asked: asked[-1] == (2, "Metadata")
+    found = latest(fake)
+    codes = {
+        number: answer.code if isinstance(answer, Failure) else answer for number, answer in found.reported.items()
+    }
+    assert codes == {1: IMAGE_OFFSET, 2: FailureCode.UNUSABLE_ANSWER, 3: FailureCode.BROKER_BEHIND}
+    assert [(one.stage, one.broker) for one in found.unreachable()] == [("plan", 2), ("plan", 3)]
+
+
+def test_if_no_broker_outside_kraft_mode_shows_its_metadata_the_cluster_is_unreachable() -> None:
+    fake = zookeeper(cluster_of(1))
+    fake.fail_when = lambda broker_id, request, asked: asked[-1][1] == "Metadata"
+    with pytest.raises(RequestFailed, match="broker 3") as unreachable:
+        latest(fake)
+    assert unreachable.value.failure.code == FailureCode.UNREACHABLE
+
+
 def test_an_unreachable_broker_outside_kraft_mode_is_named() -> None:
     fake = zookeeper(cluster_of(1), 1, 2, 3)
     fake.unreachable = {3}
@@ -401,6 +563,24 @@ def test_a_lagging_broker_gets_some_seconds(
     assert {one.broker for one in late} == names, why
     assert len(waited) == waits, why
     assert sum(waited) <= 5, why
+
+
+def test_each_lagging_broker_is_waited_for_and_named_in_order(wording: SnapshotAssertion) -> None:
+    """Broker 1 catches up, 2 and 3 do not, and 4 does not answer any more, and is not waited for."""
+    fake = cluster_of(1, brokers=(1, 2, 3, 4))
+    fake.images = {1: 10, 2: 9, 3: 7}
+    fake.unreachable = {4}
+    waited: list[float] = []
+    late = catch_up(fake.send, {4: 8, 3: 6, 2: 8, 1: 8}, 10, one_by_one, waited.append)
+    unreachable = Failure("broker 4 cannot be reached", FailureCode.UNUSABLE_ANSWER)
+    assert late[2:] == (Unobserved("plan", unreachable, 4),)
+    assert [(one.stage, one.broker, one.failure.code) for one in late[:2]] == [
+        ("plan", 2, FailureCode.BROKER_BEHIND),
+        ("plan", 3, FailureCode.BROKER_BEHIND),
+    ]
+    assert [said(one.failure) for one in late] == wording
+    assert fake.asked.count((4, "ApiVersions")) == 1
+    assert (fake.asked.count((2, "ApiVersions")), len(waited)) == (20, 20)
 
 
 def test_without_lagging_brokers_there_is_no_wait() -> None:

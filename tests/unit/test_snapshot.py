@@ -16,7 +16,14 @@ from tests.builders import failed, lacks, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
-from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot, ask_coordinators, conclude, strangers
+from txnscan.coordinators.snapshot import (
+    COORDINATOR_PARTITIONS_MAX,
+    CoordinatorAnswers,
+    Snapshot,
+    ask_coordinators,
+    conclude,
+    strangers,
+)
 from txnscan.coordinators.visibility import Classes, Visibility
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.errors import ErrorCode
@@ -28,7 +35,7 @@ from txnscan.kafka.protocol.list_transactions import ListedTransaction
 from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
 from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, explained
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.kafka.topology import ClusterView
+from txnscan.kafka.topology import ClusterView, Topic
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -176,7 +183,44 @@ def test_a_broker_of_another_cluster_proves_nothing(cluster: FakeCluster) -> Non
                 assert [(one.broker, one.failure.code) for one in found] == [
                     (broker_id, FailureCode.BROKERS_DISAGREE) for broker_id in broker_ids
                 ]
+                assert {(one.stage, one.topic, one.partition) for one in found} <= {("metadata", None, None)}
                 assert strangers(answers, AgreedMetadata((), ())) == ()
+
+
+def test_a_broker_that_shows_no_leader_of_its_partition_covers_nothing(cluster: FakeCluster) -> None:
+    """Its own Metadata lacks the topic, or has the partition without a leader."""
+    agreed = agree(cluster)
+    with Cases() as cases:
+        for which, partitions, expected in (
+            ("no topic", {}, {0, 3}),
+            ("no leader", cluster.partitions | {(STATE, 0): FakePartition(-1, 5)}, {0}),
+        ):
+            with cases.case(which):
+                fake = FakeCluster()
+                fake.partitions = partitions
+                own = read_metadata(fake.send, 1, [STATE])
+                answers = [answers_of(1, own=own), answers_of(2), answers_of(3)]
+                snapshot = conclude(answers, agreed, agreed, WHO)
+                assert uncovered(snapshot) == expected
+                assert {one.failure.code for one in snapshot.coverage_errors} == {FailureCode.BROKER_BEHIND}
+
+
+def at_api(api: str) -> Callable[[int, Any, Any], bool]:
+    return lambda broker_id, request, _: api_name(request) == api
+
+
+def test_a_broker_that_fails_at_once_has_no_answers(cluster: FakeCluster) -> None:
+    """At its own Metadata, or at its first probe."""
+    unreachable = Failure("broker 1 cannot be reached", FailureCode.UNUSABLE_ANSWER)
+    with Cases() as cases:
+        for at, own in (("Metadata", None), ("DescribeTransactions", shown_by(1))):
+            with cases.case(at):
+                cluster.fail_when = at_api(at)
+                found = ask_coordinators(cluster.send, 1, log(), {"probe": 0}, OPEN)
+                assert found == CoordinatorAnswers(
+                    1, own, {}, None, {}, {}, unreachable, None, visibility=found.visibility
+                )
+                assert found.visibility.probed == ()
 
 
 def test_topics_hidden_by_another_broker_do_not_matter(cluster: FakeCluster) -> None:
@@ -424,6 +468,53 @@ def test_the_reason_for_missing_coverage_includes_the_number_of_partitions(clust
     told = "broker 1 answered ListTransactions with COORDINATOR_LOAD_IN_PROGRESS"
     assert said(snapshot.coverage_failure) == f"{told} (and 1 more partitions of {STATE})"
     assert [(e.stage, e.broker, said(e.failure)) for e in snapshot.errors] == [("snapshot", 1, told)]
+
+
+def test_the_reason_for_missing_coverage_is_that_of_the_first_partition(cluster: FakeCluster) -> None:
+    cluster.probe_codes = {(1, 3): 16, (1, 0): 14}
+    failure = take(cluster).coverage_failure
+    assert failure is not None
+    told = f"broker 1 answered COORDINATOR_LOAD_IN_PROGRESS for {STATE}-0 (and 1 more partitions of {STATE})"
+    assert (said(failure), failure.code) == (told, "COORDINATOR_LOAD_IN_PROGRESS")
+
+
+def test_a_probe_without_a_usable_answer_has_the_code_of_its_error(cluster: FakeCluster) -> None:
+    with Cases() as cases:
+        for before, code in (
+            ({0: 14, 3: 105}, "COORDINATOR_LOAD_IN_PROGRESS"),
+            ({0: 16, 3: 105}, "NOT_COORDINATOR"),
+            ({3: 105}, FailureCode.LEFT_OUT),
+        ):
+            with cases.case(code):
+                answers = [answers_of(1, before=before), answers_of(2), answers_of(3)]
+                (error,) = conclude(answers, agree(cluster), agree(cluster), WHO).coverage_errors
+                assert (error.failure.code, error.broker, error.partition) == (code, 1, 0)
+
+
+def test_a_snapshot_is_complete_if_all_coordinators_are_proven_and_no_id_is_hidden() -> None:
+    with Cases() as cases:
+        for proven, failures, complete in (
+            (4, (), True),
+            (3, (), False),
+            (4, (CUT_OFF,), False),
+            (3, (CUT_OFF,), False),
+        ):
+            with cases.case(f"{proven=} {failures=}"):
+                assert Snapshot((), 4, proven, visibility_failures=failures).complete is complete
+
+
+def test_a_snapshot_may_improve_if_there_are_coordinators_and_no_api_is_lacking() -> None:
+    cut_off, lacking_api = (Unobserved("snapshot", failed("no", lacks_api=api)) for api in (None, "ListTransactions"))
+    with Cases() as cases:
+        for planned, errors, improves in (
+            (4, (cut_off,), True),
+            (4, (lacking_api, cut_off), True),
+            (4, (lacking_api,), False),
+            (4, (), False),
+            (0, (cut_off,), False),
+        ):
+            with cases.case(f"{planned=} {errors=}"):
+                assert Snapshot((), planned, 0, coverage_errors=errors).may_improve is improves
 
 
 def test_a_missing_api_is_reported_for_the_broker_and_its_partitions(cluster: FakeCluster) -> None:
@@ -841,6 +932,28 @@ def test_an_unknown_number_of_coordinators_makes_the_snapshot_incomplete(
     assert (snapshot.coordinators_planned, snapshot.coordinators_proven) == (1, 0)
     assert (said(snapshot.coverage_failure, WHO), snapshot.complete) == (error, False)
     assert [(one.topic, said(one.failure, WHO)) for one in snapshot.coverage_errors] == [(STATE, error)]
+    assert [(one.stage, one.broker, one.partition) for one in snapshot.coverage_errors] == [("snapshot", None, None)]
+
+
+def test_too_many_coordinators_are_not_asked() -> None:
+    """Whether the number is the largest that is asked, or one more, and changes."""
+
+    def showing(count: int) -> AgreedMetadata:
+        topic = Topic(STATE, "", (*range(count),), (1,) * count, (5,) * count)
+        return AgreedMetadata((replace(shown_by(1), topics=(topic,)),), ())
+
+    most = COORDINATOR_PARTITIONS_MAX
+    with Cases() as cases:
+        for before, after, code in (
+            (most, most + 1, FailureCode.BROKERS_DISAGREE),
+            (most + 1, most + 1, FailureCode.NOT_ASKED),
+            (most + 1, most, FailureCode.NOT_ASKED),
+        ):
+            with cases.case(f"{before}, then {after}"):
+                snapshot = conclude([], showing(before), showing(after), WHO)
+                assert [(one.stage, one.broker, one.topic, one.failure.code) for one in snapshot.coverage_errors] == [
+                    ("snapshot", None, STATE, code)
+                ]
 
 
 def test_a_partition_count_that_grew_from_one_is_reported() -> None:

@@ -82,7 +82,7 @@ class CountedClaims:
     claims: Mapping[int, tuple[CoordinatorView, frozenset[str]]]
     prepared: tuple[CoordinatorView, ...]
     transactional_ids: int
-    read_from_ms: int = 0
+    read_from_ms: int
 
     def claimant(self, topic_partition: str, producer: OpenProducer) -> CoordinatorView | None:
         """The claim on this producer's open transaction on the partition, if it is claimed."""
@@ -118,9 +118,7 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
         return ClaimAnswers(broker_id)
 
 
-def counted_claims(
-    answers: Iterable[ClaimAnswers], latest: AgreedMetadata | None, read_from_ms: int = 0
-) -> CountedClaims:
+def counted_claims(answers: Iterable[ClaimAnswers], latest: AgreedMetadata | None, read_from_ms: int) -> CountedClaims:
     """The claims that count. Pure. latest: the leaders of `__transaction_state`, asked for before the answers: a broker
     that was deposed since then claims what it led at that time. If it is None, claims of any broker count.
     read_from_ms: see CountedClaims.

@@ -47,7 +47,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.api_versions import image_offset
 from txnscan.kafka.protocol.metadata import MetadataRound
-from txnscan.kafka.topology import Broker, ClusterView, Key, Topic
+from txnscan.kafka.topology import Broker, ClusterView, Key, Partition, Topic
 from txnscan.kafka.units import plural
 
 DISPUTED = Failure("brokers disagree on who leads the partition", FailureCode.BROKERS_DISAGREE)
@@ -249,15 +249,16 @@ def merged(errors: Iterable[str]) -> str:
     brokers: dict[str, list[str]] = {}
     for error in errors:
         found = _OF_BROKER.fullmatch(error)
-        where, why = (found["where"], found["why"]) if found is not None else ("", error)
-        brokers.setdefault(why, []).append(where)
-    return "; ".join(f"{_named(where)} {why}".strip() for why, where in brokers.items())
+        where = brokers.setdefault(error if found is None else found["why"], [])
+        if found is not None:
+            where.append(found["where"])
+    return "; ".join(f"{_named(where)} {why}" if where else why for why, where in brokers.items())
 
 
 def _named(where: Sequence[str]) -> str:
-    """The subject of a sentence about these brokers; empty if the sentence is about no broker."""
+    """The subject of a sentence about these brokers."""
     *others, last = where if len(where) <= _NAMED_MAX + 1 else (*where[:_NAMED_MAX], f"{len(where) - _NAMED_MAX} more")
-    return f"{', '.join(others)} and {last}: each" if others and where[0] else last if where[0] else ""
+    return f"{', '.join(others)} and {last}: each" if others else last
 
 
 def _ask_newest(send: Send, metadata: MetadataRound, reported: dict[int, Reported]) -> ClusterView | None:
@@ -298,16 +299,16 @@ def _merged(shown: Sequence[tuple[Topic, ...]]) -> tuple[tuple[Topic, ...], froz
     views = [{topic.name: topic for topic in topics} for topics in shown]
     merged, disputed = [], set()
     for name in sorted({name for view in views for name in view}):
-        found = [view.get(name) for view in views]
-        topics = [topic for topic in dict.fromkeys(found) if topic is not None]
-        latest = {}
-        for partition in sorted((p for topic in topics for p in topic.partitions), key=lambda p: p.leader_epoch):
-            latest[partition.partition] = partition
-        if None in found or len(topics) > 1:
-            same = set.intersection(*(set(topic.partitions if topic is not None else ()) for topic in found))
-            disputed |= {(name, index) for index, partition in latest.items() if partition not in same}
-        columns = [(index, p.leader, p.leader_epoch) for index, p in sorted(latest.items())]
-        indexes, leaders, epochs = zip(*columns, strict=True) if columns else ((), (), ())
+        # The different entries; None for a view without the topic.
+        found = dict.fromkeys(view.get(name) for view in views)
+        topics = [topic for topic in found if topic is not None]
+        shown_by_all = set[Partition]() if None in found else set.intersection(*(set(t.partitions) for t in topics))
+        by_epoch = sorted((p for topic in topics for p in topic.partitions), key=lambda p: p.leader_epoch)
+        latest = {partition.partition: partition for partition in by_epoch}
+        disputed |= {partition.key for partition in latest.values() if partition not in shown_by_all}
+        indexes = tuple(sorted(latest))
+        leaders = tuple(latest[index].leader for index in indexes)
+        epochs = tuple(latest[index].leader_epoch for index in indexes)
         merged.append(Topic(name, topics[-1].topic_id, indexes, leaders, epochs))
     return tuple(merged), frozenset(disputed)
 
