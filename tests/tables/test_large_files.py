@@ -60,7 +60,12 @@ def with_list(size: int) -> Callable[[pa.Table], pa.Table]:
 def planted(template: Path, place: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> Path:
     """Tables in which somebody added a file with these rows, without statistics. options: of `write_table`."""
     shutil.copytree(template, place)
-    table = place / "sweeps"
+    plant(place / "sweeps", rows, **options)
+    return place
+
+
+def plant(table: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> None:
+    """Adds such a file to a table."""
     (part,) = table.rglob("part-*.parquet")
     pq.write_table(rows(pq.ParquetFile(part).read()), table / BOMB, **{"compression": "zstd", **options})
     log = sorted((table / "_delta_log").glob("*.json"))
@@ -68,7 +73,6 @@ def planted(template: Path, place: Path, rows: Callable[[pa.Table], pa.Table], *
     add: dict[str, Any] = next(line["add"] for line in lines if "add" in line)
     add = {**add, "path": BOMB, "size": (table / BOMB).stat().st_size, "stats": None}
     (table / "_delta_log" / f"{len(log):020}.json").write_text(json.dumps({"add": add}))
-    return place
 
 
 def uses(tables: Tables) -> dict[str, Callable[[], object]]:

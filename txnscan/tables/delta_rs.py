@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import is_local
 from txnscan.tables.metadata import REMEDY, Refused, check
+from txnscan.tables.replay import MAINTAIN_BYTES_MAX, REPLAY_BYTES_MAX, Room
 from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
@@ -68,18 +70,23 @@ _MAPPING = "delta.columnmapping."
 
 class DeltaRs:
     """See `delta.Delta`. storage_options: for object stores, as delta-rs names them. Options in the environment count
-    too.
+    too. to_maintain: logs may be larger than for other uses.
 
     Raises ConfigError for an invalid location, and for a catalog, which only Spark can open.
     """
 
-    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, location: str, storage_options: Mapping[str, str] | None = None, *, to_maintain: bool = False
+    ) -> None:
         self.location = parse_location(location)
         if is_catalog_schema(self.location):
             raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
         self._options = dict(storage_options or {})
+        room = Room(MAINTAIN_BYTES_MAX if to_maintain else REPLAY_BYTES_MAX)
+        # Tables are used at once. Their examinations are not: each has a part of a file in memory.
+        self._one_examines = Lock()
         self._examinations = (
-            {table.name: Examination(table, Path(self._uri(table))) for table in TABLES}
+            {table.name: Examination(table, Path(self._uri(table)), room) for table in TABLES}
             if is_local(scheme_of(self.location))
             else {}
         )
@@ -87,6 +94,13 @@ class DeltaRs:
     def name(self, table: Table) -> str:
         """The location of the table."""
         return f"{self.location.rstrip('/')}/{table.name}"
+
+    def check_files(self, table: Table, *, whole: bool = True) -> None:
+        """See Delta."""
+        examination = self._examinations.get(table.name)
+        if examination is not None:
+            with self._one_examines:
+                examination.check(whole=whole)
 
     def columns(self, table: Table) -> frozenset[str] | None:
         """See Delta."""
@@ -99,11 +113,13 @@ class DeltaRs:
 
     def can_write(self) -> bool:
         """Whether no table at the location has a feature that a user gave it, such as CLUSTER BY or deletion vectors.
-        delta-rs knows only some of them. False for a table that cannot be opened.
+        delta-rs knows only some of them. False for a table that cannot be opened. Raises Refused.
         """
         try:
             found = [self._find(table) for table in TABLES]
-        except (DeltaError, OSError):
+        except Refused:
+            raise
+        except (ConfigError, DeltaError, OSError):
             return False
         protocols = [one.protocol() for one in found if one is not None]
         return all(_FEATURES.issuperset((*(p.writer_features or ()), *(p.reader_features or ()))) for p in protocols)
@@ -308,7 +324,6 @@ class DeltaRs:
         examination = self._examinations.get(table.name)
         if examination is None:
             return
-        examination.check(whole=False)
         paths = found.get_add_actions().column("path").to_pylist()
         # With a mapping, columns have other names in files.
         is_mapped = any(name.casefold().startswith(_MAPPING) for name in found.metadata().configuration)
@@ -357,7 +372,10 @@ class DeltaRs:
         return found
 
     def _find(self, table: Table) -> DeltaTable | None:
-        """The table as it is now. Raises Refused if its metadata would make Spark or delta-rs evaluate something."""
+        """The table as it is now. Raises Refused if its metadata would make Spark or delta-rs evaluate something, or if
+        its log is too large for delta-rs.
+        """
+        self.check_files(table, whole=False)
         try:
             found = DeltaTable(self._uri(table), storage_options=self._options)
         except TableNotFoundError:

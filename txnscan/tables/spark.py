@@ -70,7 +70,7 @@ class SparkDelta:
         decodes: and, on this machine, that no data file exhausts Spark.
         """
         if self._examinations:
-            self._examinations[table.name].check(whole=False)
+            self.check_files(table, whole=False)
             if decodes:
                 self._examinations[table.name].check_data()
         in_catalog = is_catalog_schema(self.location)
@@ -82,6 +82,11 @@ class SparkDelta:
             self._ask_catalog(table)
         elif actions[0]:
             check(table, *actions)
+
+    def check_files(self, table: Table, *, whole: bool = True) -> None:
+        """See Delta. Spark has its own limits of memory for the log."""
+        if self._examinations:
+            self._examinations[table.name].check(whole=whole)
 
     def columns(self, table: Table) -> frozenset[str] | None:
         """See Delta."""
