@@ -16,6 +16,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,11 +35,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.tables.conditions import DATAFUSION, Condition
-from txnscan.tables.data_files import Counted, TooLarge, check_batch
+from txnscan.tables.data_files import Counted, ListValues, TooLarge, check_batch
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import is_local
 from txnscan.tables.metadata import REMEDY, Refused, check
+from txnscan.tables.parquet import VALUES_MAX
 from txnscan.tables.replay import MAINTAIN_BYTES_MAX, REPLAY_BYTES_MAX, Room
 from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Column, Table
 
@@ -185,7 +187,13 @@ class DeltaRs:
         """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
         found = self._roomy(table)
         if once is None:
-            write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
+            values = ListValues()
+            for batch in rows.to_batches():
+                values.add(batch)
+            group = values.rows_max(VALUES_MAX, _ROWS_OF_GROUP_MAX)
+            # Most sweeps fit into one.
+            options: dict[str, Any] = {"writer_properties": _written(group)} if group < rows.num_rows else {}
+            write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT, **options)
             return
         app = f"txnscan-{once}"
         if found.transaction_version(app) is None:
@@ -228,12 +236,9 @@ class DeltaRs:
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
-        # With properties of the writer, delta-rs would no longer compress by itself.
-        rows = ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)
-        written = WriterProperties(
-            compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64
-        )
-        optimizer = self._writable(table, decodes=True).optimize
+        values = ListValues()
+        optimizer = self._writable(table, decodes=True, values=values).optimize
+        written = _written(values.rows_max(VALUES_MAX, ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)))
         metrics = optimizer.compact(writer_properties=written, post_commithook_properties=_AFTER_COMMIT)
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
@@ -330,9 +335,9 @@ class DeltaRs:
         unused = () if sql is None or is_mapped else [one.name for one in table.columns if one.name not in sql]
         examination.check_data([unquote(path) for path in paths], unused)
 
-    def _writable(self, table: Table, *, decodes: bool = False) -> DeltaTable:
-        """The table, for a write. decodes: one that reads rows. delta-rs prints a stack trace if it may not write.
-        Raises PermissionError.
+    def _writable(self, table: Table, *, decodes: bool = False, values: ListValues | None = None) -> DeltaTable:
+        """The table, for a write. decodes: one that reads rows. values: gets those rows, if files have limits. delta-rs
+        prints a stack trace if it may not write. Raises PermissionError.
         """
         found = self._table(table)
         if decodes and self._examinations:
@@ -341,6 +346,8 @@ class DeltaRs:
                 # A read shares equal texts, and a write does not.
                 for batch in _reader(found, "SELECT * FROM t", _ONE_FILE):
                     check_batch(batch)
+                    if values is not None:
+                        values.add(batch)
             except TooLarge as error:
                 raise Refused(table, f"it {error}; {REMEDY}") from None
         if is_local(scheme_of(self.location)):
@@ -396,6 +403,13 @@ class DeltaRs:
 def _field(column: Column) -> Field:
     (field,) = Schema.from_arrow(pa.schema([pa.field(column.name, arrow_of(column))])).fields
     return Field(column.name, field.type, nullable=not column.required, metadata={"comment": column.meaning})
+
+
+def _written(rows: int) -> WriterProperties:
+    """How files are written, with so many rows in a group. With properties of the writer, delta-rs does not compress by
+    itself.
+    """
+    return WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64)
 
 
 def _own(table: Table, found: DeltaTable) -> list[str]:
