@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,44 @@ def equal_texts(size: int, count: int) -> pa.Array:
 def one_list(values: pa.Array) -> pa.Array:
     """A row that is a list of all these values."""
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+
+def file_added(path: str, **changes: Any) -> dict[str, Any]:
+    """The action of a commit that adds a file."""
+    values = {"cluster_id": "c"}
+    add = {"path": path, "partitionValues": values, "size": 1, "modificationTime": 0, "dataChange": True}
+    return {"add": {**add, **changes}}
+
+
+def file_removed(path: str) -> dict[str, Any]:
+    """The action of a commit that removes a file."""
+    return {"remove": {"path": path, "dataChange": True}}
+
+
+def with_statistics(size: int) -> str:
+    """Statistics of a file with a text of this size."""
+    return json.dumps({"numRecords": 1, "minValues": {"sweep_id": "x" * size}})
+
+
+def commit(table: Path, actions: Iterable[Mapping[str, Any]], *, commits: int = 1) -> None:
+    """Adds these actions to the log of a table, in so many commits."""
+    log = table / "_delta_log"
+    version, lines = len(list(log.glob("*.json"))), [json.dumps(one, separators=(",", ":")) for one in actions]
+    size = -(-len(lines) // commits)
+    for number in range(commits):
+        text = "\n".join(lines[number * size : (number + 1) * size])
+        (log / f"{version + number:020}.json").write_text(text + "\n")
+
+
+def checkpoint(table: Path, files: int, statistics: str) -> None:
+    """Makes a checkpoint of a table, with so many more files, all of which have these statistics."""
+    from deltalake import DeltaTable
+
+    DeltaTable(str(table)).create_checkpoint()
+    (path,) = (table / "_delta_log").glob("*.checkpoint.parquet")
+    actions = pq.read_table(path)
+    rows = actions.to_pylist()
+    (*_, first) = (row for row in rows if row["add"])
+    added = [{**first, "add": {**first["add"], "path": f"{one:x}", "stats": statistics}} for one in range(files)]
+    pq.write_table(pa.Table.from_pylist([*rows, *added], schema=actions.schema), path, compression="zstd")
+    (table / "_delta_log" / "_last_checkpoint").unlink()

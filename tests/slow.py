@@ -83,6 +83,8 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/search/test_obligations.py::test_with_every*[leader": "a search of twenty seconds",
         "tests/search/test_obligations.py::test_with_every*[coverage": "a search of ten seconds",
         "tests/spark/test_planted_through_spark.py": "the second store",
+        "tests/tables/test_hostile_tables.py": "a process for each kind of hostile file",
+        "tests/tables/test_large_logs.py::test_opening": "a process for each kind of large log",
         "tests/spark/test_catalog_through_connect.py": "a server of Spark Connect",
         "tests/spark/test_changed_tables.py::test_tables_that_users": "many changes of tables, each with writes",
         "tests/spark/test_contract.py::*[spark": "the second store",

@@ -317,6 +317,8 @@ def test_the_time_limit_of_an_apply_ends_proofs_and_no_read_after_a_marker() -> 
         with pytest.raises(RequestFailed, match="time limit"):
             left.prove(PLAN.actions[0])
         assert left.time_is_up is not None
+        for interrupted in (over, LiveBrokers(ScanConfig(address), deadline=Deadline.after(LIMIT_MS // 2))):
+            assert "time limit" in str(interrupted.read_partition(PLAN.actions[0], sent=False).error)
         with over._cluster() as cluster:
             assert cluster.deadline.timeout_s == SWEEP_MS / 1_000
 

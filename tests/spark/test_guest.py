@@ -6,12 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from txnscan.engine.spark.guest import SMALL_QUERIES, frame_of, own_session
 from txnscan.engine.spark.session import spark_defaults
+from txnscan.tables.parquet import GROUP_BYTES_MAX
 from txnscan.tables.spark import FOR_WRITES, frame_in_tasks
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 USERS = "spark.sql.session.timeZone"
@@ -59,6 +63,18 @@ def test_many_rows_are_written_by_several_tasks(spark: SparkSession) -> None:
         frame = frame_in_tasks(own, rows)
         assert frame.rdd.getNumPartitions() == tasks
         assert frame.count() == count
+
+
+def test_row_groups_of_spark_are_below_the_limit_of_readers(spark: SparkSession, tmp_path: Path) -> None:
+    size = "parquet.block.size"
+    assert int(FOR_WRITES[size]) < GROUP_BYTES_MAX
+    groups = []
+    for block in (FOR_WRITES[size], "1000000"):
+        own = own_session(spark, {**FOR_WRITES, size: block})
+        own.range(200_000).selectExpr("uuid() AS u").coalesce(1).write.parquet(str(tmp_path / block))
+        (file,) = (tmp_path / block).glob("*.parquet")
+        groups.append(pq.read_metadata(file).num_row_groups)
+    assert groups[0] == 1 < groups[1]
 
 
 def test_sessions_of_the_command_line_have_the_same_settings() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from txnscan.tables import data_files, delta_rs, parquet
 from txnscan.tables.delta import By
 from txnscan.tables.maintain import kept, maintain
 from txnscan.tables.open import open_tables
-from txnscan.tables.schema import SWEEPS
+from txnscan.tables.schema import SWEEPS, TOPIC_READS
 from txnscan.tables.tables import Tables
+from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
 
 BOMB = "cluster_id=cluster-1/part-bomb.parquet"
 
@@ -60,7 +62,12 @@ def with_list(size: int) -> Callable[[pa.Table], pa.Table]:
 def planted(template: Path, place: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> Path:
     """Tables in which somebody added a file with these rows, without statistics. options: of `write_table`."""
     shutil.copytree(template, place)
-    table = place / "sweeps"
+    plant(place / "sweeps", rows, **options)
+    return place
+
+
+def plant(table: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> None:
+    """Adds such a file to a table."""
     (part,) = table.rglob("part-*.parquet")
     pq.write_table(rows(pq.ParquetFile(part).read()), table / BOMB, **{"compression": "zstd", **options})
     log = sorted((table / "_delta_log").glob("*.json"))
@@ -68,7 +75,6 @@ def planted(template: Path, place: Path, rows: Callable[[pa.Table], pa.Table], *
     add: dict[str, Any] = next(line["add"] for line in lines if "add" in line)
     add = {**add, "path": BOMB, "size": (table / BOMB).stat().st_size, "stats": None}
     (table / "_delta_log" / f"{len(log):020}.json").write_text(json.dumps({"add": add}))
-    return place
 
 
 def uses(tables: Tables) -> dict[str, Callable[[], object]]:
@@ -174,6 +180,21 @@ def test_compaction_makes_small_row_groups(location: str, monkeypatch: pytest.Mo
     footer = pq.read_metadata(file)
     assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == [2, 2, 1]
     assert footer.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_no_writer_exceeds_the_values_that_lists_may_have(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`maintain` refused its own file of two thousand sweeps with a thousand positions each."""
+    for module, limit in ((parquet, "VALUES_MAX"), (delta_rs, "VALUES_MAX")):
+        monkeypatch.setattr(module, limit, 12_000)
+    tables = open_tables(location, None)
+    tables.create()
+    partitions = tuple(PartitionRead(number, 0, 5, 5) for number in range(100))
+    for number in range(3):
+        reads = tuple(TopicRead(f"t{one}", "id", NOW_MS, partitions) for one in range(20))
+        tables.write(replace(next_sweep(number), topic_reads=reads))
+        assert len(tables.rows(TOPIC_READS)) == 20 * (number + 1)
+    assert tables.delta.compact(TOPIC_READS).added == 1
+    assert len(tables.rows(TOPIC_READS)) == 60
 
 
 PLAIN = {"use_dictionary": False}

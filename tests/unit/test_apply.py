@@ -24,6 +24,7 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.report.json import dumps
 from txnscan.report.resolution import applied_object, print_applied
 from txnscan.resolve.apply import (
+    FORCE_TERMINATE,
     LOOKS_MAX,
     Attempt,
     JournalLost,
@@ -131,7 +132,7 @@ class FakeBrokers:
             raise answer
         return answer
 
-    def read_partition(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action, *, sent: bool = True) -> PartitionState:
         self.calls.append("read partition")
         return self.state
 
@@ -727,6 +728,18 @@ def test_only_attempts_without_an_outcome_are_settled_and_only_once() -> None:
     assert settle_interrupted("cluster-1", PLAN, brokers, journal) == [] and brokers.calls == ["read partition"]
 
 
+def test_after_the_time_limit_interrupted_attempts_stay_without_an_outcome(wording: SnapshotAssertion) -> None:
+    fenced = replace(ACTION, incident_id="incident-2", reason=FORCE_TERMINATE)
+    attempts = [Attempt("a", "another plan", NOW_MS, ACTION, None), Attempt("b", "another plan", NOW_MS, fenced, None)]
+    reported: list[Result] = []
+    brokers, journal = FakeBrokers(proofs_max=0), FakeJournal(kept=attempts)
+    settled = settle_interrupted("cluster-1", PLAN, brokers, journal, reported.append)
+    assert statuses(settled) == [Status.UNKNOWN] * 2 and reported == settled
+    assert settled[0].detail == wording
+    assert brokers.calls == journal.calls == [] and [one.status for one in journal.kept] == [None, None]
+    assert statuses(apply(brokers, journal)) == [Status.REFUSED] and brokers.written == []
+
+
 @pytest.mark.parametrize(
     ("lost_at", "calls"),
     [(1, ["hold"]), (2, ["hold", "intend", "prove", "connect", "hold"])],
@@ -853,7 +866,7 @@ class World:
             raise RequestFailed("no answer", sent=fate.answer == "sent")
         return fate.answer
 
-    def read_partition(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action, *, sent: bool = True) -> PartitionState:
         if not self.fates[action.partition].readable:
             return UNREADABLE
         return OPEN if self.open[action.partition] else GONE

@@ -168,11 +168,11 @@ def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> Sp
     return None
 
 
-def opened_tables(tables: str, master: str | None, progress: TerminalProgress) -> Tables:
+def opened_tables(tables: str, master: str | None, progress: TerminalProgress, *, to_maintain: bool = False) -> Tables:
     """The tables at a location."""
     from txnscan.tables.open import open_tables
 
-    return open_tables(tables, spark_for(tables, master, progress))
+    return open_tables(tables, spark_for(tables, master, progress), to_maintain=to_maintain)
 
 
 @contextmanager

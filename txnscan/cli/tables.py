@@ -254,7 +254,7 @@ def maintain(
             from txnscan.tables.maintain import kept
             from txnscan.tables.maintain import maintain as run_maintain
 
-            stored = opened_tables(tables, master, progress)
+            stored = opened_tables(tables, master, progress, to_maintain=True)
             keeping = kept(stored, keep_ms, wall_clock_ms())
             done = run_maintain(
                 stored,

@@ -299,7 +299,7 @@ class BrokersWithoutDescribeProducers(LiveBrokers):
         """See Brokers."""
         return self.prove(action)
 
-    def read_partition(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action, *, sent: bool = True) -> PartitionState:
         """See Brokers."""
         try:
             partition = self._led(action)

@@ -159,8 +159,10 @@ class Brokers(Protocol):
         """
         ...
 
-    def read_partition(self, action: Action) -> PartitionState:
-        """A proven read of the partition. Never raises."""
+    def read_partition(self, action: Action, *, sent: bool = True) -> PartitionState:
+        """A proven read of the partition. Never raises. sent: this apply sent the marker, so the read is not under the
+        time limit of all.
+        """
         ...
 
 
@@ -213,8 +215,8 @@ def settle_interrupted(
 ) -> list[Result]:
     """Settles each attempt without an outcome: reads its partition, and stores the result as the outcome.
 
-    If the partition cannot be read, the attempt stays without an outcome. An interrupted force-terminate always becomes
-    UNKNOWN. on_result: called with each result as soon as it is known.
+    If the partition cannot be read, or the time limit of all is over, the attempt stays without an outcome. An
+    interrupted force-terminate always becomes UNKNOWN. on_result: called with each result as soon as it is known.
     """
     results: list[Result] = []
 
@@ -226,11 +228,15 @@ def settle_interrupted(
     for attempt in journal.attempts(cluster_id):
         if attempt.status is not None:
             continue
+        if (over := brokers.time_is_up) is not None:
+            detail = f"an earlier apply was interrupted, and the partition was not read: {over}"
+            reported(Result(attempt.action, Status.UNKNOWN, detail))
+            continue
         if attempt.action.reason == FORCE_TERMINATE:
             result = reported(Result(attempt.action, Status.UNKNOWN, _FENCE_INTERRUPTED))
             journal.conclude(plan, attempt.attempt_id, attempt.action, result.status, result.detail)
             continue
-        state = brokers.read_partition(attempt.action)
+        state = brokers.read_partition(attempt.action, sent=False)
         if state.error is not None:
             detail = f"an earlier apply was interrupted, and the partition cannot be read: {state.error}"
             reported(Result(attempt.action, Status.UNKNOWN, detail))

@@ -222,10 +222,10 @@ class LiveBrokers:
             read_metadata(client.send, leader, [])
             yield lambda marker: marker.answered(client.send(leader, marker.request()))
 
-    def read_partition(self, action: Action) -> PartitionState:
+    def read_partition(self, action: Action, *, sent: bool = True) -> PartitionState:
         """See Brokers."""
         try:
-            with self._cluster() as cluster:
+            with self._cluster(before_marker=not sent) as cluster:
                 cluster.view([action.topic])
                 key = action.key
                 reader = Reader(cluster, self._engine(), self._config)

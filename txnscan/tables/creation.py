@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, printable, scheme_of
+from txnscan.config import ConfigError, printable
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import VERSION_PROPERTY, Delta
-from txnscan.tables.delta_log import Examination
-from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import SCHEMA_VERSION, SWEEPS, TABLES, Table
 
 # Makes all calls, each in a thread of its own.
@@ -98,13 +96,9 @@ def _gone(delta: Delta, absent: Sequence[Table]) -> ConfigError:
 
 
 def check_files(delta: Delta, tables: Sequence[Table] = TABLES) -> None:
-    """Checks that tables on this machine are whole, and that none of their files would run, read or change something
-    else. Raises a ConfigError that names the file.
-    """
-    if is_catalog_schema(delta.location) or not is_local(scheme_of(delta.location)):
-        return
+    """See `Delta.check_files`."""
     for table in tables:
-        Examination(table, local_path(delta.location) / table.name).check()
+        delta.check_files(table)
 
 
 def unreadable(delta: Delta, table: Table, error: Exception) -> ConfigError:

@@ -14,6 +14,7 @@ READ_ROWS_MAX = 5_000_000
 READ_BYTES_MAX = 80 << 20
 # Of 8,192 rows, which a write that reads rows expands at once.
 BATCH_BYTES_MAX = 128 << 20
+_ROWS_TOGETHER = 16
 _REMEDY = "remove files that txnscan did not write, or run txnscan maintain with a shorter --keep"
 
 
@@ -41,6 +42,41 @@ def check_batch(batch: pa.RecordBatch) -> None:
     """Raises TooLarge for rows that a write would expand."""
     if sum(map(_bytes, batch.columns)) > BATCH_BYTES_MAX:
         raise TooLarge(f"has {batch.num_rows:,} rows of more than {BATCH_BYTES_MAX >> 20} MiB")
+
+
+class ListValues:
+    """The values in lists, of the rows that have most of them. A file may have a limited number in a row group."""
+
+    def __init__(self) -> None:
+        self._most = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Notes the rows of a batch."""
+        columns = [column for column in batch.columns if column.type.num_fields]
+        for begin in range(0, batch.num_rows, _ROWS_TOGETHER):
+            rows = [column.slice(begin, _ROWS_TOGETHER) for column in columns]
+            values = sum(_in_lists(column, in_list=False) for column in rows)
+            self._most = max(self._most, -(-values * _ROWS_TOGETHER // min(_ROWS_TOGETHER, batch.num_rows - begin)))
+
+    def rows_max(self, values_max: int, rows_max: int) -> int:
+        """How many rows a row group may have: at most rows_max, and fewer if they had more than so many values."""
+        return min(rows_max, max(values_max // self._most * _ROWS_TOGETHER, 1)) if self._most else rows_max
+
+
+def _in_lists(values: pa.Array, *, in_list: bool) -> int:
+    """The values as Parquet counts them: an empty list has one in each column below it."""
+    import pyarrow as pa
+
+    type_ = values.type
+    if pa.types.is_struct(type_):
+        return sum(_in_lists(one, in_list=in_list) for one in values.flatten())
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return _in_lists(values.flatten(), in_list=True) + len(values) * _leaves(type_)
+    return len(values) if in_list else 0
+
+
+def _leaves(type_: pa.DataType) -> int:
+    return sum(_leaves(type_.field(one).type) for one in range(type_.num_fields)) if type_.num_fields else 1
 
 
 def _bytes(values: pa.Array) -> int:

@@ -86,6 +86,14 @@ class Delta(Protocol):
         """The table's name for people."""
         ...
 
+    def check_files(self, table: Table, *, whole: bool = True) -> None:
+        """Checks that a table on this machine is whole, that none of its files would run, read or change something
+        else, and that its log does not exhaust the library. Raises a ConfigError that names the file.
+
+        whole: the names of data files count, too: they may be links. They are many.
+        """
+        ...
+
     def columns(self, table: Table) -> frozenset[str] | None:
         """The columns of the table, if it exists."""
         ...

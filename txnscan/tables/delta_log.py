@@ -17,14 +17,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import unquote
 
 from txnscan.config import ConfigError, printable
-from txnscan.tables import parquet
+from txnscan.tables import parquet, replay
 from txnscan.tables.data_files import TooLarge
 from txnscan.tables.deletion_vectors import ROWS_MAX, rows_of
 from txnscan.tables.metadata import (
@@ -38,6 +38,7 @@ from txnscan.tables.metadata import (
     why_protocol_refused,
 )
 from txnscan.tables.parquet import NotParquet
+from txnscan.tables.replay import Room
 from txnscan.tables.schema import Table
 from txnscan.tables.thrift import Malformed
 
@@ -49,6 +50,8 @@ _FILE_BYTES_MAX = 256 << 20
 # A checkpoint has a row for each file of the table.
 _CHECKPOINT_ROWS_MAX = 500_000
 _BATCH_ROWS = 1_000
+# There is a look whether there is room after so many more.
+_NOTED_BYTES = 1 << 20
 _ENTRIES_MAX = 2_000_000
 _DEPTH_MAX = 8
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -61,24 +64,41 @@ _NEEDS_A_LOOK = (b"metadata", b"protocol", b"sidecar", b"deletionvector", b"\\u"
 _PLAIN_PATH = re.compile(rb'"path":"[A-Za-z0-9_=-][A-Za-z0-9_=./-]*"')
 _OF_FILES = ("add", "remove", "cdc", "sidecar")
 _ACTIONS = (*_OF_FILES, "metaData", "protocol")
+_FOLDED = {name.casefold(): name for name in _ACTIONS}
 
 
 # Its path, inode, size, and the times of its last changes.
 _File = tuple[str, int, int, int, int]
+_Weigh = Callable[[int], None]
 # No columns were examined.
 _NEVER = frozenset(("",))
 
 
-class Examination:
-    """Examines the table in a folder, each file once: files of the log are never changed, and a changed one is read
-    again.
+class _Examined(NamedTuple):
+    """What a file of the log has: the rows of deletion vectors, by data file; sidecars; and the memory for its replay,
+    if it is replayed. work_bytes: see `replay.EXAMINED_BYTES`.
     """
 
-    def __init__(self, table: Table, folder: Path) -> None:
+    rows: dict[str, int]
+    sidecars: frozenset[str]
+    replay_bytes: int | None
+    work_bytes: int
+
+    @property
+    def taken_bytes(self) -> int:
+        return self.work_bytes + (self.replay_bytes or 0)
+
+
+class Examination:
+    """Examines the table in a folder, each file once: files of the log are never changed, and a changed one is read
+    again. room: for the logs of all tables of the location.
+    """
+
+    def __init__(self, table: Table, folder: Path, room: Room | None = None) -> None:
         self._table = table
         self._folder = folder
-        # By file of the log: how many rows the deletion vectors in it have, by data file.
-        self._examined: dict[_File, dict[str, int]] = {}
+        self._room = room or Room(None)
+        self._examined: dict[_File, _Examined] = {}
         # By data file: the columns that were not examined.
         self._examined_data: dict[_File, frozenset[str]] = {}
 
@@ -89,10 +109,34 @@ class Examination:
         root = self._folder if whole else self._folder / LOG
         if not _is_folder(self._table, root):
             return
-        paths = [path for path in _files(self._table, root) if _is_of_log(path.relative_to(self._folder))]
-        checkpoint = max((path.name[:20] for path in paths if ".checkpoint." in path.name), default="")
-        examined = (self._examined_file(path, is_old=path.name[:20] <= checkpoint) for path in paths)
-        self._examined = dict(one for one in examined if one is not None)
+        log = f"{self._folder / LOG}{os.sep}"
+        self._check_log(log, [path for path in _files(self._table, root) if _is_of_log(path, log)])
+
+    def _check_log(self, log: str, paths: list[str]) -> None:
+        names = {path: path[len(log) :] for path in paths}
+        newest = replay.newest_checkpoint(names.values())
+        some = max((_name(path)[:20] for path in paths if ".checkpoint." in path), default="")
+        taken = noted = len(paths) * replay.NAME_BYTES
+        self._room.take(self._table, taken)
+        found: dict[_File, _Examined] = {}
+        sidecars: set[str] = set()
+        # Checkpoints name sidecars, which are in a folder.
+        for path, name in sorted(names.items(), key=lambda one: os.sep in one[1]):
+            last = _name(path)
+            is_replayed = replay.is_replayed(name, newest) if last == name else last in sidecars
+            one = self._examined_file(path, taken, is_old=last[:20] <= some, is_replayed=is_replayed)
+            if one is None:
+                continue
+            which, examined = one
+            found[which] = examined
+            taken += examined.taken_bytes
+            if taken > noted + _NOTED_BYTES:
+                noted = taken
+                self._room.take(self._table, taken)
+            if is_replayed:
+                sidecars |= examined.sidecars
+        self._room.take(self._table, taken)
+        self._examined = found
 
     def check_data(self, paths: Collection[str] | None = None, unused: Collection[str] = ()) -> None:
         """Checks that no data file exhausts its readers, at up to four milliseconds for each file. Each is examined
@@ -102,23 +146,30 @@ class Examination:
         unused: columns that are not read.
         """
         if paths is None:
+            log = f"{self._folder / LOG}{os.sep}"
             for found in _files(self._table, self._folder):
-                if found.relative_to(self._folder).parts[0] != LOG:
+                if not found.startswith(log):
                     self._check_data_file(found, frozenset(unused), groups=False)
             return
-        rows = {path: rows for of_file in tuple(self._examined.values()) for path, rows in of_file.items()}
+        rows = {path: rows for one in tuple(self._examined.values()) for path, rows in one.rows.items()}
         if sum(rows.get(path, 0) for path in paths) > ROWS_MAX:
             raise Refused(self._table, f"its deletion vectors have more than {ROWS_MAX:,} rows; {REMEDY}")
         for path in paths:
-            self._check_data_file(self._folder / path, frozenset(unused), groups=True)
+            self._check_data_file(str(self._folder / path), frozenset(unused), groups=True)
 
-    def _examined_file(self, path: Path, *, is_old: bool) -> tuple[_File, dict[str, int]] | None:
-        """Examines a file, unless it is one that was: which file it is, and how many rows deletion vectors have, by
-        data file. None if there is none any more. Raises Refused.
+    def _examined_file(
+        self, path: str, taken: int, *, is_old: bool, is_replayed: bool
+    ) -> tuple[_File, _Examined] | None:
+        """Examines a file, unless it is one that was. None if there is none any more. Raises Refused.
 
-        is_old: a checkpoint has its actions. A log has thousands of such files, and most need no parser.
+        taken: the memory for the files before it. is_old: a checkpoint has its actions. A log has thousands of such
+        files, and most need no parser.
         """
         try:
+            which = _file(path, os.lstat(path))
+            seen = self._examined.get(which)
+            if seen is not None and (not is_replayed or seen.replay_bytes is not None):
+                return which, seen
             file = _opened(path)
         except FileNotFoundError:
             # Removed by Delta's clean-up in the meantime.
@@ -129,26 +180,44 @@ class Examination:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Refused(self._table, f"{_shown(path)} is no regular file; remove it")
-            which = _file(path, found)
-            if which in self._examined:
-                return which, self._examined[which]
             if found.st_size > _FILE_BYTES_MAX:
                 raise Refused(self._table, f"{_shown(path)} has more than {_FILE_BYTES_MAX >> 20} MiB; {REMEDY}")
-            if is_old and _COMMIT.fullmatch(path.name) and _is_plain(file):
-                return which, {}
-            rows: dict[str, int] = {}
+            which, work = _file(path, found), found.st_size // replay.EXAMINED_SHARE
+            if is_old and not is_replayed and _COMMIT.fullmatch(_name(path)) and _is_plain(file):
+                return which, _Examined({}, frozenset(), None, work)
             try:
-                for action in _actions(path, file):
-                    self._check_action(path, action, rows)
+                return which, self._read(path, file, taken, work, is_replayed=is_replayed)
             except TooLarge as error:
                 raise Refused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
             except Refused:
                 raise
             except (AttributeError, LookupError, TypeError, ValueError):
                 raise self._damaged(path) from None
-            return which, rows
 
-    def _check_data_file(self, path: Path, unused: frozenset[str], *, groups: bool) -> None:
+    def _read(self, path: str, file: IO[bytes], taken: int, work: int, *, is_replayed: bool) -> _Examined:
+        """Reads the actions of a file, as long as there is room."""
+        rows: dict[str, int] = {}
+        sidecars: set[str] = set()
+        replayed = replay.COMMIT_BYTES if is_replayed else 0
+        noted = 0
+
+        def weigh(memory: int) -> None:
+            nonlocal replayed, noted
+            replayed += memory
+            if work + replayed > noted + _NOTED_BYTES:
+                noted = work + replayed
+                self._room.take(self._table, taken + noted)
+
+        for action in _actions(path, file, weigh if is_replayed and self._room.bytes_max is not None else None):
+            work += replay.EXAMINED_BYTES
+            weigh(0)
+            known = _known(action)
+            self._check_action(path, known, rows)
+            if (sidecar := known.get("sidecar")) is not None:
+                sidecars.add(_name(unquote(named(sidecar, "path"))))
+        return _Examined(rows, frozenset(sidecars), replayed if is_replayed else None, work)
+
+    def _check_data_file(self, path: str, unused: frozenset[str], *, groups: bool) -> None:
         try:
             with _opened(path) as file:
                 found = os.fstat(file.fileno())
@@ -166,16 +235,13 @@ class Examination:
             raise Refused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
         self._examined_data[which] = unused
 
-    def _damaged(self, path: Path) -> ConfigError:
+    def _damaged(self, path: str) -> ConfigError:
         why = f"the table {self._table.name} cannot be read: the file {_shown(path)} is damaged; {REMEDY}"
         return ConfigError("--tables", why)
 
-    def _check_action(self, path: Path, action: Mapping[str, Any], rows: dict[str, int]) -> None:
+    def _check_action(self, path: str, known: Mapping[str, Any], rows: dict[str, int]) -> None:
         """rows: gets the number of rows of deletion vectors, by data file."""
-        for name in _ACTIONS:
-            found = named(action, name)
-            if found is None:
-                continue
+        for name, found in known.items():
             if name == "metaData":
                 why = why_metadata_refused(self._table, found)
             elif name == "protocol":
@@ -190,10 +256,17 @@ class Examination:
 
     def _rows_of(self, vector: Mapping[str, Any]) -> int:
         try:
-            return rows_of(vector, lambda name: _opened(self._folder / name))
+            return rows_of(vector, lambda name: _opened(str(self._folder / name)))
         except OSError:
             # Removed with the data file, and no reader needs it; or readers name it.
             return 0
+
+
+def _known(action: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts in a line or a row of the log, by the names of `_ACTIONS`. Raises Unreadable for other spellings."""
+    folded = (_FOLDED.get(key.casefold()) for key in action)
+    found = {name: named(action, name) for name in folded if name is not None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _is_plain(file: IO[bytes]) -> bool:
@@ -242,9 +315,9 @@ def _is_folder(table: Table, path: Path) -> bool:
     return True
 
 
-def _files(table: Table, root: Path) -> Iterator[Path]:
+def _files(table: Table, root: Path) -> Iterator[str]:
     """The files in a folder and below. Raises Refused for links, pipes and devices, and for too many entries."""
-    waiting, entries = [(root, 0)], 0
+    waiting, entries = [(str(root), 0)], 0
     while waiting:
         folder, depth = waiting.pop()
         try:
@@ -259,44 +332,52 @@ def _files(table: Table, root: Path) -> Iterator[Path]:
                 if entries > _ENTRIES_MAX or depth > _DEPTH_MAX:
                     raise Refused(table, f"{_shown(folder)} has too many files or folders; {REMEDY}")
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((Path(entry.path), depth + 1))
+                    waiting.append((entry.path, depth + 1))
                 elif entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
+                    yield entry.path
                 elif os.path.lexists(entry.path):
                     raise Refused(table, f"{_shown(entry.path)} is a link, or no regular file; remove it")
 
 
-def _is_of_log(path: Path) -> bool:
-    """Whether Delta may read it as a part of the log. Hidden files are temporary, or checksums of Hadoop."""
-    name = path.name
-    if path.parts[0] != LOG or name.startswith("."):
+def _name(path: str) -> str:
+    """The name of a file. Logs have thousands, and `pathlib` takes ten times as long."""
+    return path.rpartition(os.sep)[2]
+
+
+def _is_of_log(path: str, log: str) -> bool:
+    """Whether Delta may read it as a part of the log, a folder. Hidden files are temporary, or checksums of Hadoop."""
+    name = _name(path)
+    if not path.startswith(log) or name.startswith("."):
         return False
     return name == _HINT or name.casefold().endswith((".json", ".parquet", ".crc"))
 
 
-def _file(path: Path, found: os.stat_result) -> _File:
-    return str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _file(path: str, found: os.stat_result) -> _File:
+    return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: str) -> IO[bytes]:
     """The file, if it is no link. A pipe does not block."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
-def _actions(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
-    """The actions of a file of the log. Raises Unreadable."""
-    name = path.name.casefold()
+def _actions(path: str, file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[str, Any]]:
+    """The actions of a file of the log. Raises Unreadable.
+
+    weigh: called with the memory for the replay of each part of the file, before its actions.
+    """
+    name = _name(path).casefold()
     if name == _HINT:
         yield from _of_hint(file)
     elif name.endswith(".crc"):
         yield from _of_checksum(file)
     elif name.endswith(".parquet"):
-        yield from _of_checkpoint(file)
+        yield from _of_checkpoint(file, weigh)
     else:
-        yield from _of_lines(file)
+        yield from _of_lines(file, weigh)
 
 
-def _of_lines(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _of_lines(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[str, Any]]:
     empty = True
     while line := file.readline(_LINE_BYTES_MAX + 1):
         if len(line) > _LINE_BYTES_MAX:
@@ -304,6 +385,8 @@ def _of_lines(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         if not line.strip():
             continue
         empty = False
+        if weigh is not None:
+            weigh(replay.of_line(len(line)))
         try:
             action = parsed(line.decode("utf-8"))
         except UnicodeDecodeError:
@@ -348,7 +431,7 @@ def _of_checksum(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     yield from ({"add": one} for one in named(found, "allFiles") or ())
 
 
-def _of_checkpoint(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _of_checkpoint(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[str, Any]]:
     # Parquet takes a moment to import, and most logs have no checkpoint yet.
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -366,6 +449,9 @@ def _of_checkpoint(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         checkpoint = pq.ParquetFile(file, read_dictionary=[name for name in chosen if name.endswith(".path")])
         if checkpoint.metadata.num_rows > _CHECKPOINT_ROWS_MAX:
             raise Unreadable("has too many rows")
+        if weigh is not None:
+            for memory in replay.of_checkpoint(file, _BATCH_ROWS):
+                weigh(memory)
         for batch in checkpoint.iter_batches(batch_size=_BATCH_ROWS, columns=chosen):
             yield from batch.to_pylist()
     except (pa.ArrowException, OSError, ValueError):

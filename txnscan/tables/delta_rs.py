@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,11 +35,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.tables.conditions import DATAFUSION, Condition
-from txnscan.tables.data_files import Counted, TooLarge, check_batch
+from txnscan.tables.data_files import Counted, ListValues, TooLarge, check_batch
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import is_local
 from txnscan.tables.metadata import REMEDY, Refused, check
+from txnscan.tables.parquet import VALUES_MAX
+from txnscan.tables.replay import MAINTAIN_BYTES_MAX, REPLAY_BYTES_MAX, Room
 from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Column, Table
 
 # Schemes by Spark's name, with object_store's name for each.
@@ -68,18 +72,23 @@ _MAPPING = "delta.columnmapping."
 
 class DeltaRs:
     """See `delta.Delta`. storage_options: for object stores, as delta-rs names them. Options in the environment count
-    too.
+    too. to_maintain: logs may be larger than for other uses.
 
     Raises ConfigError for an invalid location, and for a catalog, which only Spark can open.
     """
 
-    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, location: str, storage_options: Mapping[str, str] | None = None, *, to_maintain: bool = False
+    ) -> None:
         self.location = parse_location(location)
         if is_catalog_schema(self.location):
             raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
         self._options = dict(storage_options or {})
+        room = Room(MAINTAIN_BYTES_MAX if to_maintain else REPLAY_BYTES_MAX)
+        # Tables are used at once. Their examinations are not: each has a part of a file in memory.
+        self._one_examines = Lock()
         self._examinations = (
-            {table.name: Examination(table, Path(self._uri(table))) for table in TABLES}
+            {table.name: Examination(table, Path(self._uri(table)), room) for table in TABLES}
             if is_local(scheme_of(self.location))
             else {}
         )
@@ -87,6 +96,13 @@ class DeltaRs:
     def name(self, table: Table) -> str:
         """The location of the table."""
         return f"{self.location.rstrip('/')}/{table.name}"
+
+    def check_files(self, table: Table, *, whole: bool = True) -> None:
+        """See Delta."""
+        examination = self._examinations.get(table.name)
+        if examination is not None:
+            with self._one_examines:
+                examination.check(whole=whole)
 
     def columns(self, table: Table) -> frozenset[str] | None:
         """See Delta."""
@@ -99,11 +115,13 @@ class DeltaRs:
 
     def can_write(self) -> bool:
         """Whether no table at the location has a feature that a user gave it, such as CLUSTER BY or deletion vectors.
-        delta-rs knows only some of them. False for a table that cannot be opened.
+        delta-rs knows only some of them. False for a table that cannot be opened. Raises Refused.
         """
         try:
             found = [self._find(table) for table in TABLES]
-        except (DeltaError, OSError):
+        except Refused:
+            raise
+        except (ConfigError, DeltaError, OSError):
             return False
         protocols = [one.protocol() for one in found if one is not None]
         return all(_FEATURES.issuperset((*(p.writer_features or ()), *(p.reader_features or ()))) for p in protocols)
@@ -169,7 +187,13 @@ class DeltaRs:
         """See Delta. delta-rs does not check whether an application's transaction is written already, so this does."""
         found = self._roomy(table)
         if once is None:
-            write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT)
+            values = ListValues()
+            for batch in rows.to_batches():
+                values.add(batch)
+            group = values.rows_max(VALUES_MAX, _ROWS_OF_GROUP_MAX)
+            # Most sweeps fit into one.
+            options: dict[str, Any] = {"writer_properties": _written(group)} if group < rows.num_rows else {}
+            write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT, **options)
             return
         app = f"txnscan-{once}"
         if found.transaction_version(app) is None:
@@ -212,12 +236,9 @@ class DeltaRs:
 
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
-        # With properties of the writer, delta-rs would no longer compress by itself.
-        rows = ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)
-        written = WriterProperties(
-            compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64
-        )
-        optimizer = self._writable(table, decodes=True).optimize
+        values = ListValues()
+        optimizer = self._writable(table, decodes=True, values=values).optimize
+        written = _written(values.rows_max(VALUES_MAX, ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)))
         metrics = optimizer.compact(writer_properties=written, post_commithook_properties=_AFTER_COMMIT)
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
@@ -308,16 +329,15 @@ class DeltaRs:
         examination = self._examinations.get(table.name)
         if examination is None:
             return
-        examination.check(whole=False)
         paths = found.get_add_actions().column("path").to_pylist()
         # With a mapping, columns have other names in files.
         is_mapped = any(name.casefold().startswith(_MAPPING) for name in found.metadata().configuration)
         unused = () if sql is None or is_mapped else [one.name for one in table.columns if one.name not in sql]
         examination.check_data([unquote(path) for path in paths], unused)
 
-    def _writable(self, table: Table, *, decodes: bool = False) -> DeltaTable:
-        """The table, for a write. decodes: one that reads rows. delta-rs prints a stack trace if it may not write.
-        Raises PermissionError.
+    def _writable(self, table: Table, *, decodes: bool = False, values: ListValues | None = None) -> DeltaTable:
+        """The table, for a write. decodes: one that reads rows. values: gets those rows, if files have limits. delta-rs
+        prints a stack trace if it may not write. Raises PermissionError.
         """
         found = self._table(table)
         if decodes and self._examinations:
@@ -326,6 +346,8 @@ class DeltaRs:
                 # A read shares equal texts, and a write does not.
                 for batch in _reader(found, "SELECT * FROM t", _ONE_FILE):
                     check_batch(batch)
+                    if values is not None:
+                        values.add(batch)
             except TooLarge as error:
                 raise Refused(table, f"it {error}; {REMEDY}") from None
         if is_local(scheme_of(self.location)):
@@ -357,7 +379,10 @@ class DeltaRs:
         return found
 
     def _find(self, table: Table) -> DeltaTable | None:
-        """The table as it is now. Raises Refused if its metadata would make Spark or delta-rs evaluate something."""
+        """The table as it is now. Raises Refused if its metadata would make Spark or delta-rs evaluate something, or if
+        its log is too large for delta-rs.
+        """
+        self.check_files(table, whole=False)
         try:
             found = DeltaTable(self._uri(table), storage_options=self._options)
         except TableNotFoundError:
@@ -378,6 +403,13 @@ class DeltaRs:
 def _field(column: Column) -> Field:
     (field,) = Schema.from_arrow(pa.schema([pa.field(column.name, arrow_of(column))])).fields
     return Field(column.name, field.type, nullable=not column.required, metadata={"comment": column.meaning})
+
+
+def _written(rows: int) -> WriterProperties:
+    """How files are written, with so many rows in a group. With properties of the writer, delta-rs does not compress by
+    itself.
+    """
+    return WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64)
 
 
 def _own(table: Table, found: DeltaTable) -> list[str]:

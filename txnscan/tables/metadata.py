@@ -93,7 +93,8 @@ def named(action: Mapping[str, Any], key: str) -> Any:
     """The value of a key. Raises Unreadable if another key differs from it only by upper and lower case, which some
     readers ignore.
     """
-    like = [name for name in action if name.casefold() == key.casefold()]
+    folded = key.casefold()
+    like = [name for name in action if name.casefold() == folded]
     if like not in ([], [key]):
         raise Unreadable(f"has another spelling of {key}")
     return action.get(key)

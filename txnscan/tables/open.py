@@ -41,13 +41,13 @@ def check_address_space() -> None:
         raise MemoryError(f"delta-rs needs {_ADDRESS_BYTES >> 20} MiB of address space") from None
 
 
-def open_tables(location: str, spark: SparkSession | None) -> Tables:
-    """The tables of a location. Raises ConfigError.
+def open_tables(location: str, spark: SparkSession | None, *, to_maintain: bool = False) -> Tables:
+    """The tables of a location. to_maintain: also with a log that is too large for all others. Raises ConfigError.
 
     With a session, Spark opens them. delta-rs does so if the driver itself runs all tasks of the session, the location
     is on the driver's disk, and delta-rs can write the tables that are there.
     """
-    if spark is not None and not _is_of_this_machine(location, spark):
+    if spark is not None and not _is_of_this_machine(location, spark, to_maintain=to_maintain):
         return through_spark(location, spark)
     if find_spec("deltalake") is None:
         raise ConfigError("--tables", "needs delta-rs or Spark; install txnscan[delta] or txnscan[spark]")
@@ -55,7 +55,7 @@ def open_tables(location: str, spark: SparkSession | None) -> Tables:
     from txnscan.tables.delta_rs import DeltaRs
     from txnscan.tables.tables import Tables
 
-    return Tables(DeltaRs(location))
+    return Tables(DeltaRs(location, to_maintain=to_maintain))
 
 
 def through_spark(location: str, spark: SparkSession) -> Tables:
@@ -67,7 +67,7 @@ def through_spark(location: str, spark: SparkSession) -> Tables:
     return Tables(SparkDelta(own_session(spark, FOR_WRITES), location))
 
 
-def _is_of_this_machine(location: str, spark: SparkSession) -> bool:
+def _is_of_this_machine(location: str, spark: SparkSession, *, to_maintain: bool) -> bool:
     """Whether delta-rs can open the same files as this session would."""
     if needs_spark(location) or not is_local(scheme_of(location)):
         return False
@@ -82,4 +82,4 @@ def _is_of_this_machine(location: str, spark: SparkSession) -> bool:
         return False
     from txnscan.tables.delta_rs import DeltaRs
 
-    return DeltaRs(location).can_write()
+    return DeltaRs(location, to_maintain=to_maintain).can_write()

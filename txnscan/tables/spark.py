@@ -34,8 +34,14 @@ from txnscan.tables.schema import TABLES, Column, Table
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
 _CONFLICTS_BY_NAME = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 _TASK_BYTES = 500_000
-# Spark unites frames of at most this size into one task, whatever the number of frames.
-FOR_WRITES: Mapping[str, str] = MappingProxyType({"spark.sql.execution.arrow.localRelationThreshold": "250KB"})
+FOR_WRITES: Mapping[str, str] = MappingProxyType(
+    {
+        # Spark unites frames of at most this size into one task, whatever the number of frames.
+        "spark.sql.execution.arrow.localRelationThreshold": "250KB",
+        # Of a row group. By default 128 MiB, which exceeds the limits of `parquet.py`.
+        "parquet.block.size": str(64 << 20),
+    }
+)
 # A setting that every cluster of Databricks has.
 _DATABRICKS = "spark.databricks.clusterUsageTags.sparkVersion"
 # Errors of Spark and Delta for a missing table.
@@ -70,7 +76,7 @@ class SparkDelta:
         decodes: and, on this machine, that no data file exhausts Spark.
         """
         if self._examinations:
-            self._examinations[table.name].check(whole=False)
+            self.check_files(table, whole=False)
             if decodes:
                 self._examinations[table.name].check_data()
         in_catalog = is_catalog_schema(self.location)
@@ -82,6 +88,11 @@ class SparkDelta:
             self._ask_catalog(table)
         elif actions[0]:
             check(table, *actions)
+
+    def check_files(self, table: Table, *, whole: bool = True) -> None:
+        """See Delta. Spark has its own limits of memory for the log."""
+        if self._examinations:
+            self._examinations[table.name].check(whole=whole)
 
     def columns(self, table: Table) -> frozenset[str] | None:
         """See Delta."""
