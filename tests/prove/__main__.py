@@ -13,18 +13,22 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tests.prove.histories import PARTS as HISTORIES
-from tests.prove.parts import Parts, commit
+from tests.prove.parts import Parts, commit, imported_by
 
 # The arguments of `python -m` for each part.
 PARTS: Mapping[str, Sequence[str]] = {
     **{f"histories-{part}": ("tests.prove.histories", "--only", part) for part in HISTORIES},
     **{part: (f"tests.prove.{part}",) for part in ("conformance", "faults", "watching")},
 }
-# What a part depends on: the product, the simulator, the cluster of the tests and what was recorded of real brokers.
-INPUTS = (
-    *("txnscan", "tests/sim", "tests/prove", "tests/golden", "tests/builders.py", "tests/cut_off.py"),
-    *(f":(exclude)tests/prove/{other}.py" for other in ("mutants", "mutations", "parts", "__main__")),
-)
+# What real brokers did, which a part compares with.
+_RECORDED = "tests/golden"
+
+
+def inputs(part: str) -> frozenset[str]:
+    """What a part depends on: its program, what that imports, and what was recorded of real brokers."""
+    module, *_ = PARTS[part]
+    path = module.replace(".", "/")
+    return imported_by([f"{path}.py", f"{path}/__main__.py"]) | {_RECORDED}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept, failed = Parts("prove", at), []
     print(f"commit {at}", flush=True)  # noqa: T201
     for part in chosen:
-        found = kept.result(part, INPUTS)
+        found = kept.result(part, inputs(part))
         if found is None:
             ran = subprocess.run([sys.executable, "-m", *PARTS[part]], stdout=subprocess.PIPE, text=True, check=False)
             found = ran.stdout

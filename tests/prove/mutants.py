@@ -7,7 +7,8 @@ no effect. Exit status 1 on a survivor without an explanation, and on an explana
 written into the tree.
 
 Arguments are names of files, to run only these. `--changed REF` runs those that differ from a commit or branch, or
-whose tests do. A module runs again when txnscan or its tests changed (`parts.py`), and the output names the commit.
+whose tests do. A module runs again when it, its tests, or what these import changed (`parts.py`), and the output names
+the commit.
 
 This is own code, because mutmut 3 changes only functions, while half of the judge is tables (`RULES`,
 `_SERVES_PARTITION`), and writes a copy of the project next to it; cosmic-ray changes the sources in place.
@@ -484,8 +485,8 @@ def main(arguments: Sequence[str]) -> int:
         prepare(storage)
         for number, target in enumerate(chosen):
             part = f"{target.file} {target.function or ''}".strip()
-            tests = imported_by(f"tests/{test}" for test in target.tests)
-            known = kept.result(part, {"txnscan", "tests/prove/mutations.py", *tests})
+            files = (f"txnscan/{target.file}", *(f"tests/{test}" for test in target.tests))
+            known = kept.result(part, {"tests/prove/mutations.py", *imported_by(files)})
             if known is None:
                 lived, row = run(target, Path(storage) / f"took-{number}.json")
                 known = {"row": row, "lived": [[*key, mutant.line] for key, mutant in lived.items()]}

@@ -6,11 +6,11 @@ part again. With changes that are not committed, every part runs, and nothing is
 
 from __future__ import annotations
 
+import ast
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +35,37 @@ def changed_since(ref: str, root: Path = ROOT) -> frozenset[str]:
     return frozenset(git("diff", "--name-only", ref, root=root).splitlines())
 
 
-def imported_by(tests: Iterable[str], root: Path = ROOT) -> frozenset[str]:
-    """These files of tests and the files of `tests/` that they import, directly or not."""
+def imported_by(files: Iterable[str], root: Path = ROOT) -> frozenset[str]:
+    """These files and the files of the project that they import, directly or not, also inside functions.
+
+    A module does not depend on what the packages around it import for other modules. A name that is imported from a
+    package does.
+    """
     found: set[str] = set()
-    waiting = list(tests)
+    waiting = list(files)
     while waiting:
         file = waiting.pop()
         if file not in found and (root / file).is_file():
             found.add(file)
-            text = (root / file).read_text("utf-8")
-            for module in re.findall(r"^(?:from|import) (tests[\w.]*)", text, re.MULTILINE):
-                path = module.replace(".", "/")
-                waiting += [f"{path}.py", f"{path}/__init__.py"]
+            waiting += _imports(ast.parse((root / file).read_text("utf-8")), root)
     return frozenset(found)
+
+
+def _imports(source: ast.Module, root: Path) -> Iterator[str]:
+    for node in ast.walk(source):
+        if isinstance(node, ast.Import):
+            yield from (found for one in node.names if (found := _file(one.name, root)) is not None)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for one in node.names:
+                found = _file(f"{node.module}.{one.name}", root) or _file(node.module, root)
+                if found is not None:
+                    yield found
+
+
+def _file(module: str, root: Path) -> str | None:
+    """The file of a module or package of the project."""
+    path = module.replace(".", "/")
+    return next((one for one in (f"{path}.py", f"{path}/__init__.py") if (root / one).is_file()), None)
 
 
 class Parts:

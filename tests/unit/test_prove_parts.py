@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.prove.__main__ import PARTS
+from tests.prove.__main__ import PARTS, inputs
 from tests.prove.histories import PARTS as OF_HISTORIES
 from tests.prove.mutants import TARGETS, chosen_by
 from tests.prove.parts import Parts, changed_since, commit, git, imported_by
@@ -62,13 +62,32 @@ def test_nothing_is_kept_with_changes(tmp_path: Path) -> None:
     assert changed.result("a", {"rules"}) is None
 
 
-def test_tests_depend_on_what_they_import(tmp_path: Path) -> None:
-    (tmp_path / "tests").mkdir()
-    for file, text in {"one": "from tests.two import a", "two": "import json\nimport tests.three", "three": ""}.items():
-        (tmp_path / "tests" / f"{file}.py").write_text(text)
+def test_files_depend_on_what_they_import(tmp_path: Path) -> None:
+    files = {
+        "tests/one.py": "from tests.two import a\nfrom package import parts",
+        "tests/two.py": "import json\nimport tests.three\n\ndef late() -> None:\n    from package.parts import b",
+        "tests/three.py": "",
+        "tests/four.py": "from package import everything",
+        "package/__init__.py": "from package.other import everything",
+        "package/other.py": "",
+        "package/parts/__init__.py": "",
+        "package/parts/b.py": "import os",
+    }
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
     found = imported_by(["tests/one.py"], tmp_path)
-    assert found == {"tests/one.py", "tests/two.py", "tests/three.py"}
-    assert "tests/builders.py" in imported_by(["tests/unit/test_rules.py"])
+    assert found == {*list(files)[:3], "package/parts/__init__.py", "package/parts/b.py"}
+    assert imported_by(["tests/four.py"], tmp_path) == {"tests/four.py", "package/__init__.py", "package/other.py"}
+    assert {"tests/builders.py", "txnscan/verdict/rules.py"} <= imported_by(["tests/unit/test_rules.py"])
+
+
+def test_the_parts_of_the_proof_depend_on_the_sweep_and_not_on_what_shows_it() -> None:
+    for part in PARTS:
+        assert "tests/golden" in inputs(part)
+        # The simulator is compared with brokers without a sweep.
+        assert ("txnscan/sweeps/pipeline.py" in inputs(part)) is (part != "conformance"), part
+    assert not {file for file in inputs("histories-random") if file.startswith(("txnscan/cli/", "txnscan/watch/"))}
 
 
 def test_the_commit_shows_changes_and_the_files_that_differ(tmp_path: Path) -> None:
