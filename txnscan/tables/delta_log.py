@@ -169,7 +169,8 @@ class Examination:
             which = _file(path, os.lstat(path))
             seen = self._examined.get(which)
             if seen is not None and (not is_replayed or seen.replay_bytes is not None):
-                return which, seen
+                # A commit is replayed until there is a checkpoint.
+                return which, seen if is_replayed else seen._replace(replay_bytes=None)
             file = _opened(path)
         except FileNotFoundError:
             # Removed by Delta's clean-up in the meantime.

@@ -6,6 +6,7 @@ hard link, in object stores a conditional put.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -68,6 +69,9 @@ _ONE_FILE = {"datafusion.execution.target_partitions": "1"}
 # Of rows with lists, a thousand take megabytes.
 _FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
+# A table with more files is compacted by the sweep that adds one, unless its files have more bytes: then that would take
+# longer than a sweep should, and `maintain` does it. A sweep every five minutes makes so many files in four days.
+SMALL_FILES_MAX, _TIDY_BYTES_MAX = 1_000, 64 << 20
 
 
 class DeltaRs:
@@ -194,6 +198,7 @@ class DeltaRs:
             # Most sweeps fit into one.
             options: dict[str, Any] = {"writer_properties": _written(group)} if group < rows.num_rows else {}
             write_deltalake(found, rows, mode="append", post_commithook_properties=_AFTER_COMMIT, **options)
+            self._tidy(table, found)
             return
         app = f"txnscan-{once}"
         if found.transaction_version(app) is None:
@@ -241,6 +246,17 @@ class DeltaRs:
         written = _written(values.rows_max(VALUES_MAX, ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)))
         metrics = optimizer.compact(writer_properties=written, post_commithook_properties=_AFTER_COMMIT)
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+    def _tidy(self, table: Table, found: DeltaTable) -> None:
+        """Compacts a table of many small files, so that it can be opened also where nobody runs `maintain`. The rows are
+        stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
+        """
+        files = found.get_add_actions()
+        if files.num_rows <= SMALL_FILES_MAX or sum(files.column("size_bytes").to_pylist()) > _TIDY_BYTES_MAX:
+            return
+        with contextlib.suppress(ConfigError, DeltaError, OSError):
+            self._roomy(table)
+            self.compact(table)
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
         """See Delta. A full vacuum, as Spark's is: the files of the change data feed are in no list of removed ones."""

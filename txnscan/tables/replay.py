@@ -52,6 +52,12 @@ class Room:
         self._taken: dict[str, int] = {}
         self._lock = Lock()
 
+    @property
+    def taken_bytes(self) -> int:
+        """The memory for all logs that were examined."""
+        with self._lock:
+            return sum(self._taken.values())
+
     def take(self, table: Table, replay_bytes: int) -> None:
         """Notes what the log of a table takes now. Raises Refused if all logs together take too much."""
         if self.bytes_max is None:
