@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -21,7 +22,7 @@ _MARGIN = 20
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a sweep, or a step after it. call: the function of the pipeline, if `scan` calls it."""
+    """A step of a sweep, or a step after it. call: the function or method, if `scan` or `prove` calls it."""
 
     call: str | None
     title: str
@@ -33,9 +34,10 @@ STEPS = (
     Step("plan", "plan", "every broker: how new is your metadata?", ("coordinators",)),
     Step("read_all", "read every partition", "the leaders: what is open?", ("reads", "engine")),
     Step("ask_claims", "claims", "every broker: which transactions are yours?", ("coordinators",)),
-    Step("first_read", "first read, with proof", "the leaders of what nobody claims", ("reads",)),
+    Step("fenced_once", "first read", "the leaders of what nobody claims", ("reads",)),
     Step("ask_coordinators", "snapshot", "every coordinator: which ids do you know?", ("coordinators",)),
-    Step("second_read", "second read, with proof", "the same leaders again", ("reads",)),
+    Step("second", "second read", "the same leaders again", ("reads",)),
+    Step("metadata_after", "confirmation", "every broker: how new is your metadata?", ("coordinators",)),
     Step("judge_all", "judge", "nobody: rules over evidence", ("verdict",)),
     Step("enrich", "outcome and impact", "the transaction log, and who waits", ("txnlog", "waiting")),
     Step("result", "result", "nobody", ("sweeps",)),
@@ -48,12 +50,21 @@ AROUND = (("cli", "explain", "watch", "mcp", "sql", "demo", "offline"), ("kafka"
 
 
 def called() -> list[str]:
-    """The steps that `scan` calls, in order."""
+    """The steps that `scan` calls, itself or in `prove`, in order."""
+    return list(_calls(pipeline.scan))
+
+
+def _calls(function: Callable[..., object]) -> Iterator[str]:
     known = {step.call for step in STEPS}
-    tree = ast.parse(inspect.getsource(pipeline.scan))
+    tree = ast.parse(inspect.getsource(function))
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = [(one.lineno, one.id) for one in calls if isinstance(one, ast.Name) and one.id in known]
-    return [name for _, name in sorted(names)]
+    names = [(one.lineno, one.id) for one in calls if isinstance(one, ast.Name)]
+    names += [(one.lineno, one.attr) for one in calls if isinstance(one, ast.Attribute)]
+    for _, name in sorted(names):
+        if name == pipeline.prove.__name__:
+            yield from _calls(pipeline.prove)
+        elif name in known:
+            yield name
 
 
 def drawn() -> str:
