@@ -70,8 +70,9 @@ _ONE_FILE = {"datafusion.execution.target_partitions": "1"}
 _FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
 # A table with more files is compacted by the sweep that adds one, unless its files have more bytes: then that would take
-# longer than a sweep should, and `maintain` does it. A sweep every five minutes makes so many files in four days.
-SMALL_FILES_MAX, _TIDY_BYTES_MAX = 1_000, 64 << 20
+# longer than a sweep should, and `maintain` does it. Of one table, so many files take about two seconds. A sweep every
+# five minutes makes them in eight hours.
+SMALL_FILES_MAX, _TIDY_BYTES_MAX = 100, 16 << 20
 
 
 class DeltaRs:
