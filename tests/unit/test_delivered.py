@@ -117,5 +117,5 @@ def test_the_number_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_empty_answer_does_not_prove_starvation() -> None:
     kept = partition(data(90), ends(91))
-    kept.read = lambda *_: b""  # type: ignore[method-assign]
+    kept.read = lambda *_, **__: b""  # type: ignore[method-assign]
     assert read(kept, 92).unknown == {92}
