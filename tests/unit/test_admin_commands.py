@@ -6,7 +6,8 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,7 +16,9 @@ from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.unit.test_log_scan import LOG, log_of
+from txnscan.config import ConfigError
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
+from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.locate import coordinator_of
 from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
 from txnscan.coordinators.streamed import streamed
@@ -27,6 +30,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.report.asked import write_listed
 from txnscan.report.plain import error_object
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.txnlog.decode import transactional_id_key
@@ -140,6 +144,18 @@ def test_an_unsupported_filter_is_an_error(wanted: ListingFilter, says: str) -> 
 
     (error,) = list_on(send, 1, wanted, lambda: NOW_MS)
     assert isinstance(error, Unobserved) and error.failure.error.startswith(says)
+
+
+def test_a_pattern_that_brokers_refuse_is_the_users_error(wording: SnapshotAssertion) -> None:
+    """A listing would otherwise be empty, with one failure for each broker."""
+
+    def send(broker_id: int, request: Any) -> Any:
+        raise RequestFailed.answered(f"broker {broker_id}", "ListTransactions", ErrorCode.INVALID_REGULAR_EXPRESSION)
+
+    cluster = SimpleNamespace(send=send, principal="User:x", behind=lambda: ())
+    with pytest.raises(ConfigError) as error:
+        write_listed(JsonRows("transactions"), cast(Cluster, cluster), [1, 2], ListingFilter(pattern="["), lambda: 0)
+    assert str(error.value) == wording
 
 
 def described(cluster: FakeCluster, *names: str) -> tuple[Sequence[Transaction], Sequence[Unobserved]]:
