@@ -69,9 +69,9 @@ _ONE_FILE = {"datafusion.execution.target_partitions": "1"}
 # Of rows with lists, a thousand take megabytes.
 _FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
-# A table with more files is compacted by the sweep that adds one, unless its files have more bytes: then that would take
-# longer than a sweep should, and `maintain` does it. Of one table, so many files take about two seconds. A sweep every
-# five minutes makes them in eight hours.
+# A table with more files is compacted by the sweep that adds one, unless its files have more bytes: then that would
+# take longer than a sweep should, and `maintain` does it. Of one table, so many files take about two seconds. A sweep
+# every five minutes makes them in eight hours.
 SMALL_FILES_MAX, _TIDY_BYTES_MAX = 100, 16 << 20
 
 
@@ -249,8 +249,8 @@ class DeltaRs:
         return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def _tidy(self, table: Table, found: DeltaTable) -> None:
-        """Compacts a table of many small files, so that it can be opened also where nobody runs `maintain`. The rows are
-        stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
+        """Compacts a table of many small files, so that it can be opened also where nobody runs `maintain`. The rows
+        are stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
         """
         files = found.get_add_actions()
         if files.num_rows <= SMALL_FILES_MAX or sum(files.column("size_bytes").to_pylist()) > _TIDY_BYTES_MAX:
