@@ -242,6 +242,12 @@ def test_a_list_is_filtered_by_the_brokers(world: World) -> None:
                 assert found & OF_SCENE == listed
 
 
+def test_a_pattern_that_brokers_refuse_is_named_once(world: World) -> None:
+    ran = world.txnscan("list", "--transactional-id-pattern", "[")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.count("--transactional-id-pattern") == 1 and len(ran.stderr.splitlines()) == 1
+
+
 def test_ids_are_unbroken_at_80_columns_and_escaped_in_every_format(world: World) -> None:
     table = world.txnscan("list").stdout
     assert any(line.endswith(LONG_ID) for line in table.splitlines())

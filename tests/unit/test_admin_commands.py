@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.builders import said, unobserved
+from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, producer
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from tests.unit.test_log_scan import LOG, log_of
+from tests.unit.test_old_apis import FakeOld, connected
+from txnscan.config import ConfigError
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
+from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.locate import coordinator_of
 from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
 from txnscan.coordinators.streamed import streamed
@@ -27,6 +32,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.report.asked import write_listed
 from txnscan.report.plain import error_object
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.txnlog.decode import transactional_id_key
@@ -140,6 +146,41 @@ def test_an_unsupported_filter_is_an_error(wanted: ListingFilter, says: str) -> 
 
     (error,) = list_on(send, 1, wanted, lambda: NOW_MS)
     assert isinstance(error, Unobserved) and error.failure.error.startswith(says)
+
+
+def test_a_pattern_that_brokers_refuse_is_the_users_error(wording: SnapshotAssertion) -> None:
+    """A listing would otherwise be empty, with one failure for each broker."""
+
+    def send(broker_id: int, request: Any) -> Any:
+        raise RequestFailed.answered(f"broker {broker_id}", "ListTransactions", ErrorCode.INVALID_REGULAR_EXPRESSION)
+
+    cluster = SimpleNamespace(send=send, principal="User:x", behind=lambda: ())
+    with pytest.raises(ConfigError) as error:
+        write_listed(JsonRows("transactions"), cast(Cluster, cluster), [1, 2], ListingFilter(pattern="["), lambda: 0)
+    assert str(error.value) == wording
+
+
+def test_a_list_says_that_ids_may_be_invisible(capsys: pytest.CaptureFixture[str], wording: SnapshotAssertion) -> None:
+    """A listing leaves out ids without a word, so that a principal without ACLs sees an empty one."""
+    cases: dict[str, tuple[Callable[[int, str], bool], set[int], bool]] = {
+        "without ACLs": (lambda broker_id, name: True, set(), True),
+        "with all ids": (lambda broker_id, name: False, set(), False),
+        "with a prefix": (lambda broker_id, name: not name.startswith("app-"), set(), True),
+        "a broker is down": (lambda broker_id, name: True, {2}, True),
+    }
+    with Cases() as table:
+        for what, (hides, unreachable, is_hidden) in cases.items():
+            with table.case(what):
+                fake = FakeOld({})
+                fake.hides, fake.unreachable = hides, unreachable
+                with connected(fake) as cluster:
+                    cluster.view([])
+                    errors = write_listed(JsonRows("transactions"), cluster, [2, 3], ListingFilter(), lambda: NOW_MS)
+                said = [one["error"] for one in errors if one["code"] == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
+                assert bool(said) is is_hidden
+                if is_hidden:
+                    assert said == wording(name="hidden")
+    capsys.readouterr()
 
 
 def described(cluster: FakeCluster, *names: str) -> tuple[Sequence[Transaction], Sequence[Unobserved]]:

@@ -36,6 +36,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
+from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.metadata import BROKERS_MAX, MetadataRound, read_metadata
 from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
@@ -252,6 +253,27 @@ class Cluster:
         if errors.get(nowhere) != refused:
             return None
         return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
+
+    def hidden_ids(self) -> Failure | None:
+        """Why transactional ids may be invisible to this principal, if they are. A listing leaves out ids that it may
+        not describe.
+
+        The test describes a random id. A broker refuses it exactly if it refuses ids without an ACL of their own,
+        before it looks at who coordinates them (`KafkaApis.handleDescribeTransactionsRequest`). The test does not
+        detect an id with its own DENY; a sweep does (`visibility.py`). None if no broker answers: then the listing has
+        failures, too.
+        """
+        nobody = f"txnscan-{self.random_token()}"
+        for broker_id in self.broker_ids:
+            try:
+                code = describe_transactions(self.send, broker_id, [nobody])[nobody].error_code
+            except (RequestFailed, KeyError):
+                continue
+            if code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                return None
+            hidden = Failure("transactional ids may be invisible", ErrorCode(code).name)
+            return needing(hidden, Permission("Describe", "TransactionalId"))
+        return None
 
     def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
         """The present metadata of these topics that no broker contradicts."""

@@ -46,6 +46,7 @@ class ErrorCode(IntEnum):
     OFFSET_NOT_AVAILABLE = 78
     UNSTABLE_OFFSET_COMMIT = 88
     TRANSACTIONAL_ID_NOT_FOUND = 105
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 def error_name(code: int) -> str:

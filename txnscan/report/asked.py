@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import printable
+from txnscan.config import ConfigError, printable
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import (
     TWO_PHASE_COMMIT_TIMEOUT_MS,
@@ -60,16 +60,23 @@ def write_listed(
     rows: Rows, cluster: Cluster, brokers: Collection[int], wanted: ListingFilter, now_ms: Callable[[], int]
 ) -> list[dict[str, Any]]:
     """Writes the transactional ids that these brokers list, as they answer. Returns the failures: one for each broker
-    without an answer, and one for each broker whose metadata lags, so that another broker may list its ids.
+    without an answer; one for each broker whose metadata lags, so that another broker may list its ids; and one if this
+    principal may not describe every id. Raises ConfigError for a pattern of ids that brokers do not understand.
     """
     errors = []
     for some in streamed(lambda broker_id: list_on(cluster.send, broker_id, wanted, now_ms), brokers):
         if isinstance(some, Unobserved):
+            if some.failure.code == ErrorCode.INVALID_REGULAR_EXPRESSION.name:
+                said = f"'{printable(wanted.pattern or '')}' is no regular expression of RE2, which brokers use"
+                raise ConfigError("--transactional-id-pattern", said)
             errors.append(error_object(some, cluster.principal))
         else:
             rows.write([listed_row(one) for one in some])
     silent = {error["broker"] for error in errors}
     errors += [error_object(one, cluster.principal) for one in cluster.behind() if one.broker not in silent]
+    hidden = cluster.hidden_ids()
+    if hidden is not None:
+        errors.append(error_object(Unobserved("snapshot", hidden), cluster.principal))
     rows.end(errors)
     return errors
 
