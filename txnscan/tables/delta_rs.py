@@ -252,10 +252,10 @@ class DeltaRs:
         """Compacts a table of many small files, so that it can be opened also where nobody runs `maintain`. The rows
         are stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
         """
-        files = found.get_add_actions()
-        if files.num_rows <= SMALL_FILES_MAX or sum(files.column("size_bytes").to_pylist()) > _TIDY_BYTES_MAX:
-            return
-        with contextlib.suppress(ConfigError, DeltaError, OSError):
+        with contextlib.suppress(Exception):
+            files = found.get_add_actions()
+            if files.num_rows <= SMALL_FILES_MAX or sum(files.column("size_bytes").to_pylist()) > _TIDY_BYTES_MAX:
+                return
             self._roomy(table)
             self.compact(table)
 
