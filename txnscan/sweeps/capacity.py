@@ -180,7 +180,7 @@ def requests(planned: Planned) -> dict[str, int]:
         "DescribeAcls": 2 * p.brokers,
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,
-        "Fetch": brokers_hanging + logs,
+        "Fetch": fenced_batches + logs,
         "ListGroups": p.brokers if p.hanging else 0,
         # For a group that does not exist.
         "OffsetFetch": int(p.hanging > 0),

@@ -30,8 +30,9 @@ from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.observation import Observation
-from txnscan.reads.planner import plan_logs
-from txnscan.reads.rows import OnProgress
+from txnscan.reads.planner import plan_fenced, plan_logs
+from txnscan.reads.rows import OnProgress, ReadBatch
+from txnscan.sweeps.reader import FENCED_BATCH_SIZE
 from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import (
     NO_FACTS,
@@ -417,21 +418,21 @@ def _first_batches(
     """The first batch of each of these transactions, or why it is not known: of one transaction of each partition in
     one request to its leader, then of the others.
     """
-    by_leader: dict[int, dict[Partition, int]] = defaultdict(dict)
+    offsets: dict[Partition, int] = {}
     for o in transactions:
         with contextlib.suppress(LeaderUnknown):
-            partition = before.partition(*o.key)
-            by_leader[partition.leader].setdefault(partition, o.start_offset)
+            offsets.setdefault(before.partition(*o.key), o.start_offset)
 
-    def ask(offsets: Mapping[Partition, int]) -> dict[Partition, Fetched | Failure]:
+    def ask(batch: ReadBatch) -> dict[Partition, Fetched | Failure]:
         try:
-            return fetch_beginnings(cluster.send, offsets)
+            return fetch_beginnings(cluster.send, {one: offsets[one] for one in batch.partitions})
         except RequestFailed as failed:
-            return dict.fromkeys(offsets, failed.failure)
+            return dict.fromkeys(batch.partitions, failed.failure)
 
+    batches = plan_fenced(offsets, batch_size=FENCED_BATCH_SIZE, in_flight_max=1)
     begun = {
         (partition.key, offsets[partition]): found
-        for offsets, answers in zip(by_leader.values(), cluster.in_parallel(ask, by_leader.values()), strict=True)
+        for answers in cluster.in_parallel(ask, batches)
         for partition, found in answers.items()
     }
 
