@@ -84,8 +84,7 @@ class Latest:
         """The metadata that no broker contradicts."""
         if self.of_all is not None:
             return self.of_all
-        errors = _unheard("metadata", self.view, self.reported, self.newer)
-        return AgreedMetadata((self.view,), errors, _offsets(self.reported))
+        return _by_image(self.view, self.reported, self.newer)
 
     @property
     def offset(self) -> int | None:
@@ -166,8 +165,13 @@ def read_agreed(
     view, reported, newer = _read_newest(send, broker_ids, metadata, in_parallel, learn, reached)
     if None in reported.values():
         return read_all_views(send, reported, metadata.topics, in_parallel, learn)
-    errors = _unheard("metadata", view, reported, newer)
-    return AgreedMetadata((view,) if view is not None else (), errors, _offsets(reported))
+    return _by_image(view, reported, newer)
+
+
+def _by_image(view: ClusterView | None, reported: Mapping[int, Reported], newer: Iterable[int]) -> AgreedMetadata:
+    """What the newest image proves, if there is one. See `_read_newest`."""
+    views = (view,) if view is not None else ()
+    return AgreedMetadata(views, _unheard("metadata", view, reported, newer), _offsets(reported))
 
 
 def _unheard(
