@@ -272,7 +272,7 @@ class _AnybodysClaim(SimulatedCluster):
         always: Collection[Key],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-        read_from_ms: int = 0,
+        read_from_ms: int,
     ) -> ClaimedAndUnclaimed:
         """See Cluster."""
         with patch.object(cluster, "counted_claims", _anybodys):
@@ -298,7 +298,7 @@ class _ClaimOnTheProducer(SimulatedCluster):
         always: Collection[Key],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-        read_from_ms: int = 0,
+        read_from_ms: int,
     ) -> ClaimedAndUnclaimed:
         """See Cluster. The claimant's view lists the partition too, because the rules would not accept the claim
         otherwise.

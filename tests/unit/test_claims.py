@@ -467,7 +467,7 @@ def separated(fake: FakeOld, always: Collection[Key] = ()) -> ClaimedAndUnclaime
         fake.asked.clear()
         fake.requests.clear()
         rows = {("data", i): row(("data", i), *fake.partitions["data", i].producers) for i in PRODUCER_IDS}
-        return cluster.separate_by_claim(rows, always, agreed, no_progress)
+        return cluster.separate_by_claim(rows, always, agreed, no_progress, 0)
 
 
 def test_claims_are_asked_for_without_metadata() -> None:
@@ -491,7 +491,7 @@ def test_progress_counts_brokers() -> None:
     shown: list[tuple[int, int]] = []
     with connected(FakeOld({})) as cluster:
         agreed = cluster.latest([STATE]).agreed
-        cluster.separate_by_claim({}, (), agreed, lambda *progress: shown.append(progress))
+        cluster.separate_by_claim({}, (), agreed, lambda *progress: shown.append(progress), 0)
     assert shown == [(1, 3), (2, 3), (3, 3)]
 
 

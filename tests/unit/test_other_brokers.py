@@ -29,7 +29,7 @@ def checked(ids: int) -> Any:
     found = take(cluster)
     asked = SimpleNamespace(
         agreed_metadata=lambda topics: None,
-        separate_by_claim=lambda *_: SimpleNamespace(transactional_ids=ids),
+        separate_by_claim=lambda *_, **__: SimpleNamespace(transactional_ids=ids),
         snapshot=lambda *_: found,
     )
     (finding,) = _coordinators(asked)  # type: ignore[arg-type]

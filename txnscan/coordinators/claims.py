@@ -13,7 +13,8 @@ transaction from the proof, so it counts only under these conditions:
 - It lists the partition, at the partition's producer epoch or a later epoch. The same producer may have left another
   transaction open on a partition that the claim does not list. A coordinator with an earlier epoch ends no transaction.
 - It comes from the broker that leads the id's partition of `__transaction_state`, at the latest leader epoch that any
-  broker reports. A deposed broker that does not know of its successor still makes its old claims (a zombie).
+  broker reports before the claims. A broker that was deposed before that, and does not know of its successor, still
+  makes its old claims (a zombie). One that is deposed later claims what it led until then.
 - There is no other claim on the producer id.
 - It can be about the open data. Before an id begins a transaction, the markers of its last one are acknowledged. If an
   Ongoing claim began before the wide read, and has a later epoch than the partition had in that read, the partition has

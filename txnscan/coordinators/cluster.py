@@ -319,7 +319,7 @@ class Cluster:
         always: Collection[Key],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-        read_from_ms: int = 0,
+        read_from_ms: int,
     ) -> ClaimedAndUnclaimed:
         """Separates the open transactions into claimed transactions and partitions that need the proof.
 

@@ -263,7 +263,7 @@ def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
 
 def _coordinators(cluster: Cluster) -> Iterator[Finding]:
     agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
-    separated = cluster.separate_by_claim({}, (), agreed, lambda done, total: None)
+    separated = cluster.separate_by_claim({}, (), agreed, lambda done, total: None, read_from_ms=0)
     snapshot = cluster.snapshot({}, agreed, lambda done, total: None)
     if snapshot.visibility_failures:
         said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
