@@ -1,4 +1,4 @@
-"""A sweep on any engine: plan, read all, claims, first read, snapshot, second read, judge, enrich.
+"""A sweep on any engine: plan, read all, claims, first read, snapshot, second read, confirmation, judge, enrich.
 
 A transaction that its coordinator claims needs no proof (`claims.py`). On a busy cluster nearly all transactions are
 claimed. The others need proof, and then the order of the steps is the proof (see `rules.py`). Each step returns plain
@@ -175,7 +175,7 @@ def prove(run: Run, planned: Planned, everything: AllRead, claims: Claimed) -> P
     first: dict[Key, FencedRow] = {}
     for attempt in range(1, FENCED_TRIES + 1):
         if attempt > 1:
-            run.cluster.sleep(RETRY_WAIT_S * attempt)
+            run.cluster.sleep(RETRY_WAIT_S * (attempt - 1))
         first |= run.reader.fenced_once(missing, before, run.stage("first read"), read_first)
         last_seen = _sightings(run, everything, claims, first, last_seen)
         answers = run.cluster.ask_coordinators(before, _open_topics([unclaimed, first]), run.stage("ask coordinators"))
@@ -183,12 +183,15 @@ def prove(run: Run, planned: Planned, everything: AllRead, claims: Claimed) -> P
         after = run.cluster.metadata_after(answers, topics)
         snapshot = run.cluster.concluded(answers, before, after)
         first, second = ({key: confirmed(row, after) for key, row in rows.items()} for rows in (first, second))
-        missing = failed_partitions((*first.values(), *second.values()))
+        missing = failed_partitions(second.values())
         if not (missing or snapshot.may_improve) or run.cluster.deadline.is_up:
             break
         before = after
+    # The read of all partitions may have named a broker already.
+    named = {error.broker for error in everything.wide.errors if error.stage == "plan"}
     silent = (replace(error, stage="plan") for error in after.errors)
-    errors = (*silent, *run.cluster.late(after, planned.latest.offset))
+    late = run.cluster.late(after, planned.latest.offset)
+    errors = tuple(error for error in (*silent, *late) if error.broker not in named)
     return Proof(first, snapshot, second, after, last_seen, errors)
 
 
@@ -239,7 +242,7 @@ def history_now(
     stored ones, and those of now.
     """
     past, cluster, (stored_reads, reads) = everything.past, run.cluster, topic_reads
-    rows = [row for row in proof.rows.values() if row.failure is None]
+    rows = [row for row in proof.second.values() if row.failure is None]
     positions = together_positions([*of_transaction_log(proof.agreed), *of_rows(rows)])
     offset = offset_now(cluster, planned.latest, past)
     fell = None
@@ -335,7 +338,7 @@ def result(
 ) -> Scan:
     """The result of the sweep."""
     snapshot, wide, view, config = proof.snapshot, everything.wide, everything.view, run.config
-    unsure, rows = enriched.unsure, proof.rows
+    unsure, rows = enriched.unsure, proof.second
     # If a partition is in `unsure`, its read does not prove the end of an incident.
     last = {key: row for key, row in rows.items() if row.failure is None and key not in unsure}
     unobserved = (*wide.errors, *proof.errors, *_fenced_errors(proof.first, proof.second))

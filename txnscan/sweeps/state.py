@@ -104,7 +104,8 @@ class Claimed:
 @dataclass(frozen=True, slots=True)
 class Proof:
     """The evidence about the partitions that need proof: the first read, what the coordinators said after it, the
-    second read after that, and the agreed metadata after all of it, which confirms all of it. last_seen: see Claimed.
+    second read of the same partitions after that, and the agreed metadata after all of it, which confirms all of it.
+    last_seen: see Claimed. errors: of brokers that did not answer or lagged at the end.
     """
 
     first: Mapping[Key, FencedRow]
@@ -112,12 +113,7 @@ class Proof:
     second: Mapping[Key, FencedRow]
     agreed: AgreedMetadata
     last_seen: Callable[[], Sightings] | None
-    errors: tuple[Unobserved, ...] = ()
-
-    @property
-    def rows(self) -> Mapping[Key, FencedRow]:
-        """The last read of each partition."""
-        return {**self.first, **self.second}
+    errors: tuple[Unobserved, ...]
 
 
 @dataclass(frozen=True, slots=True)
