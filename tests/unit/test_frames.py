@@ -309,7 +309,7 @@ def test_metadata_of_every_version_equals_kafka_pythons(shown: Any, version: int
             t.name,
             p.partition_index,
             # LISTENER_NOT_FOUND: there is a leader, but none that this client can reach.
-            -2 if p.error_code == 72 and p.leader_id < 0 else p.leader_id,
+            -2 if p.error_code == 72 and p.leader_id == -1 else p.leader_id,
             p.leader_epoch if version >= 7 else -1,
         )
         for t in theirs.topics
@@ -319,6 +319,12 @@ def test_metadata_of_every_version_equals_kafka_pythons(shown: Any, version: int
     assert [(p.topic, p.partition, p.leader, p.leader_epoch) for p in ours.partitions] == partitions
 
 
+@pytest.mark.parametrize("leader_id", [-1, -2, -16711681, 3])
+def test_the_error_of_a_partition_names_its_missing_leader_in_both_ways(leader_id: int) -> None:
+    partition = MetadataTopic.MetadataResponsePartition(error_code=72, partition_index=0, leader_id=leader_id)
+    assert_decoded_alike(as_bytes_v12(MetadataResponse(topics=[MetadataTopic(name="t", partitions=[partition])])).data)
+
+
 @settings(max_examples=300)
 @given(ALIKE, st.data())
 def test_damaged_partitions_are_decoded_the_same_one_by_one(partitions: Any, data: st.DataObject) -> None:
@@ -326,7 +332,10 @@ def test_damaged_partitions_are_decoded_the_same_one_by_one(partitions: Any, dat
     whole = bytearray(as_bytes_v12(shown).data)
     for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=2)):
         whole[at] = data.draw(st.integers(0, 255))
+    assert_decoded_alike(whole)
 
+
+def assert_decoded_alike(whole: bytes | bytearray) -> None:
     def decoded() -> object:
         try:
             return metadata.decode(Body(12, bytes(whole)))

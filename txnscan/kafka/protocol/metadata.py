@@ -342,7 +342,7 @@ def _partitions_in_turn(answer: Cursor, count: int) -> Columns:
 
 def _leader(error_code: int, leader: int) -> int:
     """The leader, or what stands in its place."""
-    return NO_LISTENER_ID if leader < 0 and error_code == ErrorCode.LISTENER_NOT_FOUND else leader
+    return NO_LISTENER_ID if leader == _NO_BROKER and error_code == ErrorCode.LISTENER_NOT_FOUND else leader
 
 
 def _in_order(columns: Columns) -> Columns:
