@@ -135,7 +135,8 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
         settings="{}",
         version="0.1.0",
     )
-    return replace(base, **changes)
+    found = replace(base, **changes)
+    return found if "replicated" in changes else replace(found, replicated=frozenset(found.proven))
 
 
 def stored(**changes: Any) -> Stored:

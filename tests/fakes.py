@@ -79,11 +79,14 @@ class FakePartition:
     high_watermark: int = 200
     log_start: int = 0
     producers: list[OpenProducer] = field(default_factory=list)
-    # Error codes to answer with, by "producers", "high watermark", "last stable", "log start", "fetch" and "epoch end".
+    # Error codes to answer with, by "producers", "high watermark", "last stable", "log start", "log end", "fetch" and
+    # "epoch end".
     errors: dict[str, int] = field(default_factory=dict)
     # Record batches, in the order of their offsets.
     log: list[bytes] = field(default_factory=list)
     last_stable: int | None = None
+    # The high watermark, if None.
+    log_end: int | None = None
     # Producer ids and first offsets of aborted transactions, as Fetch names them to read_committed consumers.
     aborted: list[tuple[int, int]] = field(default_factory=list)
     topic_id: uuid.UUID | None = None
@@ -93,7 +96,9 @@ class FakePartition:
     epoch_starts: dict[int, int] = field(default_factory=dict)
 
     def offset(self, which: str) -> int:
-        """One of the three offsets."""
+        """One of the four offsets."""
+        if which == "log end":
+            return self.high_watermark if self.log_end is None else self.log_end
         if which == "high watermark":
             return self.high_watermark
         if which == "log start":
@@ -477,7 +482,9 @@ def last_offset(batch: bytes) -> int:
 
 
 def offset_kind(request: Any) -> str:
-    """Which of the three offsets a ListOffsets request asks for."""
+    """Which of the four offsets a ListOffsets request asks for."""
+    if request.replica_id == -2:
+        return "log end"
     (timestamp,) = {p.timestamp for t in request.topics for p in t.partitions}
     if timestamp == -2:
         return "log start"

@@ -93,7 +93,7 @@ TARGETS = (
     Target("sweeps/identity.py", ("unit/test_identity.py",)),
     Target("txnlog/signs_of_loss.py", ("unit/test_signs_of_loss.py",)),
     Target("sweeps/restored.py", ("unit/test_restored.py",)),
-    Target("sweeps/endings.py", ("unit/test_joined_commit.py",)),
+    Target("sweeps/endings.py", ("unit/test_joined_commit.py", "unit/test_endings.py")),
     Target("waiting/event.py", ("unit/test_event.py",)),
     Target("waiting/relation.py", ("unit/test_relation.py",)),
     Target("sweeps/news.py", ("unit/test_notifications.py",)),

@@ -160,6 +160,20 @@ def test_an_incident_outlives_its_first_records(
     assert shown(swept(scenario, opening, events), 0, 1) == ended, "the rule is what keeps it"
 
 
+def test_an_end_that_an_election_may_undo_closes_no_incident(monkeypatch: pytest.MonkeyPatch) -> None:
+    ending: tuple[Event, ...] = (
+        *(("AddPartitionsToTxn", (1, A, P)), ("complete transition", (1, A)), ("EndTxn", (1, A, False, 1))),
+        *(("complete transition", (1, A)), ("write marker", (1, A, P))),
+    )
+    history = History(DELETED_V1, _late(*_INIT), ending, (), None, (Visit((), ()),), (0,))
+    found, wrong, _ = run(history)
+    assert (wrong, found.transactions, found.replicated) == ([], (), frozenset())
+    found, wrong, _ = run(replace(history, before=(*ending, *(("fetch", (P, 3)),) * 2)))
+    assert (wrong, found.transactions, found.replicated) == ([], (), frozenset({P}))
+    monkeypatch.setattr(scan, "replicated", lambda cluster, partitions: frozenset(one.key for one in partitions))
+    assert [one.mistaken for one in run(history)[1]] == [True], "the rule is what keeps it open"
+
+
 @pytest.mark.parametrize("world", WIDE)
 def test_no_sweep_with_earlier_knowledge_is_wrong(world: str) -> None:
     total = Figures()

@@ -27,6 +27,8 @@ _LONG_AGO_MS = 1_700_000_000_000
 _TIMEOUT_MS = 60_000
 # org.apache.kafka.common.acl: AclOperation, AclPermissionType, and resource.PatternType.
 _DESCRIBE, _DENY, _LITERAL, _TRANSACTIONAL_ID = 8, 2, 3, 5
+# `ListOffsetsRequest.DEBUGGING_REPLICA_ID`. Here only leaders answer it: a sweep asks no other broker.
+_DEBUGGING_REPLICA = -2
 _UNDEFINED_EPOCH = -1
 _OFFSET_OUT_OF_RANGE = 1
 
@@ -128,7 +130,7 @@ def _list_offsets(world: World, broker_id: int, request: Any) -> Any:
             SimpleNamespace(
                 name=topic.name,
                 partitions=[
-                    _offset(world, broker_id, (topic.name, asked.partition_index), asked, request.isolation_level)
+                    _offset(world, broker_id, (topic.name, asked.partition_index), asked, request)
                     for asked in topic.partitions
                 ],
             )
@@ -137,8 +139,9 @@ def _list_offsets(world: World, broker_id: int, request: Any) -> Any:
     )
 
 
-def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level: int) -> Any:
+def _offset(world: World, broker_id: int, key: Key, asked: Any, request: Any) -> Any:
     believed = world.leads(broker_id, key)
+    debugging = request.replica_id == _DEBUGGING_REPLICA
     mark = world.high_watermarks.get((key, broker_id), 0)
     code = ErrorCode.NONE
     if believed is None:
@@ -146,13 +149,15 @@ def _offset(world: World, broker_id: int, key: Key, asked: Any, isolation_level:
     elif asked.current_leader_epoch != believed.epoch:
         newer = asked.current_leader_epoch > believed.epoch
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
-    elif asked.timestamp == -1 and mark < world.epoch_starts[key, broker_id]:
+    elif asked.timestamp == -1 and mark < world.epoch_starts[key, broker_id] and not debugging:
         code = ErrorCode.OFFSET_NOT_AVAILABLE
     offset = mark
     if asked.timestamp == -2 or asked.timestamp >= 0:
         # Times have no meaning here: any record may be as young as the requested time.
         offset = world.log_starts.get((key, broker_id), 0)
-    elif isolation_level == 1 and code is ErrorCode.NONE:
+    elif debugging and code is ErrorCode.NONE:
+        offset = len(world.logs[key, broker_id])
+    elif request.isolation_level == 1 and code is ErrorCode.NONE:
         shown = producer_state(world.logs[key, broker_id]).values()
         first = min([p.start_offset for p in shown if p.start_offset >= 0] + [mark])
         offset = max(first, world.log_starts[key, broker_id])

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from tests.sim.answers import answer
-from tests.sim.records import NOBODY, Data, Marker, still_open, with_beginning
+from tests.sim.records import NOBODY, Data, Log, Marker, still_open, with_beginning
 from tests.sim.truth import hanging, open_in, settled
 from tests.sim.turns import Turns
 from tests.sim.world import LOST_LOG_END, World
@@ -333,19 +333,25 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
 
 
 def closed_too_early(found: Scan, incidents: Incidents, end: World) -> list[Wrong]:
-    """Incidents that a sweep reports as over, although no marker ended them and their producer id is still open: the
-    true leader's log has no marker of it behind the first record, deleted records included.
+    """Incidents that a sweep reports as over, although no marker ended them and their producer id is still open, on the
+    true leader or on a replica that a clean election may make the leader: its log has no marker of it behind the first
+    record, deleted records included.
     """
     wrong = []
     for which in found.over(incidents):
-        leader = end.leadership(end.image, which.key).leader
-        log = with_beginning(end.logs[which.key, leader]) if leader != NOBODY else ()
-        ours = [record for _, record in log[which.start_offset :] if record and record[0] == which.producer_id]
-        is_open = ours and isinstance(ours[0], Data) and which.producer_id in open_in(end, which.key)
-        if is_open and not any(isinstance(record, Marker) for record in ours):
+        now = end.leadership(end.image, which.key)
+        electable = [end.logs[which.key, b] for b in sorted(now.isr | {now.leader}) if b != NOBODY]
+        if any(_goes_on(log, which.producer_id, which.start_offset) for log in electable):
             why = "its incident is over, and no marker ended it"
             wrong.append(Wrong(which.key, which.producer_id, which.start_offset, "", "", why, mistaken=True))
     return wrong
+
+
+def _goes_on(log: Log, producer_id: int, start_offset: int) -> bool:
+    """Whether a replica shows this transaction open, and no marker ended it."""
+    ours = [r for _, r in with_beginning(log)[start_offset:] if r and r[0] == producer_id]
+    is_open = bool(ours) and isinstance(ours[0], Data) and producer_id in still_open(log)
+    return is_open and not any(isinstance(record, Marker) for record in ours)
 
 
 def _is_one(world: World, o: Observation) -> bool:

@@ -24,6 +24,8 @@ from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
 
 # How a topic can end.
 TOPIC_DELETED, TOPIC_RECREATED = "topic_deleted", "topic_recreated"
+# The ends of transactions whose topic is gone.
+WITH_TOPIC = (TOPIC_DELETED, TOPIC_RECREATED)
 
 
 # The rounds in which answers may name brokers that were not asked yet. Usually the second round has all of them.

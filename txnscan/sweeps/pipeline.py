@@ -25,7 +25,7 @@ from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.capacity import longest_expected_s
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
-from txnscan.sweeps.endings import endings
+from txnscan.sweeps.endings import endings, replicated, with_ends
 from txnscan.sweeps.enrichment import enrich, read_topics_named
 from txnscan.sweeps.history import Ended, History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import BYTES_MAX, Identity, Seen, continued, identified, replaced, seen_of
@@ -46,7 +46,7 @@ from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
 from txnscan.sweeps.state import AllRead, Claimed, Enriched, HistoryNow, Planned, Proof, Run
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
-from txnscan.sweeps.warnings import early_threshold, history_warnings, idle_patterns, old_brokers
+from txnscan.sweeps.warnings import early_threshold, history_warnings, idle_patterns, old_brokers, unreplicated_ends
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts
 from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.outcome import CLOCK_SLACK_MS
@@ -111,8 +111,7 @@ def scan(
         enrich(run, planned, everything, judged, proof.agreed), unsure=unsure, topic_reads=reads, topic_errors=unread
     )
     found = result(run, planned, everything, claims, proof, enriched, topics_gone)
-    found = replace(found, endings=endings(cluster.send, proof.agreed, everything.incidents, found))
-    return in_history(found, now)
+    return in_history(with_endings(run, everything, proof, found), now)
 
 
 def plan(run: Run) -> Planned:
@@ -271,6 +270,19 @@ def believed(everything: AllRead, now: HistoryNow) -> AllRead:
     return replace(everything, incidents=incidents)
 
 
+def with_endings(run: Run, everything: AllRead, proof: Proof, found: Scan) -> Scan:
+    """The result, with the ends of incidents that no election can undo; and an error if the time of the sweep did not
+    suffice, now that everything was asked.
+    """
+    incidents, cluster = everything.incidents, run.cluster
+    ended = with_ends(found, incidents, proof.agreed)
+    found = replace(found, replicated=replicated(cluster, ended))
+    unreplicated = unreplicated_ends(partition.key for partition in ended if partition.key not in found.replicated)
+    ends = endings(cluster.send, proof.agreed, incidents, found)
+    late = [Unobserved("timeout", cluster.deadline.time_is_up)] if cluster.deadline.missed else []
+    return replace(found, endings=ends, warnings=(*found.warnings, *unreplicated), errors=(*found.errors, *late))
+
+
 def in_history(found: Scan, now: HistoryNow) -> Scan:
     """The result, with the history to which it belongs. The first warning says that it went back."""
     return replace(
@@ -349,7 +361,6 @@ def result(
         *_snapshot_errors(snapshot, enriched.judged),
         *(Unobserved("judge", _UNSURE, rows[key].leader, *key) for key in sorted(unsure)),
         *enriched.topic_errors,
-        *([Unobserved("timeout", run.cluster.deadline.time_is_up)] if run.cluster.deadline.missed else ()),
     )
     return Scan(
         sweep_id=run.sweep_id,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from txnscan.coordinators.agreed_metadata import TOPIC_RECREATED
+from txnscan.coordinators.agreed_metadata import TOPIC_RECREATED, WITH_TOPIC
 from txnscan.engine.choice import WITHOUT_SESSION, EngineChoice
 from txnscan.engine.clock import BootTime, StageTime
 from txnscan.kafka.failure import Failure, Unobserved
@@ -55,6 +55,7 @@ class Scan:
     on. topics_gone: by name and id, the topics with incidents that all brokers agree are gone, and how: TOPIC_DELETED
     or TOPIC_RECREATED. engine: the engine that read the partitions, and why. topic_reads: of the topics of
     `complete_up_to`, concluded. endings: COMPLETED or TORN for incidents of committed data, if the marker is known.
+    replicated: the partitions in whose log an incident ended, as far as an election cannot undo that (`endings.py`).
     history: the number of the cluster's history. fall: how the sweep noticed that it went back, if it did. vetoes_from:
     the first history whose facts still veto. vetoes_dropped: how many facts do not veto any more, if the user began
     this history. image_offset, positions: of now, for later sweeps (`restored.py`).
@@ -96,6 +97,7 @@ class Scan:
     topic_reads: tuple[TopicRead, ...] = ()
     blocking_after_ms: int = 0
     endings: Mapping[TransactionKey, str] = field(default_factory=dict)
+    replicated: frozenset[Key] = frozenset()
     history: int = 0
     fall: Fall | None = None
     vetoes_from: int = 0
@@ -112,10 +114,15 @@ class Scan:
         """The incidents that the sweep proved to be over, and how: ENDED, COMPLETED, TORN, TOPIC_DELETED or
         TOPIC_RECREATED.
 
-        An incident on an existing topic is over only if the leader's answer for its partition was proven and the
-        transaction is not open with any verdict. A topic id that was not known is no other topic id, but a lower
-        position is one of another log.
+        An incident on an existing topic is over only if the leader's answer for its partition was proven, the
+        transaction is not open with any verdict, and the log is replicated so far. A topic id that was not known is no
+        other topic id, but a lower position is one of another log.
         """
+        found = self.seen_over(incidents)
+        return {which: how for which, how in found.items() if how in WITH_TOPIC or which.key in self.replicated}
+
+    def seen_over(self, incidents: Incidents) -> dict[TransactionKey, str]:
+        """The same, but an election may undo the ends on existing topics."""
         seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
         found = {}
         for which, incident in incidents.items():

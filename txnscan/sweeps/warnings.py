@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from txnscan.config import ScanConfig, printable, topics_matching
 from txnscan.kafka.errors import API_SINCE
 from txnscan.kafka.failure import Unobserved
-from txnscan.kafka.topology import ClusterView
+from txnscan.kafka.topology import ClusterView, Key
 from txnscan.kafka.units import duration, plural
 from txnscan.sweeps.restored import HISTORY_WENT_BACK, Fall
 
@@ -40,6 +40,18 @@ def history_warnings(fell: Fall | None, vetoes_dropped: int | None) -> tuple[str
     )
     facts = f"--new-history: {plural(vetoes_dropped or 0, 'stored fact')} of before forbid no ABORT any more"
     return (*((said,) if fell is not None else ()), *((facts,) if dropped else ()))
+
+
+def unreplicated_ends(partitions: Iterable[Key]) -> tuple[str, ...]:
+    """A warning if incidents seem to have ended, but an election may still undo that."""
+    found = [f"{topic}-{index}" for topic, index in sorted(partitions)]
+    if not found:
+        return ()
+    more = f" and {plural(len(found) - 1, 'other partition')}" if found[1:] else ""
+    return (
+        f"{found[0]}{more}: an incident seems to have ended, but the end of the log is not known to be on all in-sync "
+        "replicas. The incident stays open until it is",
+    )
 
 
 def old_brokers(errors: Sequence[Unobserved]) -> tuple[str, ...]:

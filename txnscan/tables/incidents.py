@@ -14,12 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, TOPIC_RECREATED
+from txnscan.coordinators.agreed_metadata import WITH_TOPIC
 
 Row = dict[str, Any]
-
-# The ends of transactions whose topic is gone.
-_WITH_TOPIC = (TOPIC_DELETED, TOPIC_RECREATED)
 
 
 def folded(before: Row | None, seen: Row) -> Row | None:
@@ -42,7 +39,7 @@ def folded(before: Row | None, seen: Row) -> Row | None:
         return {**before, **seen, "is_open": False} if later else before
     if before["last_sweep_id"] == seen["last_sweep_id"]:
         return before
-    if before["resolved_how"] in _WITH_TOPIC and not before["topic_id"]:
+    if before["resolved_how"] in WITH_TOPIC and not before["topic_id"]:
         # A sweep that was slow to write may begin the incident of the earlier topic anew. The next one ends it again.
         return seen
     return {
@@ -59,4 +56,4 @@ def folded(before: Row | None, seen: Row) -> Row | None:
 def _at(row: Row) -> tuple[int, bool, int, int, str]:
     """When the partition was like this, by its own order."""
     how, mark = row["resolved_how"] or "", row["high_watermark"]
-    return (row["history"], how in _WITH_TOPIC, row["leader_epoch"], -1 if mark is None else mark, how)
+    return (row["history"], how in WITH_TOPIC, row["leader_epoch"], -1 if mark is None else mark, how)

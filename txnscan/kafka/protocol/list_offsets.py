@@ -3,7 +3,9 @@
 With `currentLeaderEpoch` set (v4, Kafka 2.1) a broker answers only if it leads at exactly that epoch. Otherwise the
 error is FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER. While a new leader's high watermark is
 still behind its epoch's start, the error is OFFSET_NOT_AVAILABLE. ACLs: Describe on the topic.
-Source: `ReplicaManager.fetchOffset`, `Partition.fetchOffsetForTimestamp`.
+Source: `ReplicaManager.fetchOffset`, `Partition.fetchOffsetForTimestamp`. The end of the log, behind the high
+watermark, is shown to a replica id that is not a consumer's (`ListOffsetsRequest.DEBUGGING_REPLICA_ID`). Any replica
+answers that.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from txnscan.kafka.errors import ANSWERED_TWICE, LEFT_OUT, ErrorCode, RequestFai
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import Key, Partition
 
-_CONSUMER = -1
+_CONSUMER, _DEBUGGING = -1, -2
 # The first version with leader epochs in requests and answers.
 _MIN_VERSION = 4
 # Asks for the record with the highest timestamp.
@@ -28,11 +30,12 @@ _MAX_TIMESTAMP, _MAX_TIMESTAMP_VERSION = -3, 7
 
 
 class Offset(Enum):
-    """The offset to ask for, with the timestamp and the isolation level that request it."""
+    """The offset to ask for, with the timestamp, the isolation level and the replica id that request it."""
 
-    HIGH_WATERMARK = (-1, 0)
-    LAST_STABLE = (-1, 1)
-    LOG_START = (-2, 0)
+    HIGH_WATERMARK = (-1, 0, _CONSUMER)
+    LAST_STABLE = (-1, 1, _CONSUMER)
+    LOG_START = (-2, 0, _CONSUMER)
+    LOG_END = (-1, 0, _DEBUGGING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def offset_at(send: Send, partition: Partition, time_ms: int) -> ListedOffset:
 
     Raises RequestFailed.
     """
-    return _listed(send, partition.leader, [partition], time_ms, Offset.HIGH_WATERMARK.value[1])[partition.key]
+    return _listed(send, partition.leader, [partition], time_ms)[partition.key]
 
 
 def newest(send: Send, broker_id: int, partitions: Iterable[Partition]) -> dict[Key, ListedOffset]:
@@ -79,7 +82,7 @@ def newest(send: Send, broker_id: int, partitions: Iterable[Partition]) -> dict[
 
     Raises RequestFailed.
     """
-    return _listed(send, broker_id, partitions, _MAX_TIMESTAMP, Offset.HIGH_WATERMARK.value[1], _MAX_TIMESTAMP_VERSION)
+    return _listed(send, broker_id, partitions, _MAX_TIMESTAMP, min_version=_MAX_TIMESTAMP_VERSION)
 
 
 def _listed(
@@ -87,7 +90,9 @@ def _listed(
     broker_id: int,
     partitions: Iterable[Partition],
     timestamp: int,
-    isolation_level: int,
+    isolation_level: int = 0,
+    replica_id: int = _CONSUMER,
+    *,
     min_version: int = _MIN_VERSION,
 ) -> dict[Key, ListedOffset]:
     topics = defaultdict(list)
@@ -98,7 +103,7 @@ def _listed(
             )
         )
     request = ListOffsetsRequest(
-        replica_id=_CONSUMER,
+        replica_id=replica_id,
         isolation_level=isolation_level,
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
         min_version=min_version,
