@@ -57,6 +57,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_sweep.py::test_sweeps_through_spark": "a sweep through Spark, with tables",
         "tests/brokers/test_sweep.py::test_sweep_and_show_print_the_same_object[spark]": "a Spark session of its own",
         "tests/brokers/test_undelivered.py": "stops a broker",
+        "tests/brokers/test_silent_broker.py": "a broker that is paused",
         "tests/brokers/test_unreplicated_end.py": "a follower that is slow on purpose",
         "tests/brokers/test_wire_real.py": "records the answers of real brokers again",
         "tests/brokers/test_zookeeper.py": "brokers of Kafka 3.5.2 with ZooKeeper, which stop",

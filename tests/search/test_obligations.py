@@ -7,6 +7,8 @@ changes too: then search again for a history with events during the sweep (`test
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.sim.check import History, run
@@ -14,6 +16,7 @@ from tests.sim.exhaustive import exhaustive
 from tests.sim.obligations import DROPPED, EARLIER_OFFSETS, EVERYTHING, with_all
 from tests.sim.scenarios import ARENAS, DEPOSED
 from tests.sim.stories import ENDED_ELSEWHERE, STORIES
+from tests.sim.table import Event
 from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import Scan
 
@@ -140,6 +143,26 @@ def test_a_claim_of_a_deposed_coordinator_does_not_skip_the_proof() -> None:
     history = STORIES["claimant"].history
     (blind,), (seeing,) = (run(history, protocol)[0].transactions for protocol in (DROPPED["claimant"], EVERYTHING))
     assert (blind.observation.first.failure, seeing.observation.first.failure) == (CLAIMED, None)
+
+
+def test_a_silent_broker_matters_only_for_what_it_leads() -> None:
+    """Leader. Broker 3 does not answer. It leads a partition, but no transactional id."""
+    arena = ARENAS["claim"]
+    scenario = replace(
+        arena.scenario, topics=(*arena.scenario.topics, (("r", 0), (3,))), faults=frozenset({"pause", "cut"})
+    )
+    silent: tuple[Event, ...] = (("pause broker", (3,)),)
+    for more, expected in (
+        ((), ("hanging", "live_epoch")),
+        # Without a controller that can be asked, the silent broker may have the newest image.
+        ((("cut broker off", (1,)),), ("indeterminate", "partition")),
+    ):
+        history = History(scenario, arena.opening, (*STORIES["claim"].history.before, *silent, *more), ())
+        found, wrong, _ = run(history, DROPPED["log"])
+        assert wrong == []
+        assert [(j.judgement.verdict, j.judgement.reason) for j in found.transactions] == [expected]
+        assert not found.complete
+        assert 3 in {error.broker for error in found.errors}
 
 
 def test_every_obligation_has_its_story() -> None:

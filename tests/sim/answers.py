@@ -59,6 +59,34 @@ def _api_versions(world: World, broker_id: int, request: Any) -> Any:
     )
 
 
+# Dedicated controllers. The first leads.
+_CONTROLLERS = (101, 102, 103)
+
+
+def _describe_quorum(world: World, broker_id: int, request: Any) -> Any:
+    """The leader of the controllers, as this broker reaches it: the present one, or a deposed one, which no other
+    controller follows any more. Raises RequestFailed for a broker that is cut off from all controllers.
+    """
+    world.quorum_ms += 2
+    epoch, mark, followed_ms = world.quorum_epoch, world.image.offset + 1, world.quorum_ms - 1
+    if broker_id in world.deposed:
+        epoch, mark, followed_ms = world.deposed[broker_id]
+    elif not world.brokers[broker_id].linked:
+        raise RequestFailed(f"broker {broker_id} reaches no controller")
+    fetched_ms = (world.quorum_ms, followed_ms, followed_ms)
+    partition = SimpleNamespace(
+        error_code=0,
+        leader_id=_CONTROLLERS[0],
+        leader_epoch=epoch,
+        high_watermark=mark,
+        current_voters=[
+            SimpleNamespace(replica_id=one, last_fetch_timestamp=at)
+            for one, at in zip(_CONTROLLERS, fetched_ms, strict=True)
+        ],
+    )
+    return SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[partition])])
+
+
 def _metadata(world: World, broker_id: int, request: Any) -> Any:
     image = world.brokers[broker_id].metadata
     wanted = None if request.topics is None else tuple(topic.name for topic in request.topics)
@@ -403,6 +431,7 @@ def _encoded_metadata(shown: Any) -> Any:
 
 _ANSWERS = {
     "ApiVersions": _api_versions,
+    "DescribeQuorum": _describe_quorum,
     "Metadata": _metadata,
     "DescribeProducers": _describe_producers,
     "ListOffsets": _list_offsets,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tests.sim.coordinator import forget
 from tests.sim.records import NOBODY, Coordinator, Leadership, LetIn, common_prefix
 from tests.sim.table import Subject, Transition
-from tests.sim.world import KEPT_EPOCHS, LOST_LOG_END, World
+from tests.sim.world import DEPOSED_CONTROLLER, KEPT_EPOCHS, LOST_LOG_END, World
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 # --- the controller ---------------------------------------------------------------------------------------------------
@@ -273,6 +273,7 @@ def _running(world: World) -> Iterable[Subject]:
 
 def _kill(world: World, broker_id: int) -> None:
     world.brokers[broker_id] = world.brokers[broker_id]._replace(run="down", linked=True)
+    world.deposed.pop(broker_id, None)
     for key, _ in world.scenario.partitions:
         world.let_in.pop((key, broker_id), None)
     world.verifications = {at: begun for at, begun in world.verifications.items() if at[1] != broker_id}
@@ -335,7 +336,18 @@ def _unlinked(world: World) -> Iterable[Subject]:
     return ((b,) for b, broker in world.brokers.items() if not broker.linked)
 
 
+def _deposable(world: World) -> Iterable[Subject]:
+    return ((b,) for b, broker in world.brokers.items() if broker.run == "up" and b not in world.deposed)
+
+
+def _depose(world: World, broker_id: int) -> None:
+    _cut(world, broker_id)
+    world.deposed[broker_id] = (world.quorum_epoch, world.image.offset + 1, world.quorum_ms + 1)
+    world.quorum_epoch += 1
+
+
 def _heal(world: World, broker_id: int) -> None:
+    world.deposed.pop(broker_id, None)
     world.brokers[broker_id] = world.brokers[broker_id]._replace(linked=True)
 
 
@@ -388,6 +400,16 @@ BROKER = (
     ),
     Transition(
         "cut broker off", _linked, _cut, "It answers clients but does not hear the controller.", of="{0}", fault="cut"
+    ),
+    Transition(
+        "depose controller",
+        _deposable,
+        _depose,
+        "The active controller is cut off together with a broker. The other controllers elect another. The deposed one "
+        "does not know it, and describes itself as the leader, but nobody follows it any more "
+        "(KafkaRaftClient.handleDescribeQuorumRequest).",
+        of="with broker {0}",
+        fault=DEPOSED_CONTROLLER,
     ),
     Transition("link broker again", _unlinked, _heal, "It hears the controller again.", of="{0}", fault="cut"),
 )

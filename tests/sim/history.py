@@ -335,13 +335,16 @@ def mistaken(found: Scan, end: World) -> list[Wrong]:
 def closed_too_early(found: Scan, incidents: Incidents, end: World) -> list[Wrong]:
     """Incidents that a sweep reports as over, although no marker ended them and their producer id is still open, on the
     true leader or on a replica that a clean election may make the leader: its log has no marker of it behind the first
-    record, deleted records included.
+    record, deleted records included. Only the true leader counts if its log begins later than the transaction: others
+    may have a state of records that are deleted there, and nothing shows a sweep which.
     """
     wrong = []
     for which in found.over(incidents):
         now = end.leadership(end.image, which.key)
-        electable = [end.logs[which.key, b] for b in sorted(now.isr | {now.leader}) if b != NOBODY]
-        if any(_goes_on(log, which.producer_id, which.start_offset) for log in electable):
+        is_whole = now.leader != NOBODY and end.log_starts[which.key, now.leader] <= which.start_offset
+        electable = {now.leader} | (now.isr if is_whole else frozenset())
+        logs = [end.logs[which.key, b] for b in electable if b != NOBODY]
+        if any(_goes_on(log, which.producer_id, which.start_offset) for log in logs):
             why = "its incident is over, and no marker ended it"
             wrong.append(Wrong(which.key, which.producer_id, which.start_offset, "", "", why, mistaken=True))
     return wrong

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
-from txnscan.coordinators import cluster
+from txnscan.coordinators import cluster, quorum
 from txnscan.coordinators import snapshot as snapshot_module
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.claims import (
@@ -132,6 +132,15 @@ class _ElectedUnawares(SimulatedCluster):
         """See Cluster."""
         with patch.object(snapshot_module, "_knows", lambda own, leader, k: True):
             return super().concluded(answers, before, after)
+
+
+class _AnyQuorum(SimulatedCluster):
+    """A part of leader omitted: whoever calls itself the leader of the controllers knows how far their log reaches."""
+
+    def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
+        """See Cluster."""
+        with patch.object(quorum, "led_still", lambda first, second: True):
+            return super().agreed_metadata(topics)
 
 
 _BEYOND_DOUBT = 1 << 40
@@ -338,6 +347,7 @@ DROPPED = {
         ),
         Protocol("coverage", "every coordinator was seen", _WhateverIsListed, reads_log=False),
         Protocol("elected", "a coordinator knows that it was elected", _ElectedUnawares, reads_log=False),
+        Protocol("quorum", "the leader of the controllers was not replaced", _AnyQuorum, reads_log=False),
         Protocol("visibility", "no id is hidden", _NothingHidden, reads_log=False),
         Protocol("second-read", "the second read of the partition", SimulatedCluster, _ReadOnce, reads_log=False),
         Protocol(

@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 
 from tests.sim.table import Event
 from tests.sim.transitions import happen, settle
-from tests.sim.world import CHANGES_VERSION, IDLE_PRODUCERS, KEPT_EPOCHS, LOST_LOG_END, NEVER_ADDED, Scenario, World
+from tests.sim.world import (
+    CHANGES_VERSION,
+    DEPOSED_CONTROLLER,
+    IDLE_PRODUCERS,
+    KEPT_EPOCHS,
+    LOST_LOG_END,
+    NEVER_ADDED,
+    Scenario,
+    World,
+)
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 
 P = ("p", 0)
@@ -365,6 +374,21 @@ ARENAS = {
         ((2, 0),),
         brief=(1, 0),
     ),
+    # A broker and the deposed leader of the controllers know nothing of the transaction. The broker that coordinates it
+    # does not answer.
+    "quorum": Small(
+        replace(
+            MOVING_COORDINATOR,
+            name="a deposed leader of the controllers",
+            faults=frozenset({"cut", "pause", DEPOSED_CONTROLLER}),
+        ),
+        (
+            *(("depose controller", (1,)), ("fence broker", (1,)), *heard(2), ("load", (2, 0))),
+            *(*begun_and_written(1, 2), ("pause broker", (2,))),
+        ),
+        ((2, 1),),
+        brief=(1, 0),
+    ),
     "visibility": Small(HIDDEN, _READY, ((4, 0),), brief=(4, 0)),
     "second-read": Small(
         _watched(ONE_BROKER), (*begun_and_written(1), ("EndTxn", (1, A, True, 1))), ((0, 4),), brief=(0, 4)
@@ -507,6 +531,14 @@ _WIDE = (
             ("upgraded-commit", (1, 2), (NEVER_ADDED,)),
             ("downgraded", (2, 1), ()),
         )
+    ),
+    # Brokers that do not answer, and leaders of the controllers that were deposed.
+    Scenario(
+        "deposed-controllers",
+        topics=((P, (1, 2)), (Q, (3,))),
+        coordinators=((1, 2),),
+        versions=(1, 2),
+        faults=frozenset({"kill", "pause", "cut", "leader move", "lost request", DEPOSED_CONTROLLER}),
     ),
     Scenario(
         "two-leaders",

@@ -72,6 +72,13 @@ STORIES = {
             "first, without the transaction that began meanwhile.",
         ),
         Story(
+            "quorum",
+            _history("quorum"),
+            "Broker 1 and the leader of the controllers are cut off together, and both were replaced. Broker 2 leads "
+            "the log of the transaction's id, and does not answer. Broker 1 believes that it leads that log still. It "
+            "asks the deposed leader of the controllers, and its image has all that this one knows.",
+        ),
+        Story(
             "high-watermark",
             _history(
                 "high-watermark",

@@ -42,6 +42,8 @@ CHANGES_VERSION = "transactions version changes"
 LOST_LOG_END = "lost log end"
 # A kind of fault: replicas forget idle producers.
 IDLE_PRODUCERS = "idle producers"
+# A kind of fault: the leader of the controllers is deposed, and does not know it.
+DEPOSED_CONTROLLER = "deposed controller"
 # A kind of fault: a broker registers again before it was fenced, and the leader epochs stay.
 KEPT_EPOCHS = "kept leader epochs"
 _coordinator_partition = lru_cache(coordinator_partition)
@@ -95,6 +97,7 @@ class World:
         "commits",
         "coordinators",
         "decided",
+        "deposed",
         "epoch_starts",
         "held",
         "high_watermarks",
@@ -108,6 +111,8 @@ class World:
         "now_ms",
         "places",
         "producers",
+        "quorum_epoch",
+        "quorum_ms",
         "scenario",
         "sent",
         "verifications",
@@ -145,6 +150,10 @@ class World:
         # Only if clients may send data that was never added: the written commits of a transaction, with their times.
         self.commits: dict[Txn, Commit] = {}
         self.now_ms = 0
+        # The epoch of the controllers' leader, and the clock of every controller. By broker, the deposed leader through
+        # which it asks: epoch, high watermark, and the time of the last fetch of its followers.
+        self.quorum_epoch, self.quorum_ms = 1, 1
+        self.deposed: dict[int, tuple[int, int, int]] = {}
 
     def copy(self) -> World:
         """An independent copy of the world."""
@@ -176,6 +185,9 @@ class World:
             tuple(sorted(self.decided.items())),
             tuple(sorted(self.commits.items(), key=lambda item: item[0])),
             self.now_ms,
+            self.quorum_epoch,
+            self.quorum_ms,
+            tuple(sorted(self.deposed.items())),
         )
 
     # --- roles ---

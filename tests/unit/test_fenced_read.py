@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from tests.builders import lacks, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.topology import Key
 from txnscan.reads.fenced_read import (
@@ -169,6 +170,16 @@ def test_a_duplicate_producer_id_is_an_error_of_its_partition(cluster: FakeClust
     row = wide(cluster)["t", 0]
     assert row.open_producers == ()
     assert said(row.failure) == wording
+
+
+@pytest.mark.parametrize("read", [wide, narrow], ids=["wide", "proven"])
+def test_an_open_transaction_of_a_negative_producer_id_is_an_error_of_its_partition(
+    read: Callable[[FakeCluster], Any], cluster: FakeCluster
+) -> None:
+    cluster.partitions["t", 0].producers = [producer(-1, 100), producer(7, 100)]
+    row = read(cluster)["t", 0]
+    assert row.open_producers == ()
+    assert row.failure is not None and row.failure.code == FailureCode.UNUSABLE_ANSWER
 
 
 def test_an_unrequested_partition_in_the_answer_is_ignored(cluster: FakeCluster) -> None:

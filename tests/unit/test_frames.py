@@ -31,7 +31,7 @@ INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1
 START_OFFSETS = st.one_of(st.just(-1), st.sampled_from([0, 1, 255, 2**56, -2, -(2**63)]), INT64)
 PRODUCERS = st.builds(
     OpenProducer,
-    producer_id=INT64,
+    producer_id=st.integers(0, 2**63 - 1),
     producer_epoch=INT32,
     coordinator_epoch=INT32,
     start_offset=START_OFFSETS,

@@ -3,8 +3,9 @@
 A broker that is cut off from the controller keeps its old view of the cluster. It still answers for partitions and
 coordinators that others have taken over. In KRaft mode one view proves who leads: that of a broker with the newest
 image (`metadata_image.py`). Outside KRaft mode there is one round of Metadata to every broker: all must report the same
-leader at the same leader epoch. In both modes every broker that is named in any answer must have answered. If a broker
-does not answer and no other broker names it any more, the controller has fenced it, and it is ignored.
+leader at the same leader epoch. In both modes every broker that is named in any answer must have answered, or in KRaft
+mode the controllers must show that its image is not newer (`quorum.py`). If a broker does not answer and no other
+broker names it any more, the controller has fenced it, and it is ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from txnscan.kafka.client.client import Send
@@ -53,12 +54,19 @@ class NoSuchTopic(LeaderUnknown):
 @dataclass(frozen=True)
 class AgreedMetadata:
     """The views: of the newest image, or of the brokers that answered. errors: of the other brokers that these views
-    name; if no broker answered, of all brokers. offsets: which offset the image of each broker had reached.
+    name; if no broker answered, of all brokers. offsets: which offset the image of each broker had reached. unheard:
+    instead of errors, if no image of those brokers can be newer (`quorum.py`).
     """
 
     views: tuple[ClusterView, ...]
     errors: tuple[Unobserved, ...]
     offsets: Mapping[int, int] = field(default_factory=dict)
+    unheard: tuple[Unobserved, ...] = ()
+
+    @property
+    def unproven(self) -> AgreedMetadata:
+        """The same views, to find the brokers to ask. Brokers that did not answer may know other leaders."""
+        return replace(self, errors=())
 
     @cached_property
     def brokers(self) -> tuple[Broker, ...]:

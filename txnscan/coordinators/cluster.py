@@ -19,6 +19,7 @@ from txnscan.config import ScanConfig, parse_bootstrap_servers
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_agreed, read_latest
+from txnscan.coordinators.quorum import confirmed_by_quorum
 from txnscan.coordinators.snapshot import (
     COORDINATOR_PARTITIONS_MAX,
     CoordinatorAnswers,
@@ -280,7 +281,13 @@ class Cluster:
         known = tuple(self._brokers)
         if self._outside_kraft:
             return read_all_views(self.send, known, topics, self.in_parallel, self._learn)
-        return read_agreed(self.send, known, topics, self.in_parallel, self._learn, self._reached)
+        wanted = frozenset(topics)
+
+        def ask() -> AgreedMetadata:
+            return read_agreed(self.send, known, wanted, self.in_parallel, self._learn, self._reached)
+
+        agreed = ask()
+        return confirmed_by_quorum(self.send, agreed, ask, self.sleep) if agreed.errors else agreed
 
     def topics_gone(
         self, view: ClusterView, known: Iterable[tuple[str, str]], *, outside_kraft: bool

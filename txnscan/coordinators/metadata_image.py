@@ -31,7 +31,8 @@ A broker outside KRaft mode that has just started knows no topic until the contr
 all brokers have just started, they agree. So a broker without any topic counts as one that lags, and a topic is deleted
 only if brokers that do not show it show `__transaction_state`.
 
-Not covered: a broker that is newer than all brokers that answered, and that none of them knows.
+A broker that does not answer may have a newer image, unless the controllers show that it has not (`quorum.py`). Not
+covered: a broker that is newer than all brokers that answered, and that none of them knows.
 """
 
 from __future__ import annotations

@@ -170,7 +170,8 @@ def prove(run: Run, planned: Planned, everything: AllRead, claims: Claimed) -> P
     unclaimed = claims.separated.unclaimed
     missing: Collection[Key] = unclaimed.keys() | everything.of_incidents.keys()
     topics = {topic for topic, _ in missing}
-    before, last_seen = everything.wide.latest.agreed, claims.last_seen
+    # Who leads is proven by the metadata after the reads. Until then it is enough to know whom to ask.
+    before, last_seen = everything.wide.latest.agreed.unproven, claims.last_seen
     first: dict[Key, FencedRow] = {}
     for attempt in range(1, FENCED_TRIES + 1):
         if attempt > 1:
@@ -185,10 +186,10 @@ def prove(run: Run, planned: Planned, everything: AllRead, claims: Claimed) -> P
         missing = failed_partitions(second.values())
         if not (missing or snapshot.may_improve) or run.cluster.deadline.is_up:
             break
-        before = after
+        before = after.unproven
     # The read of all partitions may have named a broker already.
     named = {error.broker for error in everything.wide.errors if error.stage == "plan"}
-    silent = (replace(error, stage="plan") for error in after.errors)
+    silent = (replace(error, stage="plan") for error in (*after.errors, *after.unheard))
     late = run.cluster.late(after, planned.latest.offset)
     errors = tuple(error for error in (*silent, *late) if error.broker not in named)
     return Proof(first, snapshot, second, after, last_seen, errors)

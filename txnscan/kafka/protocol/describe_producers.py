@@ -84,6 +84,7 @@ class OpenTransactions:
 
 _MISSING = DescribedPartition(failure=LEFT_OUT)
 _DOUBLED = DescribedPartition(failure=ANSWERED_TWICE)
+_NEGATIVE_ID = Failure("the broker's answer holds a negative producer id", FailureCode.UNUSABLE_ANSWER)
 _PRODUCER_TWICE = Failure("the broker's answer holds a producer id twice", FailureCode.UNUSABLE_ANSWER)
 _TOO_MANY_OPEN = Failure(
     f"the broker's answer holds more than {_OPEN_MAX:,} open transactions", FailureCode.UNUSABLE_ANSWER
@@ -307,8 +308,19 @@ def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
     begins = range(first, end, _WIDTH)
     if len({data[at : at + _PRODUCER_ID_BYTES] for at in begins}) < len(begins):
         return DescribedPartition(failure=_PRODUCER_TWICE)
-    still_open = [_producer(data, at) for at in begins if data[at + _START_OFFSET_AT] <= _NOT_NEGATIVE_MAX]
-    return DescribedPartition(len(begins), tuple(sorted(still_open, key=lambda p: p.producer_id)))
+    return _opened(data, len(begins), [at for at in begins if data[at + _START_OFFSET_AT] <= _NOT_NEGATIVE_MAX])
+
+
+def _opened(data: bytes, count: int, positions: Iterable[int]) -> DescribedPartition:
+    """A partition with so many producers, of which those at these positions have open transactions."""
+    found = tuple(sorted((_producer(data, at) for at in positions), key=lambda p: p.producer_id))
+    # Nothing can own the transaction of such a producer, nor end it.
+    return DescribedPartition(failure=_NEGATIVE_ID) if _first_negative(found) else DescribedPartition(count, found)
+
+
+def _first_negative(found: Sequence[OpenProducer]) -> bool:
+    """Whether the first of these producers, which are sorted by id, has a negative one."""
+    return bool(found) and found[0].producer_id < 0
 
 
 def _decode_partition(answer: Cursor, room: int) -> tuple[int, DescribedPartition]:
@@ -328,8 +340,7 @@ def _decode_partition(answer: Cursor, room: int) -> tuple[int, DescribedPartitio
         failure = _PRODUCER_TWICE
     if failure is not None:
         return index, DescribedPartition(failure=failure)
-    still_open = (_producer(data, at) for at in positions)
-    return index, DescribedPartition(count, tuple(sorted(still_open, key=lambda p: p.producer_id)))
+    return index, _opened(data, count, positions)
 
 
 def _holds_twice(data: bytes, first: int, count: int, positions: Sequence[int]) -> bool:
@@ -350,7 +361,8 @@ def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer
         return index, failure, ()
     if len({p.producer_id for p in producers}) != len(producers):
         return index, _PRODUCER_TWICE, ()
-    return index, None, tuple(sorted(producers, key=lambda p: p.producer_id))
+    found = tuple(sorted(producers, key=lambda p: p.producer_id))
+    return (index, _NEGATIVE_ID, ()) if _first_negative(found) else (index, None, found)
 
 
 def _decode_head(answer: Cursor) -> tuple[int, Failure | None, int]:
