@@ -17,6 +17,7 @@ from kafka.protocol.admin import (
     DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeQuorumResponse,
     DescribeTransactionsResponse,
     ListTransactionsResponse,
 )
@@ -253,6 +254,10 @@ class FakeCluster:
         code = held.errors.get("producers", 0)
         shown = [] if code else [producer_state(p) for p in held.producers]
         return ProducersPartition(partition_index=index, error_code=code, active_producers=shown)
+
+    def _answer_DescribeQuorum(self, broker_id: int, request: Any) -> Any:
+        """Refused: a principal need not have that right."""
+        return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None, topics=[])
 
     def _answer_ListOffsets(self, broker_id: int, request: Any) -> Any:
         which = offset_kind(request)

@@ -14,9 +14,12 @@ import pytest
 from tests.sim.check import History, run
 from tests.sim.exhaustive import exhaustive
 from tests.sim.obligations import DROPPED, EARLIER_OFFSETS, EVERYTHING, with_all
-from tests.sim.scenarios import ARENAS, DEPOSED
+from tests.sim.scenarios import ARENAS, DEPOSED, LOG, begun_and_written, heard
 from tests.sim.stories import ENDED_ELSEWHERE, STORIES
 from tests.sim.table import Event
+from tests.sim.transitions import can_happen, happen, settle
+from tests.sim.world import World
+from txnscan.coordinators import metadata_image
 from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import Scan
 
@@ -60,7 +63,7 @@ def test_a_leader_epoch_proves_the_leader_only_with_the_newest_image() -> None:
     assert told("newest") == ([("hanging", "stale_epoch")], [])
 
 
-@pytest.mark.parametrize("point", [10, 13])
+@pytest.mark.parametrize("point", [11, 14])
 def test_the_newest_image_is_known_only_after_the_last_read(point: int) -> None:
     """Broker 1 is cut off while the sweep runs, and had the newest image just before. Every broker reports its image
     again after the read, so the metadata comes from broker 2.
@@ -143,6 +146,29 @@ def test_a_claim_of_a_deposed_coordinator_does_not_skip_the_proof() -> None:
     history = STORIES["claimant"].history
     (blind,), (seeing,) = (run(history, protocol)[0].transactions for protocol in (DROPPED["claimant"], EVERYTHING))
     assert (blind.observation.first.failure, seeing.observation.first.failure) == (CLAIMED, None)
+
+
+@pytest.mark.parametrize("point", [2, 4])
+def test_an_offset_from_before_the_plan_does_not_show_that_a_coordinator_knows_of_its_election(
+    point: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Coverage. All brokers report one offset. Then the log moves from broker 1 to 2, a transaction begins, and the log
+    moves back, before the plan shows that. Broker 1 has heard of the first move, as a replica alone.
+    """
+    scenario, events = ARENAS["elected"].scenario, list[Event]()
+    world = World(scenario)
+    for event in (
+        *(("move leader", (LOG, 2)), ("publish metadata", (1,)), ("apply to replicas", (1,)), *heard(2, 3)),
+        *(("load", (2, 0)), *begun_and_written(1, 2), ("move leader", (LOG, 1)), *heard(2, 3)),
+    ):
+        assert can_happen(world, event), event
+        happen(world, event)
+        events += [event, *settle(world, ("fetch", "complete transition"))]
+    history = History(scenario, (), (), tuple((point, event) for event in events))
+    found, wrong, _ = run(history, DROPPED["log"])
+    assert (wrong, said(found)) == ([], [("indeterminate", "coverage")])
+    monkeypatch.setattr(metadata_image, "_offset_after", lambda send, view: 0)
+    assert [one.why for one in run(history, DROPPED["log"])[1]] == [ACCUSED], "the later offset is what shows it"
 
 
 def test_a_silent_broker_matters_only_for_what_it_leads() -> None:

@@ -79,10 +79,11 @@ def test_the_engine_of_a_session_and_its_reason_are_stored(
 
 
 def test_executors_need_one_of_the_bootstrap_servers(spark: SparkSession) -> None:
-    closed = Broker(-1, "127.0.0.1", *choose_ports(1))
+    (port,) = choose_ports(1)
+    closed = Broker(-1, "127.0.0.1", port)
     engine = SparkEngine(spark)
     assert engine.start_workers()() is None
     assert engine.start_workers([closed])() is not None
     with WireCluster(SHAPE, 1) as cluster:
-        host, _, port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
-        assert engine.start_workers([closed, Broker(-2, host, int(port))])() is None
+        host, _, its_port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
+        assert engine.start_workers([closed, Broker(-2, host, int(its_port))])() is None

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,12 +20,15 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from tests.fakes import ADDRESS, broker
+from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.listener import NOTHING_LISTENS
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import Broker
 
 if TYPE_CHECKING:
@@ -172,6 +176,29 @@ def test_an_unknown_broker_fails_without_a_request(wording: SnapshotAssertion) -
         failed = failure(client, 9)
     assert not failed.sent
     assert failed.error == wording
+
+
+def test_a_connection_begins_with_the_question_of_which_cluster_it_is() -> None:
+    with WireCluster(ClusterShape(brokers=1, partitions=1)) as cluster:
+        host, _, port = cluster.bootstrap_servers.rpartition(":")
+        with Client(SOON, [Broker(-1, host, int(port))]) as client:
+            view = read_metadata(client.send, -1, [])
+            client.learn(view.brokers)
+            (named,) = view.brokers
+            assert named.cluster_id == view.cluster_id != ""
+            for _ in range(2):
+                client.send(named.broker_id, ask())
+            stats = cluster.stats()[named.broker_id].requests
+            assert (stats["Metadata"], stats["ListTransactions"]) == (2, 2), "once, and once for the bootstrap server"
+            client._connections[named.broker_id].close()
+            client.send(named.broker_id, ask())
+            assert cluster.stats()[named.broker_id].requests["Metadata"] == 3, "a new connection asks again"
+        before = cluster.stats()[named.broker_id].requests["ListTransactions"]
+        with Client(SOON, [replace(named, cluster_id="another")]) as client:
+            failed = [failure(client, named.broker_id) for _ in range(2)]
+        assert {one.failure.code for one in failed} == {FailureCode.BROKERS_DISAGREE}
+        assert view.cluster_id in failed[0].error and "another" in failed[0].error
+        assert cluster.stats()[named.broker_id].requests["ListTransactions"] == before
 
 
 def test_a_broker_that_moves_during_a_request_did_not_send_a_broken_answer(

@@ -300,6 +300,7 @@ def test_metadata_of_every_version_equals_kafka_pythons(shown: Any, version: int
     ours = metadata.decode(body)
     assert body.throttle_time_ms == 7
     assert ours.cluster_id == (theirs.cluster_id or "")
+    assert {b.cluster_id for b in ours.brokers} <= {ours.cluster_id}
     assert [(b.broker_id, b.host, b.port) for b in ours.brokers] == sorted(
         (b.node_id, b.host, b.port) for b in theirs.brokers
     )

@@ -66,8 +66,17 @@ def test_ordered_images_need_all_topics_from_one_broker_only() -> None:
     fake = cluster_of(1, 2, 3)
     found = latest(fake)
     assert found.offset == IMAGE_OFFSET
-    assert [name for _, name in fake.asked] == ["ApiVersions"] * 3 + ["Metadata"]
+    # At last the offset of the broker that showed it: what it showed has at most that one.
+    assert [name for _, name in fake.asked] == ["ApiVersions"] * 3 + ["Metadata", "ApiVersions"]
+    assert fake.asked[-1][0] == found.view.answered_by
+    assert found.agreed.shown_by_offset == IMAGE_OFFSET
     assert (found.unreachable(), found.behind(IMAGE_OFFSET), found.disputed) == ((), {}, frozenset())
+
+
+def test_the_offset_of_what_the_plan_shows_may_be_unknown() -> None:
+    fake = cluster_of(1, 2, 3)
+    fake.fail_when = lambda broker_id, request, asked: [name for _, name in asked].count("ApiVersions") > 3
+    assert latest(fake).agreed.shown_by_offset is None
 
 
 @pytest.mark.parametrize("stale", [1, 2, 3])
@@ -245,7 +254,7 @@ def test_the_latest_metadata_and_that_of_its_topics_agree_on_who_leads() -> None
                 fake.images = dict.fromkeys(zookeepers)
                 fake.unreachable = unreachable
                 found = latest(fake).agreed
-                assert found == agreed(fake)
+                assert replace(found, shown_by_offset=None) == agreed(fake)
                 assert [one.broker for one in found.errors] == [*unreachable]
                 assert len(found.views) == ((3 - len(unreachable)) if zookeepers else 1)
 

@@ -74,7 +74,7 @@ def test_an_answer_beyond_a_limit_fails_as_the_failure_of_its_broker(monkeypatch
             for version in VERSIONS:
                 body = Body(version, bytes(answer.encode(version=version)))
                 asked = metadata.MetadataRound()
-                for how, read in (("alone", metadata.decode), ("in a round", asked._decode)):
+                for how, read in (("alone", metadata.decode), ("in a round", asked.shown)):
                     with cases.case(f"{name}, version {version}, {how}"):
                         if fits:
                             assert read(body).brokers

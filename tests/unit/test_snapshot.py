@@ -77,6 +77,12 @@ def shown_by(broker_id: int) -> ClusterView:
     return read_metadata(fake.send, broker_id, [STATE])
 
 
+def tokens() -> Callable[[], str]:
+    """Makes different tokens."""
+    numbers = itertools.count()
+    return lambda: f"probe-{next(numbers)}"
+
+
 def take(
     cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, topics: frozenset[str] = frozenset()
 ) -> Snapshot:
@@ -84,8 +90,7 @@ def take(
     round of Metadata.
     """
     before = agree(cluster)
-    tokens = itertools.count()
-    probes = probe_ids(len(before.indexes(STATE)), lambda: f"probe-{next(tokens)}")
+    probes = probe_ids(len(before.indexes(STATE)), tokens())
     meanwhile()
     answers = [ask_coordinators(cluster.send, b.broker_id, log(), probes, {7: topics}) for b in before.brokers]
     return conclude(answers, before, agree(cluster), WHO)
@@ -976,3 +981,28 @@ def test_a_topic_missing_at_one_broker_and_forbidden_at_another_is_not_absent(cl
     cluster.topic_errors[STATE] = 29
     cluster.believes[1] = FakeCluster()
     assert not take(cluster).complete
+
+
+# --- the broker's own image -------------------------------------------------------------------------------------------
+
+
+def test_a_broker_is_asked_for_its_own_metadata_unless_its_image_has_the_plan(cluster: FakeCluster) -> None:
+    plan = shown_by(2)
+    with Cases() as cases:
+        for why, views, offsets, shown_by_offset, is_known in (
+            ("it reported more", (plan,), {1: 12, 2: 9}, 11, True),
+            ("it reported as much", (plan,), {1: 11, 2: 9}, 11, True),
+            ("it reported less", (plan,), {1: 10, 2: 10}, 11, False),
+            ("it reported nothing", (plan,), {2: 11}, 11, False),
+            ("the plan's offset is not known", (plan,), {1: 12, 2: 12}, None, False),
+            ("outside KRaft mode", (plan, shown_by(1)), {}, None, False),
+            ("no broker answered", (), {1: 12}, 11, False),
+        ):
+            with cases.case(why):
+                agreed = AgreedMetadata(views, (), offsets, shown_by_offset=shown_by_offset)
+                assert agreed.reached_by(1) is (plan if is_known else None)
+                cluster.asked.clear()
+                probes = probe_ids(len(LEADERS), tokens())
+                answers = ask_coordinators(cluster.send, 1, log(), probes, {}, agreed.reached_by(1))
+                assert cluster.asked.count((1, "Metadata")) == (not is_known)
+                assert answers.own is not None

@@ -55,13 +55,15 @@ class NoSuchTopic(LeaderUnknown):
 class AgreedMetadata:
     """The views: of the newest image, or of the brokers that answered. errors: of the other brokers that these views
     name; if no broker answered, of all brokers. offsets: which offset the image of each broker had reached. unheard:
-    instead of errors, if no image of those brokers can be newer (`quorum.py`).
+    instead of errors, if no image of those brokers can be newer (`quorum.py`). shown_by_offset: an image with this
+    offset has all that the only view shows; None if no such offset is known.
     """
 
     views: tuple[ClusterView, ...]
     errors: tuple[Unobserved, ...]
     offsets: Mapping[int, int] = field(default_factory=dict)
     unheard: tuple[Unobserved, ...] = ()
+    shown_by_offset: int | None = None
 
     @property
     def unproven(self) -> AgreedMetadata:
@@ -78,6 +80,12 @@ class AgreedMetadata:
     def _beliefs(self) -> tuple[ClusterView, ...]:
         """One view for each different answer. Most brokers give the same answer, and share its decoded topics."""
         return tuple({id(view.topics): view for view in self.views}.values())
+
+    def reached_by(self, broker_id: int) -> ClusterView | None:
+        """The view of the newest image, if this broker's image had all of it when the broker reported its offset."""
+        if len(self.views) != 1 or self.shown_by_offset is None:
+            return None
+        return self.views[0] if self.offsets.get(broker_id, -1) >= self.shown_by_offset else None
 
     def behind(self, offset: int) -> dict[int, int]:
         """The brokers whose images do not reach this offset, with the offsets of their images. This includes brokers

@@ -388,7 +388,7 @@ class Cluster:
         probes, log = probe_ids(partition_count, self.random_token), MetadataRound([TRANSACTION_STATE_TOPIC])
 
         def ask(broker_id: int) -> CoordinatorAnswers:
-            return ask_coordinators(self.send, broker_id, log, probes, open_topics)
+            return ask_coordinators(self.send, broker_id, log, probes, open_topics, before.reached_by(broker_id))
 
         return self.in_parallel(self._counted(ask, on_progress), [broker.broker_id for broker in before.brokers])
 

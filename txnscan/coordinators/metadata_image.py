@@ -71,6 +71,7 @@ class Latest:
     view: the latest metadata of any broker. reported: the answer of each broker that was asked. disputed: partitions on
     which brokers outside KRaft mode differ. outside_kraft: whether a broker is not in KRaft mode. newer: the brokers
     that reported a newer image but did not show it. of_all: the metadata of all brokers, outside KRaft mode.
+    shown_by_offset: see AgreedMetadata.
     """
 
     view: ClusterView
@@ -79,13 +80,14 @@ class Latest:
     outside_kraft: bool = False
     newer: frozenset[int] = frozenset()
     of_all: AgreedMetadata | None = None
+    shown_by_offset: int | None = None
 
     @property
     def agreed(self) -> AgreedMetadata:
         """The metadata that no broker contradicts."""
         if self.of_all is not None:
             return self.of_all
-        return _by_image(self.view, self.reported, self.newer)
+        return _by_image(self.view, self.reported, self.newer, self.shown_by_offset)
 
     @property
     def offset(self) -> int | None:
@@ -148,7 +150,7 @@ def read_latest(
     if view is None:
         errors = merged(answer.error for answer in reported.values() if isinstance(answer, Failure))
         raise RequestFailed(errors, FailureCode.UNREACHABLE)
-    return Latest(view, reported, newer=newer)
+    return Latest(view, reported, newer=newer, shown_by_offset=_offset_after(send, view))
 
 
 def read_agreed(
@@ -169,10 +171,23 @@ def read_agreed(
     return _by_image(view, reported, newer)
 
 
-def _by_image(view: ClusterView | None, reported: Mapping[int, Reported], newer: Iterable[int]) -> AgreedMetadata:
+def _offset_after(send: Send, view: ClusterView) -> int | None:
+    """The offset of the image of the broker that showed this view, asked for after the view: the image that it showed
+    has at most this offset. None if the broker does not answer.
+    """
+    try:
+        return image_offset(send, view.answered_by)
+    except RequestFailed:
+        return None
+
+
+def _by_image(
+    view: ClusterView | None, reported: Mapping[int, Reported], newer: Iterable[int], shown_by_offset: int | None = None
+) -> AgreedMetadata:
     """What the newest image proves, if there is one. See `_read_newest`."""
     views = (view,) if view is not None else ()
-    return AgreedMetadata(views, _unheard("metadata", view, reported, newer), _offsets(reported))
+    errors = _unheard("metadata", view, reported, newer)
+    return AgreedMetadata(views, errors, _offsets(reported), shown_by_offset=shown_by_offset)
 
 
 def _unheard(

@@ -3,7 +3,7 @@
 ListTransactions returns only the ids that a broker has cached. It silently leaves out all other ids, and ids that the
 principal may not describe. So each broker gets these requests in this order, with the listing between two probes:
 
-    Metadata(`__transaction_state`)
+    Metadata(`__transaction_state`), if its image is not known to be as new as that of the plan
     DescribeAcls(all rules on transactional ids)
     DescribeTransactions(one random id for each __transaction_state partition, and for each class of ids in the rules)
     ListTransactions(the producer ids with open transactions that are not claimed)
@@ -17,16 +17,17 @@ If a broker answers TRANSACTIONAL_ID_NOT_FOUND for a random id, it serves that p
 answers NOT_COORDINATOR, it does not.
 
 The obligation **coverage** holds for a partition of `__transaction_state` if
-- the broker's own Metadata, before its first probe, names itself as the leader, at the leader epoch that the agreed
-  metadata (`metadata_image.py`) shows after all answers;
+- the broker's own image, before its first probe, names itself as the leader, at the leader epoch that the agreed
+  metadata (`metadata_image.py`) shows after all answers: its Metadata does, or its image has reached the offset of an
+  image that does;
 - it serves the partition in both probes, and returned its listing;
 - no other broker serves it, or is loading it.
 
-Leader epochs only rise, so it led the partition all the while. Its own Metadata is needed, because a listing has no
+Leader epochs only rise, so it led the partition all the while. Its own image is needed, because a listing has no
 leader epoch. A broker that led the partition earlier, and is elected again, answers from what it cached then, until the
-metadata of its successor reaches it. Metadata images reach its Metadata answers first, and its coordinator last
-(`BrokerMetadataPublisher.onMetadataUpdate`). So if its Metadata shows the later election, its coordinator has heard of
-its successor, and has forgotten what it had cached.
+metadata of its successor reaches it. Images reach its Metadata answers first, and its coordinator last
+(`BrokerMetadataPublisher.onMetadataUpdate`). So if its image has the later election, its coordinator has heard of its
+successor, and has forgotten what it had cached.
 
 The obligation **visibility** holds if every broker that returned a listing allows an id of each class to be described
 (`visibility.py`).
@@ -139,14 +140,15 @@ def ask_coordinators(
     log: MetadataRound,
     probes: Mapping[str, int],
     open_topics: Mapping[int, frozenset[str]],
+    own: ClusterView | None = None,
 ) -> CoordinatorAnswers:
     """Asks one broker, in the order that the proof needs. Never raises: the result includes the failure.
 
     log: the request for the metadata of `__transaction_state`. open_topics: by producer id, the topics in which it has
-    open transactions.
+    open transactions. own: a view that the broker's image already has; None to ask for the broker's own.
     """
     try:
-        own = log.ask(send, broker_id)
+        own = log.ask(send, broker_id) if own is None else own
     except RequestFailed as failed:
         return _without_answer(broker_id, failed.failure)
     classes = read_classes(send, broker_id, probes)

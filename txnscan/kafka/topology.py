@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
@@ -22,11 +22,14 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker's id and the address that its listener advertises."""
+    """A broker's id and the address that its listener advertises. cluster_id: of the cluster whose Metadata named it;
+    empty if it is not known, as of a bootstrap server.
+    """
 
     broker_id: int
     host: str
     port: int
+    cluster_id: str = field(default="", compare=False)
 
     @property
     def address(self) -> str:

@@ -169,9 +169,9 @@ def requests(planned: Planned) -> dict[str, int]:
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
         # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The age of all metadata,
-        # for the plan and at the end. The features of the cluster.
-        "ApiVersions": 1 + (1 + 2) * p.brokers + (p.hanging > 0),
-        # Each coordinator shows its own view of the log.
+        # for the plan and at the end, and once more of what the plan shows. The features of the cluster.
+        "ApiVersions": 2 + (1 + 2) * p.brokers + (p.hanging > 0),
+        # Each connection begins with the id of the cluster.
         "Metadata": 5 + p.brokers,
         # One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.hanging > 0),
@@ -194,8 +194,7 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
     # Each hanging partition is in its own topic, if there are enough topics.
     round_partitions = min(topics, p.hanging) * p.partitions_per_topic + p.transaction_state_partitions
     metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
-    again_partitions = round_partitions + p.brokers * p.transaction_state_partitions
-    again_bytes = again_partitions * p.metadata_partition_bytes
+    again_bytes = round_partitions * p.metadata_partition_bytes
     described = p.partitions * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
     work_us = (
         costs.fixed_us

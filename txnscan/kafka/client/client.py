@@ -41,6 +41,7 @@ from txnscan.kafka.client.selector import QuietSelector
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.security.oauth import TokenFailed, Tokens
 from txnscan.kafka.topology import Broker
 from txnscan.kafka.units import duration
@@ -127,8 +128,13 @@ class _NoAddress(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
     """The name of a broker did not resolve. The message is a clause with the remedy."""
 
 
+class _OtherCluster(kafka_errors.KafkaError):  # type: ignore[misc]
+    """The address of a broker leads to one of another cluster. The message is the id of that cluster."""
+
+
 class Client:
-    """Sends requests to the brokers that it knows (`learn`).
+    """Sends requests to the brokers that it knows (`learn`). Each new connection to a broker that Metadata named begins
+    with the question of which cluster it is: an old address may lead to another one.
 
     resends: whether a request is sent again if a kept connection was lost; only for requests that change no data.
     deadline: requests and waits end at it, and later requests fail. Safe to use from many threads. Close it, or use it
@@ -154,6 +160,8 @@ class Client:
         self._monotonic_s = monotonic_s
         self._sleep = sleep
         self._configs = configuration(settings)
+        # Without topics: the answer has the brokers and the id of the cluster.
+        self.greeting = MetadataRound([])
         self.first_tries = FirstTries(self.deadline.timeout_s)
         self.tokens: Tokens | None = self._configs.get("sasl_oauth_token_provider")
         self._net = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0, selector=QuietSelector)
@@ -212,6 +220,8 @@ class _BrokerConnection:
         self.broker = broker
         self._client = client
         self._manager: Any = None
+        # The manager whose connection is known to lead to a broker of the cluster.
+        self._known: Any = None
         self._addresses: list[Address] = []
         self._turn = threading.Lock()
         self._dead: Failure | None = None
@@ -336,6 +346,12 @@ class _BrokerConnection:
         bound_ms = min(timeouts_ms, self._client.deadline.request_s_max * 1_000, self._try_s_max * 1_000)
         # Without this option, a lost connection would make the manager ask for metadata in the background.
         connection = manager.get_connection(_NODE, refresh_metadata_on_err=False)
+        if self.broker.cluster_id and self._known is not manager:
+            greeting = self._client.greeting
+            body = await manager.wait_for(connection.send_request(greeting.request), bound_ms)
+            if (other := greeting.shown(body).cluster_id) != self.broker.cluster_id:
+                raise _OtherCluster(other)
+            self._known = manager
         answer = await manager.wait_for(connection.send_request(request), bound_ms)
         self._answer_bytes = getattr(connection.parser, "answer_bytes", None)
         return answer
@@ -360,6 +376,9 @@ class _BrokerConnection:
                 # The answer may still arrive, so the next request gets a new connection.
                 self.close()
                 return RequestFailed(failure)
+        elif isinstance(error, _OtherCluster):
+            led = f"leads to cluster {_sentence(error) or 'without an id'}, and {self.broker.cluster_id} named it"
+            failure = Failure(f"{where} {led}; check DNS and advertised.listeners", FailureCode.BROKERS_DISAGREE)
         elif isinstance(error, TokenFailed):
             wanting = f"{where} was not asked, for want of a {error.of_what}: {_sentence(error)}"
             failure = Failure(wanting, FailureCode.NOT_AUTHENTICATED)

@@ -21,14 +21,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache, partial
 from operator import le
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
 from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Key, Topic
+
+if TYPE_CHECKING:
+    # The client asks for Metadata itself.
+    from txnscan.kafka.client.client import Send
 
 # v3 is the first version that begins with a throttle time. v13 only adds an error of the whole answer.
 _MIN_VERSION, _MAX_VERSION = 3, 12
@@ -84,10 +87,15 @@ class MetadataRound:
         self._before_controller: set[bytes] = set()
         self._room = DIFFERENT_MAX
 
+    @property
+    def request(self) -> AsBytes:
+        """The request."""
+        request = _request(self._named)
+        return AsBytes(request, partial(self._encode, request))
+
     def ask(self, send: Send, broker_id: int) -> ClusterView:
         """One broker's view. Raises RequestFailed."""
-        request = _request(self._named)
-        return _told_by(broker_id, self._decode(send(broker_id, AsBytes(request, partial(self._encode, request)))))
+        return _told_by(broker_id, self.shown(send(broker_id, self.request)))
 
     def _encode(self, request: Any, version: int) -> bytes:
         # Runs on the client's I/O thread, which must not wait for a thread that decodes. Encoding twice does no harm.
@@ -95,7 +103,8 @@ class MetadataRound:
             self._encoded[version] = _encoded(request, version)
         return self._encoded[version]
 
-    def _decode(self, body: Body) -> ClusterView:
+    def shown(self, body: Body) -> ClusterView:
+        """The view in an answer to the request. Raises RequestFailed."""
         said = self._said(body)
         with self._lock:
             decoded = self._decoded.get(said)
@@ -393,7 +402,7 @@ def _view(
     return ClusterView(
         answered_by=_NO_BROKER,
         cluster_id=cluster_id or "",
-        brokers=tuple(sorted(brokers, key=lambda b: b.broker_id)),
+        brokers=tuple(sorted((replace(b, cluster_id=cluster_id or "") for b in brokers), key=lambda b: b.broker_id)),
         topics=tuple(sorted(topics, key=lambda t: t.name)),
         topic_errors=tuple(sorted(errors)),
     )
