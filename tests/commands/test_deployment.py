@@ -349,12 +349,12 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
     operators = Operators()
     operators.run((FOLDER / "airflow" / "txnscan_dag.py").read_text("utf-8"))
     for task_id, options in operators.made.items():
-        filled = re.sub(r"\{\{.*?\}\}", "/x", options["bash_command"]).replace(
-            "--bootstrap-server /x", "--bootstrap-server h:1"
-        )
+        unconditional = re.sub(r"\{%.*?%\}", "", options["bash_command"])
+        filled = re.sub(r"\{\{.*?\}\}", "/x", unconditional).replace("--bootstrap-server /x", "--bootstrap-server h:1")
         yield f"Airflow {task_id}", shlex.split(filled)[1:]
     for path in (FOLDER / "README.md", FOLDER / "cron" / "txnscan-sweep", FOLDER / "spark.md"):
         text = path.read_text("utf-8").replace("\\\n", " ").replace('"$TXNSCAN_BOOTSTRAP_SERVERS"', "h:1")
+        text = re.sub(r"\$\{TXNSCAN_COMMAND_CONFIG:\+ ?(--command-config) [^}]*\}", r" \1 client.properties", text)
         for line in re.findall(r"(?:^ {4}|`|\(|: )(txnscan [a-z-]+ --?[^`\n]+)", text, re.M):
             words = shlex.split(re.split(r" 2>&1|\"? ;;|  #", line)[0].replace('"', ""))
             yield f"{path.name}", words[1:]
@@ -392,7 +392,34 @@ def test_cron_reports_each_failing_status_and_is_quiet_otherwise(tmp_path: Path,
     if says is None:
         assert ran.stdout == ""
     else:
-        assert ran.stdout.startswith(says) and "swept sweep --bootstrap-server localhost:9092" in ran.stdout
+        assert ran.stdout.startswith(says) and "swept sweep --bootstrap-server localhost:9092 --tables" in ran.stdout
+    ran = subprocess.run(
+        ["sh", str(CRON)],
+        env={**environment, "TXNSCAN_COMMAND_CONFIG": "/etc/of kafka.properties"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if status:
+        assert "--command-config /etc/of kafka.properties --tables" in ran.stdout
+
+
+def test_cron_finds_the_command_outside_its_short_path(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "TXNSCAN_LOCK": str(tmp_path / "private" / "lock")}
+
+    def status(**variables: str) -> tuple[int, int]:
+        ran = subprocess.run(
+            ["sh", str(CRON)], env={**environment, **variables}, capture_output=True, text=True, check=False
+        )
+        return ran.returncode, len(ran.stdout.splitlines())
+
+    assert status(TXNSCAN_PATH="/nowhere") == (2, 1)
+    for folder in (tmp_path / "bin", tmp_path / ".local" / "bin"):
+        folder.mkdir(parents=True)
+        (folder / "txnscan").write_text("#!/bin/sh\nexit 0\n", "utf-8")
+        (folder / "txnscan").chmod(0o755)
+    assert status(TXNSCAN_PATH=str(tmp_path / "bin")) == (0, 0)
+    assert status(HOME=str(tmp_path)) == (0, 0)
 
 
 def test_the_lock_of_cron_is_private_and_a_lock_older_than_an_hour_is_reported(tmp_path: Path) -> None:

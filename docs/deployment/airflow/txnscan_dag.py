@@ -1,7 +1,8 @@
 """Sweeps every five minutes. `sweep` fails where not everything was observed, `hanging` where something hangs: two
 alerts, by two exit statuses. `plan` then leaves a plan for a person to read; nothing here applies it.
 
-Variables of Airflow: txnscan_bootstrap_servers, txnscan_tables, txnscan_plans.
+Variables of Airflow: txnscan_bootstrap_servers, txnscan_tables, txnscan_plans; and txnscan_command_config, the path of
+a client.properties, if the cluster needs one.
 """
 
 from datetime import datetime, timedelta
@@ -10,6 +11,9 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
 BOOTSTRAP_SERVERS = "{{ var.value.txnscan_bootstrap_servers }}"
+COMMAND_CONFIG = (
+    "{% if var.value.get('txnscan_command_config') %}--command-config {{ var.value.txnscan_command_config }}{% endif %}"
+)
 TABLES = "{{ var.value.txnscan_tables }}"
 PLAN = "{{ var.value.txnscan_plans }}/{{ ts_nodash }}.json"
 
@@ -25,8 +29,8 @@ with DAG(
     sweep = BashOperator(
         task_id="sweep",
         # 1: failed. 4: not everything was observed. What hangs is the next task's to say.
-        bash_command=f"txnscan sweep --bootstrap-server {BOOTSTRAP_SERVERS} --tables {TABLES} --engine threads"
-        " --fail-on incomplete",
+        bash_command=f"txnscan sweep --bootstrap-server {BOOTSTRAP_SERVERS} {COMMAND_CONFIG} --tables {TABLES}"
+        " --engine threads --fail-on incomplete",
         retries=1,
         retry_delay=timedelta(seconds=30),
         execution_timeout=timedelta(minutes=4),
