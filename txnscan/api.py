@@ -288,8 +288,12 @@ def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFram
 def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
     """A stored table, such as "incidents", as a DataFrame. tables: the location of the tables.
 
-    Raises ConfigError for an invalid location, and for an unknown table name.
+    A session without Delta reads the present files of a table on this machine. Raises ConfigError for an invalid
+    location, for an unknown table name, and if the session cannot read the table.
     """
+    from pyspark.errors import PySparkException
+
+    from txnscan.tables.open import frame_of_files
     from txnscan.tables.spark import SparkDelta
 
     found = next((one for one in TABLES if one.name == name), None)
@@ -297,7 +301,14 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
         raise ConfigError("table", f"there is none of the name '{printable(name)}'; see docs/tables.md")
     delta = SparkDelta(spark, tables)
     delta.check(found)
-    return spark.table(delta.name(found))
+    try:
+        return spark.table(delta.name(found))
+    except PySparkException as error:
+        files = frame_of_files(spark, tables, found)
+        if files is None:
+            why = "sweep first, or give the session Delta (delta-spark, or spark-submit.sh)"
+            raise ConfigError("table", f"{delta.said(error)}; {why}") from None
+        return files
 
 
 def create_views(spark: SparkSession, tables: str) -> dict[str, str]:

@@ -271,6 +271,12 @@ class DeltaRs:
         """See Delta."""
         return None if self._find(table) is None else self._uri(table)
 
+    def data_files(self, table: Table) -> list[str]:
+        """The paths of its present files on a disk, for other readers."""
+        found = self._table(table)
+        self._check_data(table, found)
+        return [f"{self._uri(table)}/{path}" for path in _paths(found)]
+
     def why_shared(self, scheme: str) -> str | None:
         """See Delta. On S3 a commit rests on a conditional put. Amazon has it; other servers of S3 are tried."""
         if scheme not in ("s3", *_SCHEMES):
@@ -346,11 +352,10 @@ class DeltaRs:
         examination = self._examinations.get(table.name)
         if examination is None:
             return
-        paths = found.get_add_actions().column("path").to_pylist()
         # With a mapping, columns have other names in files.
         is_mapped = any(name.casefold().startswith(_MAPPING) for name in found.metadata().configuration)
         unused = () if sql is None or is_mapped else [one.name for one in table.columns if one.name not in sql]
-        examination.check_data([unquote(path) for path in paths], unused)
+        examination.check_data(_paths(found), unused)
 
     def _writable(self, table: Table, *, decodes: bool = False, values: ListValues | None = None) -> DeltaTable:
         """The table, for a write. decodes: one that reads rows. values: gets those rows, if files have limits. delta-rs
@@ -427,6 +432,11 @@ def _written(rows: int) -> WriterProperties:
     itself.
     """
     return WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64)
+
+
+def _paths(found: DeltaTable) -> list[str]:
+    """The paths of the files of a table, relative to its folder."""
+    return [unquote(path) for path in found.get_add_actions().column("path").to_pylist()]
 
 
 def _own(table: Table, found: DeltaTable) -> list[str]:

@@ -15,8 +15,9 @@ from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_loc
 from txnscan.tables.exclusive import is_local
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from txnscan.tables.schema import Table
     from txnscan.tables.tables import Tables
 
 # As measured on two cores. Most of it is never used.
@@ -65,6 +66,27 @@ def through_spark(location: str, spark: SparkSession) -> Tables:
     from txnscan.tables.tables import Tables
 
     return Tables(SparkDelta(own_session(spark, FOR_WRITES), location))
+
+
+def frame_of_files(spark: SparkSession, location: str, table: Table) -> DataFrame | None:
+    """The present files of a table as a DataFrame, for a session without Delta. None if delta-rs cannot open the same
+    files, or if there is no such table. Raises ConfigError.
+    """
+    if not _is_of_this_machine(location, spark, to_maintain=False):
+        return None
+    from txnscan.tables.delta_rs import DeltaRs
+    from txnscan.tables.spark import frame
+
+    delta = DeltaRs(location)
+    folder = delta.files(table)
+    if folder is None:
+        return None
+    empty, files = frame(spark, None, table, ()), delta.data_files(table)
+    # Without a schema, Spark guesses the types of the columns in the names of folders.
+    if not files:
+        return empty
+    # Spark puts the columns of folders last.
+    return spark.read.schema(empty.schema).option("basePath", folder).parquet(*files).select(*empty.columns)
 
 
 def _is_of_this_machine(location: str, spark: SparkSession, *, to_maintain: bool) -> bool:
