@@ -9,14 +9,13 @@ from itertools import islice
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.transactions import Transaction, key_of, list_on
-from txnscan.kafka.answers import IN_TRANSACTION
+from txnscan.kafka.answers import IN_TRANSACTION, State
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.topology import NO_LEADER_ID, Key, Topic
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration
 from txnscan.sweeps.state import AllRead, Run
 from txnscan.verdict.evidence import Judged, Verdict
-from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.waiting.blocking import timeout_end_ms
 from txnscan.waiting.in_sync import read_write_states
 from txnscan.waiting.writability import (
@@ -27,7 +26,7 @@ from txnscan.waiting.writability import (
     doubt_warning,
     log_warning,
     partition_warning,
-    remedy,
+    remedy_of,
     with_reason,
 )
 
@@ -110,28 +109,37 @@ def _keys_of(one: Transaction) -> list[Key]:
 
 def _danger_warning(now_ms: int, ids: Iterable[Transaction], states: WriteStates) -> str | None:
     """One warning about the partitions without a leader that ids in a transaction list. None if there are none."""
-    clauses = []
+    dropped: list[tuple[WriteState, Transaction]] = []
+    waiting: list[tuple[WriteState, Transaction]] = []
     for one in sorted(ids, key=lambda each: (each.start_time_ms or 0, each.transactional_id)):
-        dropped = states.in_danger(one.transactional_id, _keys_of(one))
+        in_danger = states.in_danger(one.transactional_id, _keys_of(one))
         listed = [each for each in map(states.partitions.get, _keys_of(one)) if each is not None]
-        clauses += [_clause(now_ms, one, each, each in dropped) for each in listed if each.replicas.has_no_leader]
-    if not clauses:
-        return None
-    more = len(clauses) - _IDS_NAMED_MAX
-    return "; ".join(clauses[:_IDS_NAMED_MAX]) + (f"; and {plural(more, 'more partition')} like it" if more > 0 else "")
+        for state in (each for each in listed if each.replicas.has_no_leader):
+            (dropped if state in in_danger else waiting).append((state, one))
+    said = []
+    if dropped:
+        named = [f"{state.name} of '{one.transactional_id}' ({_due(now_ms, one)})" for state, one in dropped]
+        what = "partitions without a leader will hang when a transaction ends, because its coordinator drops the marker"
+        said.append(f"{what} there (KAFKA-20734): {_first(named)}. Before that: {_start(dropped)}")
+    if waiting:
+        named = [f"{state.name} of '{one.transactional_id}'" for state, one in waiting]
+        said.append(f"transactions cannot end on partitions without a leader: {_first(named)}. {_start(waiting)}")
+    return "; ".join(said) or None
 
 
-def _clause(now_ms: int, one: Transaction, state: WriteState, is_dropped: bool) -> str:
-    what = f"'{one.transactional_id}' has a transaction open on {state.name}, which has no leader"
-    if not is_dropped:
-        return f"{what}: it cannot end there before the partition has one. {remedy(state)}"
+def _due(now_ms: int, one: Transaction) -> str:
+    """When the transaction ends."""
     by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
-    due = "it ends"
-    if by_ms is not None:
-        due = f"that, at the latest in {duration(by_ms - now_ms)}" if by_ms > now_ms else "that, at any moment"
-    elif one.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        due = "its external coordinator ends it"
-    return (
-        f"{what}: when it ends, its coordinator drops the marker there, and the partition hangs (KAFKA-20734). "
-        f"{remedy(state)}, before {due}"
-    )
+    if one.state == State.ONGOING and by_ms is not None and by_ms > now_ms:
+        return f"at the latest in {duration(by_ms - now_ms)}"
+    return "by its external coordinator" if one.two_phase_commit else "at any moment"
+
+
+def _first(named: Sequence[str]) -> str:
+    more = len(named) - _IDS_NAMED_MAX
+    return ", ".join(named[:_IDS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _start(lost: Iterable[tuple[WriteState, Transaction]]) -> str:
+    """The remedy for these partitions."""
+    return remedy_of([state for state, _ in lost])

@@ -243,6 +243,15 @@ def _brokers(broker_ids: Iterable[int]) -> str:
     return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
 
 
+def remedy_of(lost: Collection[WriteState]) -> str:
+    """The same for several partitions without a leader."""
+    first, *others = {one.replicas.missing: one for one in lost}.values()
+    if not others:
+        return remedy(first)
+    brokers = sorted({broker for one in lost for broker in one.replicas.missing})
+    return f"Start {_brokers(brokers)}, which may lead them"
+
+
 def with_reason(judged: Judged, states: WriteStates) -> Judged:
     """The same transaction and verdict. If its end cannot be written, its explanation says so, in place of when its
     coordinator ends it.
