@@ -495,6 +495,20 @@ CASES = (
         {"markers_at_risk": ("q-0",), "ends_by_ms": ENDS_BY_MS},
     ),
     Case(
+        "a partition has its last leader",
+        facts(
+            ID,
+            transaction=ON_BOTH,
+            writes=WriteStates(
+                {**states().partitions, ("q", 0): WriteState(PartitionReplicas("q", 0, 1, HERE, AWAY), 1)},
+                log_partitions=1,
+                **DROPS,
+            ),
+        ),
+        C.OWNED,
+        {"markers_at_risk": (), "no_writes": None, "ends_by_ms": ENDS_BY_MS},
+    ),
+    Case(
         "a listener is missing, and no leader",
         facts(
             ID,

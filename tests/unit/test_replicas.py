@@ -73,6 +73,8 @@ def test_every_version_shows_replicas_and_why_there_is_no_leader() -> None:
 def test_topics_of_complete_partitions_are_skipped() -> None:
     whole = answer(12, shown(0, 1, (1, 2, 3)), shown(1, 2, (1, 2, 3)))
     assert [*decode(whole, only_incomplete=True)] == [] and len([*decode(whole)]) == 2
+    alike = answer(12, shown(0, 1, (1, 2)), shown(1, 2, (2, 3)))
+    assert len(read_incomplete(lambda *_: alike, 1)) == 2
     no_leader = answer(
         12, shown(0, 1, (1, 2, 3)), shown(1, NO_LEADER_ID, (1, 2, 3), (), ErrorCode.LEADER_NOT_AVAILABLE)
     )

@@ -135,6 +135,8 @@ def test_ids_are_asked_for_only_if_a_partition_has_no_leader(
     _, states, (warning,) = swept(brokers, lost=True)
     assert (brokers.read, brokers.listed) == ([(2, {Q0})], [1, 2])
     assert states.at_risk == {Q0} and "'elsewhere'" not in warning
+    last = fake(FINE[0], state((1,), min_in_sync=1), FINE[2], LOST, ids=ids[:1])
+    assert swept(last, OVERDUE, lost=True)[1].at_risk == {Q0}
     waits = swept(fake(*FINE, LOST, ids=ids[:1], dropping=frozenset()), lost=True)
     assert waits[1].at_risk == frozenset()
     many = swept(fake(*FINE, LOST, ids=tuple(x(f"id-{n}") for n in range(7))), lost=True)[2]
