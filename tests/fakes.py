@@ -222,6 +222,7 @@ class FakeCluster:
                 leader_id=held.leader,
                 leader_epoch=held.epoch,
                 replica_nodes=list(held.sizes_bytes or [held.leader]),
+                isr_nodes=list(held.sizes_bytes or [held.leader]),
             )
             topics.setdefault(topic, []).append(shown)
         wanted = sorted(topics) if request.topics is None else [topic.name for topic in request.topics]

@@ -26,7 +26,7 @@ from txnscan.engine.clock import BootTime
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.protocol.describe_configs import topic_cleaning
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
-from txnscan.kafka.protocol.metadata import read_replicas
+from txnscan.kafka.protocol.replicas import read_replicas
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Verdict
 from txnscan.waiting.disk import Disk
@@ -128,7 +128,7 @@ def test_the_growth_between_two_sweeps_is_known(world: World, later: Later, tmp_
 def test_brokers_report_only_requested_replicas(world: World) -> None:
     """The version is chosen by kafka-python: the highest that both know."""
     wire = world.shared.wire
-    assert read_replicas(wire.send, 3, [TOPIC]) == {(TOPIC, 0): (1, 2)}
+    assert {key: one.replicas for key, one in read_replicas(wire.send, 3, [TOPIC]).items()} == {(TOPIC, 0): (1, 2)}
     for broker_id, held in ((1, {(TOPIC, 0)}), (3, set())):
         (found,) = describe_log_dirs(wire.send, broker_id, [(TOPIC, 0), (TOPIC, 7), ("disk-nowhere", 0)])
         assert (set(found.sizes_bytes), found.failure) == (held, None)

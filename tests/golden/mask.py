@@ -34,6 +34,8 @@ from kafka.protocol.admin import (
     DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListGroupsRequest,
@@ -79,6 +81,7 @@ _PAIRS = (
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (DescribeLogDirsRequest, DescribeLogDirsResponse),
     (DescribeProducersRequest, DescribeProducersResponse),
+    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
     (ListGroupsRequest, ListGroupsResponse),
     (ListTransactionsRequest, ListTransactionsResponse),
@@ -170,6 +173,7 @@ _DISKS = (
 )
 _IDS = (
     Masked("MetadataResponse", "topics[].topic_id", Kind.NUMBER, Level.AGAIN),
+    Masked("DescribeTopicPartitionsResponse", "topics[].topic_id", Kind.NUMBER, Level.AGAIN),
     Masked("OffsetFetchRequest", "groups[].topics[].topic_id", Kind.NUMBER, Level.AGAIN),
     Masked("OffsetFetchResponse", "groups[].topics[].topic_id", Kind.NUMBER, Level.AGAIN),
     Masked("ListTransactionsRequest", "producer_id_filters[]", Kind.NUMBER, Level.AGAIN),

@@ -26,7 +26,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.admin import (
+    DescribeProducersRequest,
+    DescribeTopicPartitionsRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from tests.golden.questions import FETCH, Known, fetching, offsets, partition_of, questions
@@ -45,10 +50,13 @@ from txnscan.demo.producer import Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.init_producer_id import fence
+from txnscan.kafka.protocol.replicas import read_replicas, with_eligible
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, PartitionReplicas
 
 PART = "shape"
-MARKERS, WRITTEN, FENCED = "markers", "written markers", "fenced ids"
+MARKERS, WRITTEN, FENCED, REPLICAS = "markers", "written markers", "fenced ids", "replicas"
+REPLICAS_OF = (SHAPE.topic_name(0), TRANSACTION_STATE_TOPIC)
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,8 @@ def recorded(kafka: str, directory: Path) -> Recording:
         known = Known(offered, {name: uuid.UUID(of) for name, of in facts.topic_ids.items()}, facts.producer_ids)
         states = [State(label, _asked(sockets, asked)) for label, asked in questions(known)]
         states += [_markers(wire, sockets), _written(sockets, known), _fenced(sockets)]
+        if DescribeTopicPartitionsRequest.API_KEY in offered:
+            states.append(_replicas(sockets))
         return Recording(kafka, PART, offered, asdict(facts), states)
 
 
@@ -166,6 +176,15 @@ def _fenced(sockets: Sockets) -> State:
     for broker_id in brokers:
         fence(sender, broker_id, name, 60_000)
     return State(FENCED, sender.asked, {"id": name, "brokers": brokers})
+
+
+def _replicas(sockets: Sockets) -> State:
+    """The replicas of some topics, and of one that does not exist."""
+    sender = Sender(sockets)
+    for broker_id in SHAPE.broker_ids:
+        found = read_replicas(sender, broker_id, REPLICAS_OF)
+        with_eligible(sender, broker_id, [*found.values(), PartitionReplicas("nowhere", 0, 1, (1,), (1,))])
+    return State(REPLICAS, sender.asked)
 
 
 class Wired:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, failed, judged, scan, view
 from tests.cases import Cases
+from txnscan.kafka.topology import PartitionReplicas
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting import blocking as under_test
 from txnscan.waiting.blocking import (
@@ -24,11 +25,14 @@ from txnscan.waiting.blocking import (
 )
 from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
 from txnscan.waiting.owner import Owner
+from txnscan.waiting.writability import UNREAD, WriteState, WriteStates
 
 START_MS, TIMEOUT_MS = NOW_MS - MINUTE_MS, 15 * MINUTE_MS
 LIMIT_MS = LATE_AFTER_MS // SHARE_OF_LATE
 ENDLESS_MS = 2**31 - 1
 OFFSETS = "__consumer_offsets"
+# One of two replicas in sync, of two that are needed.
+STOPPED = WriteState(PartitionReplicas("p", 0, 1, (1, 2), (1,)), 2)
 
 
 def live(age_ms: int = 6 * MINUTE_MS, *, of: dict[str, Any] | None = None, **changes: Any) -> Judged:
@@ -66,7 +70,9 @@ def test_a_claim_ends_at_its_timeout_if_its_coordinator_reports_both_times() -> 
     with Cases() as table:
         for name, changes, expected in cases:
             with table.case(name):
-                assert ends_by_ms(replace(view("Ongoing", partitions=(P,)), **changes)) == expected
+                claim = replace(view("Ongoing", partitions=(P,)), **changes)
+                assert ends_by_ms(claim, None) == expected
+                assert ends_by_ms(claim, STOPPED) is None
 
 
 def test_a_time_that_is_not_known_has_no_end() -> None:
@@ -90,7 +96,8 @@ def test_only_a_live_transaction_with_one_claim_has_an_end() -> None:
     with Cases() as table:
         for name, found, expected in cases:
             with table.case(name):
-                assert end_of(found) == expected
+                assert end_of(found, UNREAD) == expected
+                assert end_of(found, WriteStates({("p", 0): STOPPED})) is None
 
 
 # --- which are looked at

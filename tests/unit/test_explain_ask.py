@@ -9,16 +9,20 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import judged, scan, view
+from tests.unit.test_in_sync import FakeBrokers as FakeReplicas
+from txnscan.coordinators.transactions import Transaction
 from txnscan.explain import ask as under_test
 from txnscan.explain.ask import Asking
-from txnscan.explain.facts import PendingOffsets
+from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.symptom import Symptom, SymptomKind, symptom
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets
-from txnscan.kafka.topology import ClusterView, Key
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
 from txnscan.reads.rows import OffsetsRow
 from txnscan.verdict.evidence import Judged
 from txnscan.waiting import groups
 from txnscan.waiting.pending_offsets import TransactionOffsets
+from txnscan.waiting.writability import UNREAD, NoLog
 
 LOG: Key = ("__consumer_offsets", 9)
 KEY: Key = ("t", 0)
@@ -122,3 +126,58 @@ def test_only_a_transaction_open_throughout_the_sweep_must_be_seen(
 ) -> None:
     found = under_test._partition_facts(LOG, scan(), before, after)
     assert (found.failure.code if found.failure is not None else None) == code
+
+
+# --- logs that take no writes
+
+
+def asked(
+    symptom: Symptom, *, no_log: bool = False, failures: tuple[Failure, ...] = (), **changes: Any
+) -> tuple[Facts, list[tuple[str, int]]]:
+    """The facts with write states, and the requests. One of two replicas of the log is in sync. The newest metadata is
+    broker 2's.
+    """
+    partitions = {} if no_log else {(TRANSACTION_STATE_TOPIC, 0): (1, (1,)), KEY: (1, (1, 2))}
+    fake = FakeReplicas(partitions, {TRANSACTION_STATE_TOPIC: "2", "t": "2", "1": "3"}, replicas=(1, 2))
+    errors = ((TRANSACTION_STATE_TOPIC, "UNKNOWN_TOPIC_OR_PARTITION"),) if no_log else ()
+    cluster = fake.cluster
+    cluster.newest = lambda topics: ClusterView(2, "fake", (Broker(1, "b", 9092),), (), errors)
+    asking = cast(Asking, type("Fake", (), {"cluster": cluster, "progress": staticmethod(lambda *_: None)})())
+    return under_test._with_writes(asking, Facts(symptom, 0, 0, failures=failures, **changes)), fake.asked
+
+
+ID, BUSY = Symptom(SymptomKind.TRANSACTIONAL_ID, transactional_id="X"), symptom(error="CONCURRENT_TRANSACTIONS")
+OPEN_ON_T = Transaction("X", 1, 7, "Ongoing", 3, 1, 900_000, 1, ("t-0",))
+
+
+def test_the_logs_of_ids_are_read_from_the_broker_with_the_newest_metadata() -> None:
+    found, requests = asked(ID, transaction=OPEN_ON_T)
+    assert {key: one.takes_writes for key, one in found.writes.partitions.items()} == {
+        (TRANSACTION_STATE_TOPIC, 0): False,
+        KEY: True,
+    }
+    assert requests[0] == ("Metadata", 2) and ("DescribeConfigs", 1) in requests
+    for symptom_, changes in ((ID, {"absent": True}), (BUSY, {}), (BUSY, {"prepared": (OPEN_ON_T,)})):
+        assert asked(symptom_, **changes)[0].writes.log_partitions == 1
+
+
+def test_without_an_id_no_log_is_read() -> None:
+    found, requests = asked(Symptom(SymptomKind.GROUP, group="g"), partitions=(PartitionFacts("t", 0, 5, 5, 5),))
+    assert (found.writes, requests) == (UNREAD, [])
+
+
+def test_transactions_are_told_by_the_state_of_their_log() -> None:
+    one = judged(view("Ongoing", 3, ("t-0",)), topic="t")
+    found, _ = asked(ID, partitions=(PartitionFacts("t", 0, 105, 100, 100, open=(one,)),))
+    (told,) = found.partitions[0].open
+    assert TRANSACTION_STATE_TOPIC in told.judgement.explanation
+    pending = PendingOffsets("g", (), PartitionFacts("t", 0, 105, 100, 100, open=(one,)), one)
+    (told_pending,) = asked(ID, pending=(pending,))[0].pending
+    assert told_pending.holder == told
+
+
+def test_without_a_log_no_coordinator_was_missed() -> None:
+    missed, other = Failure("no coordinators", "UNKNOWN_TOPIC_OR_PARTITION"), Failure("behind", "BROKER_BEHIND")
+    found, _ = asked(BUSY, no_log=True, failures=(missed, other))
+    assert (found.writes.no_log, found.failures) == (NoLog(3, 1), (other,))
+    assert asked(BUSY, failures=(missed, other))[0].failures == (missed, other)

@@ -18,7 +18,9 @@ from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
+from txnscan.explain.writes import with_writes
 from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, PartitionReplicas
 from txnscan.report.explain import explained_lines, explained_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
@@ -27,6 +29,7 @@ from txnscan.waiting.ahead import Ahead
 from txnscan.waiting.cause import Cause
 from txnscan.waiting.disk import DiskRead, ReplicaSize, disk_of
 from txnscan.waiting.known_causes import KNOWN_CAUSES, ExposedTo
+from txnscan.waiting.writability import NoLog, WriteState, WriteStates
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -63,7 +66,8 @@ REFUSED = Failure("p-0", "TOPIC_AUTHORIZATION_FAILED", needs=Permission("Read", 
 
 def facts(symptom: Symptom, *partitions: PartitionFacts, **changes: Any) -> Facts:
     base = Facts(symptom, NOW_MS, LATE_AFTER_MS, partitions=partitions, asked=len(partitions))
-    return replace(base, **changes)
+    writes = changes.pop("writes", None)
+    return replace(base, **changes) if writes is None else with_writes(replace(base, **changes), writes)
 
 
 def on(*found: Judged, base: PartitionFacts = WAITS, **changes: Any) -> PartitionFacts:
@@ -85,6 +89,30 @@ LATE_PREPARED = replace(PREPARED, start_time_ms=NOW_MS - 60 * MINUTE_MS, age_ms=
 ONGOING = x("Ongoing", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
 OFFSETS_LOG = PartitionFacts("__consumer_offsets", 9, 105, 100, 100)
 ENDS_BY_MS = NOW_MS + 13 * MINUTE_MS
+
+
+# The replicas of the transaction log, which has one partition, and of p-0 and q-0: in sync or not, or without a leader.
+HERE, AWAY = (1, 2), (1,)
+
+
+def states(
+    log: tuple[int, ...] = HERE, p: tuple[int, ...] = HERE, q: tuple[int, ...] = HERE, **changes: Any
+) -> WriteStates:
+    """The write states of two replicas each, with these in sync, of which two are needed."""
+    found = {}
+    for topic, in_sync in ((TRANSACTION_STATE_TOPIC, log), ("p", p), ("q", q)):
+        leader = in_sync[0] if in_sync else NO_LEADER_ID
+        found[topic, 0] = WriteState(PartitionReplicas(topic, 0, leader, HERE, in_sync, eligible=(2,)), 2)
+    return replace(WriteStates(found, log_partitions=1), **changes)
+
+
+UNKNOWN_SETTING = replace(
+    states(AWAY),
+    partitions={key: replace(one, min_in_sync=None, failure=REFUSED) for key, one in states(AWAY).partitions.items()},
+)
+# The coordinator is of a release that drops markers.
+DROPS: dict[str, Any] = {"dropping": frozenset({1})}
+ON_BOTH = x("Ongoing", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P, "q-0"))
 
 
 @dataclass(frozen=True)
@@ -338,6 +366,193 @@ CASES = (
     Case("nobody has the producer id", facts(NUMBER, whole_cluster=True), C.NO_TRANSACTION, {"producer_id": 7}),
     Case("nobody has it, and it hangs", facts(NUMBER, on(HANGING, base=NO_GROUP)), C.HANGING, {"producer_id": 7}),
     Case("an id may be hidden", facts(NUMBER, failures=(REFUSED,)), C.NOT_OBSERVED),
+    # Logs that take no writes.
+    Case(
+        "the coordinator's log takes no writes",
+        facts(GROUP, on(OWNED), writes=states(AWAY)),
+        C.NO_WRITES,
+        {
+            "no_writes": "__transaction_state-0",
+            "ends_by_ms": None,
+            "in_sync_replicas": 1,
+            "min_in_sync_replicas": 2,
+            "replication_factor": 2,
+            "restore_brokers": (2,),
+            "verdict": "ongoing",
+        },
+    ),
+    Case(
+        "the timeout is over, and the log takes no writes",
+        facts(GROUP, on(OVERDUE), writes=states(AWAY)),
+        C.NO_WRITES,
+        {"verdict": "late_ongoing", "overdue_ms": 3 * MINUTE_MS, "ends_by_ms": None},
+    ),
+    Case(
+        "the partition takes no writes",
+        facts(GROUP, on(OWNED), writes=states(p=AWAY)),
+        C.NO_WRITES,
+        {"no_writes": "p-0", "ends_by_ms": None},
+    ),
+    Case(
+        "another partition takes no writes: this one gets its marker",
+        facts(GROUP, on(OWNED), writes=states(q=AWAY)),
+        C.OWNED,
+        {"no_writes": None, "ends_by_ms": ENDS_BY_MS},
+    ),
+    Case("its offsets cannot be committed", facts(TOPIC, on(OWNED, base=NO_GROUP), writes=states(AWAY)), C.NO_WRITES),
+    Case(
+        "compaction waits for a log that takes no writes",
+        facts(TOPIC, on(OLD, base=NO_GROUP, compacted=True), writes=states(AWAY)),
+        C.NO_WRITES,
+    ),
+    Case(
+        "what hangs counts more than what cannot end",
+        facts(GROUP, on(OWNED), on(HANGING, partition=1), writes=states(AWAY)),
+        C.HANGING,
+    ),
+    Case(
+        "the marker cannot be written",
+        facts(GROUP, on(OWED), writes=states(p=AWAY)),
+        C.NO_WRITES,
+        {"no_writes": "p-0", "state": "PrepareCommit"},
+    ),
+    Case(
+        "the marker is overdue, and cannot be written",
+        facts(GROUP, on(STUCK), writes=states(p=AWAY)),
+        C.NO_WRITES,
+        {"no_writes": "p-0", "reason": "stuck"},
+    ),
+    Case(
+        "the log takes no writes, and the marker needs none there",
+        facts(GROUP, on(OWED), writes=states(AWAY)),
+        C.MARKER_OWED,
+        {"no_writes": None},
+    ),
+    Case(
+        "its offsets are in a transaction that cannot end",
+        facts(
+            GROUP,
+            pending=(PendingOffsets("g", (P,), OFFSETS_LOG, OWNED),),
+            writes=states(AWAY),
+        ),
+        C.PENDING_OFFSETS,
+        {"no_writes": "__transaction_state-0", "ends_by_ms": None},
+    ),
+    Case(
+        "it is not known whether the log takes writes",
+        facts(GROUP, on(OWNED), writes=UNKNOWN_SETTING),
+        C.OWNED,
+        {"no_writes": None, "ends_by_ms": None, "in_sync_replicas": 1, "min_in_sync_replicas": None},
+    ),
+    Case(
+        "the id cannot end it",
+        facts(ID, transaction=ONGOING, writes=states(AWAY)),
+        C.NO_WRITES,
+        {"no_writes": "__transaction_state-0", "ends_by_ms": None},
+    ),
+    Case(
+        "the id cannot end it on another partition",
+        facts(ID, transaction=ON_BOTH, writes=states(q=AWAY)),
+        C.NO_WRITES,
+        {"no_writes": "q-0", "ends_by_ms": None},
+    ),
+    Case(
+        "the id cannot complete",
+        facts(ID, transaction=PREPARED, writes=states(AWAY)),
+        C.NO_WRITES,
+        {"no_writes": "__transaction_state-0"},
+    ),
+    Case("the id is at rest, and cannot begin", facts(ID, transaction=x("Empty"), writes=states(AWAY)), C.NO_WRITES),
+    Case("the id is new, and cannot begin", facts(ID, absent=True, writes=states(AWAY)), C.NO_WRITES),
+    Case(
+        "an id of the cluster cannot complete",
+        facts(saying("TIMEOUT", ALONE), prepared=(PREPARED,), writes=states(p=AWAY)),
+        C.NO_WRITES,
+        {"transactional_id": "X", "no_writes": "p-0"},
+    ),
+    Case("some ids cannot begin", facts(saying("TIMEOUT", ALONE), writes=states(AWAY)), C.NO_WRITES),
+    # Markers that will be lost.
+    Case(
+        "a partition has no leader, and its marker will be dropped",
+        facts(ID, transaction=ON_BOTH, writes=states(q=(), **DROPS)),
+        C.MARKER_AT_RISK,
+        {"markers_at_risk": ("q-0",), "restore_brokers": (2,), "ends_by_ms": ENDS_BY_MS},
+    ),
+    Case(
+        "a partition has no leader, and its marker waits",
+        facts(ID, transaction=ON_BOTH, writes=states(q=())),
+        C.NO_WRITES,
+        {"markers_at_risk": (), "no_writes": "q-0", "ends_by_ms": None},
+    ),
+    Case(
+        "the group's own partition gets its marker, and another one loses it",
+        facts(
+            GROUP,
+            on(judged(view("Ongoing", 3, (P, "q-0"), **TWO_MINUTES_OLD))),
+            writes=states(q=(), **DROPS),
+        ),
+        C.OWNED,
+        {"markers_at_risk": ("q-0",), "ends_by_ms": ENDS_BY_MS},
+    ),
+    Case(
+        "a partition has its last leader",
+        facts(
+            ID,
+            transaction=ON_BOTH,
+            writes=WriteStates(
+                {**states().partitions, ("q", 0): WriteState(PartitionReplicas("q", 0, 1, HERE, AWAY), 1)},
+                log_partitions=1,
+                **DROPS,
+            ),
+        ),
+        C.OWNED,
+        {"markers_at_risk": (), "no_writes": None, "ends_by_ms": ENDS_BY_MS},
+    ),
+    Case(
+        "a listener is missing, and no leader",
+        facts(
+            ID,
+            transaction=ON_BOTH,
+            writes=WriteStates(
+                {
+                    **states().partitions,
+                    ("q", 0): WriteState(PartitionReplicas("q", 0, NO_LISTENER_ID, HERE, HERE), 2),
+                },
+                log_partitions=1,
+                **DROPS,
+            ),
+        ),
+        C.OWNED,
+        {"markers_at_risk": (), "no_writes": None, "ends_by_ms": ENDS_BY_MS},
+    ),
+    # No transaction log.
+    Case(
+        "the log cannot be created",
+        facts(ID, absent=True, writes=WriteStates(no_log=NoLog(3, 1))),
+        C.NO_TRANSACTION_LOG,
+        {"replication_factor": 3, "brokers": 1},
+    ),
+    Case(
+        "no id can begin without the log",
+        facts(saying("TIMEOUT", ALONE), writes=WriteStates(no_log=NoLog(3, 2))),
+        C.NO_TRANSACTION_LOG,
+    ),
+    Case(
+        "the log is created when it is needed",
+        facts(ID, absent=True, writes=WriteStates(no_log=NoLog(3, 3))),
+        C.NO_TRANSACTION,
+        {"brokers": 3},
+    ),
+    Case(
+        "it is not known whether the log can be created",
+        facts(ID, absent=True, writes=WriteStates(no_log=NoLog(None, 1))),
+        C.NO_TRANSACTION,
+    ),
+    Case(
+        "a broker that lags may know the log",
+        facts(ID, absent=True, failures=(REFUSED,), writes=WriteStates(no_log=NoLog(3, 1))),
+        C.NOT_OBSERVED,
+    ),
     # Errors.
     Case("its id is at a later epoch", facts(saying("PRODUCER_FENCED"), transaction=x("Empty")), C.FENCED),
     Case(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
 from tests.cases import Cases
 from tests.sim.wire import ClusterShape, WireCluster
+from tests.unit.test_writability import LOG, Q0, state
 from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.report import metrics
@@ -36,6 +37,7 @@ from txnscan.waiting.cause import Cause
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead, concluded
 from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
 from txnscan.waiting.owner import Owner
+from txnscan.waiting.writability import WriteStates
 
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
@@ -199,6 +201,22 @@ def test_an_unknown_end_or_number_of_groups_is_no_sample() -> None:
     assert found["txnscan_blocking_transactions", ("p", "true")] == 2
     assert ("txnscan_blocking_ends_by_timestamp_seconds", ("p",)) not in found
     assert ("txnscan_blocking_groups", ("p",)) not in found
+
+
+def test_partitions_that_take_no_writes_are_counted_and_end_no_transaction() -> None:
+    one = live(0, 6 * MINUTE_MS)
+    impact = Impact(None, None, Owner("X", None, None), groups=(BlockedGroup("billing", BlockReason.AT_LSO),))
+    swept = scan(one, impacts={one.observation.transaction_key: impact})
+    ends_by = ("txnscan_blocking_ends_by_timestamp_seconds", ("p",))
+    unwritable = "txnscan_unwritable_partitions"
+    found = of(swept)
+    assert ends_by in found and (unwritable, ("log",)) not in found and ("txnscan_markers_at_risk", ()) not in found
+    shown = (state(key=LOG), state((1,)), state((), Q0))
+    states = WriteStates({each.replicas.key: each for each in shown}, log_partitions=1, at_risk=frozenset({Q0}))
+    found = of(replace(swept, writes=states))
+    assert ends_by not in found
+    assert (found[unwritable, ("log",)], found[unwritable, ("data",)]) == (0, 1)
+    assert found["txnscan_markers_at_risk", ()] == 1
 
 
 def test_late_partitions_are_counted_by_leader_as_in_the_brokers_gauge() -> None:

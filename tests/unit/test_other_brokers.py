@@ -15,6 +15,7 @@ import pytest
 from tests.builders import context, failed, observation, view
 from tests.fakes import FakeCluster
 from tests.unit.test_snapshot import take
+from txnscan.kafka.topology import ClusterView
 from txnscan.sweeps.preflight import Level, _coordinators
 from txnscan.verdict.evidence import Outcome, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import outcome
@@ -31,6 +32,7 @@ def checked(ids: int) -> Any:
         agreed_metadata=lambda topics: None,
         separate_by_claim=lambda *_, **__: SimpleNamespace(transactional_ids=ids),
         snapshot=lambda *_: found,
+        newest=lambda topics: ClusterView(1, "fake", (), ()),
     )
     (finding,) = _coordinators(asked)  # type: ignore[arg-type]
     return finding

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
+from tests.unit.test_writability import LOG, state
 from txnscan.kafka.units import duration
 from txnscan.report import html, paragraphs
 from txnscan.report.json import dumps, scan_object, stored_object
@@ -22,6 +23,7 @@ from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
 from txnscan.verdict.outcome import with_outcome
 from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
 from txnscan.waiting.owner import live_owner_of
+from txnscan.waiting.writability import UNREAD, WriteStates
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -208,6 +210,13 @@ def test_a_live_transaction_has_its_end_and_whether_it_blocks_in_json() -> None:
     assert (rows[0]["ends_by"], rows[3]["ends_by"]) == ("2023-11-14T22:43:20.000Z", None)
     assert (rows[0]["groups_blocked"], rows[0]["framework"], rows[0]["cause"]) == (1, "Flink", None)
     assert [group["group"] for group in rows[0]["blocked_groups"]] == ["billing"]
+
+
+def test_a_transaction_whose_log_takes_no_writes_has_no_end() -> None:
+    one = live(0, 10 * MINUTE_MS)
+    states = WriteStates({LOG: state((1,), LOG)}, log_partitions=1)
+    ends = [scan_object(scan(one, writes=w))["transactions"][0]["ends_by"] for w in (UNREAD, states)]
+    assert [end is None for end in ends] == [False, True]
 
 
 def test_a_transaction_of_two_phase_commit_has_no_end() -> None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from txnscan.config import LATE_BUFFER_MS, ConfigError, ScanConfig, printable
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.locate import coordinator_of
-from txnscan.coordinators.transactions import Transaction, describe, list_on, offsets_of
+from txnscan.coordinators.transactions import Transaction, describe, key_of, list_on, offsets_of
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.explain import finding
 from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
+from txnscan.explain.writes import with_writes
 from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
@@ -46,9 +47,11 @@ from txnscan.waiting.disk import disk_of
 from txnscan.waiting.exposure import read_exposure, read_versions
 from txnscan.waiting.groups import SHARE, group_offsets, listed_group, unjudged_shares
 from txnscan.waiting.impact import BlockReason, is_compacted
+from txnscan.waiting.in_sync import read_no_log, read_write_states
 from txnscan.waiting.known_causes import ExposedTo, exposed, sentence
 from txnscan.waiting.pending_offsets import pending_offsets
 from txnscan.waiting.who_waits import read_topic_cleaning
+from txnscan.waiting.writability import claim_of
 
 # Partitions whose end is read: those with the greatest lag first.
 PARTITIONS_READ_MAX = 100
@@ -89,7 +92,23 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
     found = questions[symptom.kind](asking, facts)
     if finding.hanging(found) is not None or finding.stuck_prepare(found) is not None:
         found = replace(found, exposed_to=_exposed_to(asking.cluster))
-    return replace(found, now_ms=asking.now_ms())
+    return replace(_with_writes(asking, found), now_ms=asking.now_ms())
+
+
+def _with_writes(asking: Asking, facts: Facts) -> Facts:
+    """The facts with the write states of the logs that the transactions in them need for their end, or that the id of
+    the symptom needs to begin one.
+    """
+    seen = [*facts.partitions, *(one.log for one in facts.pending)]
+    claims = [claim_of(one) for each in seen for one in each.still_open]
+    ids = [one for one in (*claims, facts.transaction, *facts.prepared) if one is not None]
+    if not (ids or facts.symptom.transactional_id is not None or finding.is_busy(facts)):
+        return facts
+    asking.progress("ask which logs take writes", 0, 1)
+    view = asking.cluster.newest([TRANSACTION_STATE_TOPIC])
+    keys = {key_of(name) for one in ids for name in one.partitions}
+    states = read_write_states(asking.cluster, view.answered_by, keys, with_last=True)
+    return with_writes(facts, replace(states, no_log=read_no_log(asking.cluster, view)))
 
 
 def _exposed_to(cluster: Cluster) -> tuple[ExposedTo, ...]:

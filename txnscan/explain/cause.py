@@ -9,6 +9,7 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.facts import PartitionFacts, PendingOffsets
 from txnscan.kafka.failure import Failure
 from txnscan.verdict.evidence import Judged
+from txnscan.waiting.writability import WriteState
 
 
 class CauseCode(StrEnum):
@@ -33,6 +34,18 @@ class CauseCode(StrEnum):
     NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
     CLIENT_ERROR = "client_error", "The error shows its cause itself, and no broker is asked"
+    NO_WRITES = (
+        "no_writes",
+        "Too few replicas are in sync: a partition takes no writes, so the transaction cannot begin, end or time out",
+    )
+    MARKER_AT_RISK = (
+        "marker_at_risk",
+        "A partition of an open transaction has no leader: it will hang when the transaction ends, unless it gets one",
+    )
+    NO_TRANSACTION_LOG = (
+        "no_transaction_log",
+        "The transaction log does not exist, and too few brokers run to create it: no transaction can begin",
+    )
     CLEANER_STUCK = (
         "cleaner_stuck",
         "Compaction stops at a transaction that its coordinator will end, or does not work",
@@ -47,7 +60,10 @@ class Numbers:
 
     checkpoint: the path of a streaming query's checkpoint, without secrets. ends_by_ms: start and timeout of the
     transaction, by its coordinator's clock. markers, aborted: control records and records of aborted transactions that
-    the lag is made of. asked: the number of partitions that were read.
+    the lag is made of. asked: the number of partitions that were read. no_writes: the partition that takes no writes,
+    as "topic-partition", and the next three its replicas; without a transaction log, replication_factor is the one to
+    be. restore_brokers: the brokers whose replicas it needs. brokers: the number of running ones, without a transaction
+    log. markers_at_risk: the partitions without a leader whose marker will be lost.
     """
 
     group: str | None = None
@@ -82,6 +98,13 @@ class Numbers:
     max_timeout_ms: int | None = None
     failure: str | None = None
     asked: int = 0
+    no_writes: str | None = None
+    in_sync_replicas: int | None = None
+    min_in_sync_replicas: int | None = None
+    replication_factor: int | None = None
+    restore_brokers: tuple[int, ...] = ()
+    brokers: int | None = None
+    markers_at_risk: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +135,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The match of a rule: a partition, a transaction on it, an id, or a failure."""
+    """The match of a rule: a partition, a transaction on it, an id, a failure, or a partition that is not written."""
 
     partition: PartitionFacts | None = None
     judged: Judged | None = None
     transaction: Transaction | None = None
     pending: PendingOffsets | None = None
     failure: Failure | None = None
+    stopped: WriteState | None = None

@@ -5,8 +5,8 @@ order below, and the first rule with a subject gives the cause. The most urgent 
 - `fenced` first, but only for a fencing error: the producer that logged it is fenced, whatever else is open;
 - then a setting that an error names, an error that shows its cause itself, and a log cleaner that has given up by its
   log, for the same reason;
-- then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
-  before owned, over all partitions of the symptom;
+- then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before those that
+  cannot end because a log takes no writes, before decided, before owned, over all partitions of the symptom;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
 - then, for a compacted topic, the log cleaner: compaction that is due and not done, or that no transaction holds back;
 - then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnscan.explain import finding, telling
+from txnscan.explain import finding, telling, writes
 from txnscan.explain.cause import CauseCode, Explanation, Subject, Told
 from txnscan.explain.facts import Facts
 from txnscan.waiting.known_causes import STUCK_PREPARE, ExposedTo
@@ -42,12 +42,15 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
     CauseRule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
     CauseRule(CauseCode.HANGING, finding.hanging, telling.hanging),
+    CauseRule(CauseCode.NO_WRITES, finding.no_writes, telling.no_writes),
+    CauseRule(CauseCode.MARKER_AT_RISK, finding.marker_at_risk, telling.marker_at_risk),
     CauseRule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
     CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
     CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
     # Absence counts only from here on: all was observed.
     CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
+    CauseRule(CauseCode.NO_TRANSACTION_LOG, finding.no_log, telling.no_log),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
     CauseRule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
     CauseRule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
@@ -63,7 +66,7 @@ def cause_of(facts: Facts) -> Explanation:
     for rule in RULES:
         subject = rule.finds(facts)
         if subject is not None:
-            told = rule.tells(facts, subject)
+            told = writes.completed(facts, subject, rule.tells(facts, subject))
             known = _behind(facts, rule.code, subject)
             return Explanation(
                 code=rule.code,

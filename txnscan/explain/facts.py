@@ -21,6 +21,7 @@ from txnscan.waiting.disk import NO_DISK, Disk
 from txnscan.waiting.impact import BlockReason
 from txnscan.waiting.known_causes import ExposedTo
 from txnscan.waiting.relation import NotBlocked, Pair, relation
+from txnscan.waiting.writability import UNREAD, WriteStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class Facts:
     the cluster is exposed; read only if a transaction hangs or stays in Prepare*.
     whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. reads_uncommitted:
     whether it is a share group that waits for no transaction. asked: how many partitions the sweep read.
-    max_timeout_ms: `transaction.max.timeout.ms`.
+    max_timeout_ms: `transaction.max.timeout.ms`. writes: whether the logs of the transactions above take writes.
     """
 
     symptom: Symptom
@@ -167,3 +168,4 @@ class Facts:
     exposed_to: tuple[ExposedTo, ...] = ()
     whole_cluster: bool = False
     asked: int = 0
+    writes: WriteStates = UNREAD

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from txnscan.coordinators.transactions import Transaction
+from txnscan.coordinators.transactions import Transaction, key_of
 from txnscan.explain.cause import Subject
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts
@@ -13,6 +14,7 @@ from txnscan.kafka.answers import PREPARED, State
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
 from txnscan.waiting.relation import NotBlocked
+from txnscan.waiting.writability import WriteState
 
 
 def fenced(f: Facts) -> Subject | None:
@@ -67,6 +69,50 @@ def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
 
 def hanging(f: Facts) -> Subject | None:
     return _judged(f, lambda one: is_(one, Verdict.HANGING))
+
+
+def no_writes(f: Facts) -> Subject | None:
+    """A partition that takes no writes: one that a transaction above needs for its end, or the log of an id that is
+    about to begin one.
+    """
+    found = _judged(f, lambda one: _stopped(f.writes.blocker_of(one)) is not None)
+    if found is not None and found.judged is not None:
+        return replace(found, stopped=f.writes.blocker_of(found.judged))
+    for one in (f.transaction,) if f.transaction is not None else f.prepared:
+        blocker = _stopped(f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions)))
+        if blocker is not None:
+            return Subject(transaction=one, stopped=blocker)
+    about, logs = f.symptom.transactional_id, [one for one in f.writes.stopped if one.is_transaction_log]
+    if about is not None:
+        stopped = _stopped(f.writes.log_of(about)) if f.absent else None
+    else:
+        stopped = logs[0] if logs and is_busy(f) else None
+    return Subject(stopped=stopped) if stopped is not None else None
+
+
+def _stopped(state: WriteState | None) -> WriteState | None:
+    return state if state is not None and state.takes_writes is False else None
+
+
+def is_busy(f: Facts) -> bool:
+    """Whether an error says that an id cannot begin or end a transaction."""
+    return f.symptom.error is not None and f.symptom.error.kind is ErrorKind.BUSY
+
+
+def marker_at_risk(f: Facts) -> Subject | None:
+    """A partition without a leader, of the id's open transaction, whose marker its coordinator will drop."""
+    one = f.transaction
+    if one is None or one.state != State.ONGOING:
+        return None
+    danger = f.writes.in_danger(one.transactional_id, map(key_of, one.partitions))
+    lost = [state for state in danger if state.replicas.has_no_leader]
+    return Subject(transaction=one, stopped=lost[0]) if lost else None
+
+
+def no_log(f: Facts) -> Subject | None:
+    """A transaction log that too few brokers could create, if the symptom is that an id cannot use it."""
+    concerns = f.symptom.transactional_id is not None or is_busy(f)
+    return Subject() if concerns and f.writes.no_log is not None and f.writes.no_log.cannot_be_made else None
 
 
 def stuck_prepare(f: Facts) -> Subject | None:

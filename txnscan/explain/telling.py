@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from txnscan.config import shown_location
-from txnscan.coordinators.transactions import Transaction
+from txnscan.coordinators.transactions import Transaction, key_of
 from txnscan.explain import finding
 from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
@@ -16,15 +16,16 @@ from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural, size
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
 from txnscan.waiting.ahead import Ahead
-from txnscan.waiting.blocking import ends_by_ms, timeout_end_ms
+from txnscan.waiting.blocking import aborts_by_ms, ends_by_ms, timeout_end_ms
 from txnscan.waiting.cause import sentence as sentence_of_cause
 from txnscan.waiting.groups import NO_MEMBERS
+from txnscan.waiting.writability import WriteState, no_log_reason, no_log_remedy, reason, remedy, stopped_logs
 
 _MINUTE_MS = 60_000
 # Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
@@ -130,6 +131,62 @@ def hanging(f: Facts, s: Subject) -> Told:
     caused = (sentence_of_cause(*cause),) if cause is not None else ()
     evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_of_group(f, p))
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+
+
+def no_writes(f: Facts, s: Subject) -> Told:
+    stopped, one = _found(s.stopped), s.transaction
+    of_kind = "unavailable" if stopped.replicas.has_no_leader else "under-min-isr"
+    commands = (f"kafka-topics.sh --describe --{of_kind}-partitions",)
+    if s.judged is not None:
+        p, judged = _both(s)
+        what = f"transaction on {p.name} {_how_it_ends(f, judged)}"
+        sentence = f"{_begin(f)} waits for a {what}." if f.symptom.is_reader else f"There is an open {what}."
+        began = f"It began {duration(judged.judgement.age_ms)} ago."
+        compaction = ("Compaction stops there, too.",) if p.compacted else ()
+        evidence = (judged.judgement.explanation, began, *_stands(p), *compaction, *_of_group(f, p))
+        return Told(sentence, evidence, (*commands, *_of_judged(f, judged)), _numbers(f, p, judged))
+    why, help_ = reason(stopped), f"{remedy(stopped)}."
+    if one is not None:
+        states = {State.ONGOING: "has a transaction open that cannot end", **_PREPARED_AND_STOPPED}
+        what = states.get(State(one.state), "has no transaction open, and cannot begin one")
+        known = (help_, _state(one), *_partitions_of(one), *_known(f))
+        ids = _of_id(one.transactional_id, stuck=one.state in PREPARED)
+        return Told(f"'{one.transactional_id}' {what}: {why}.", known, (*commands, *ids), _of_transaction(f, one))
+    about = f.symptom.transactional_id
+    if about is not None:
+        sentence = f"'{about}' cannot begin a transaction: {why}."
+        return Told(sentence, (help_, "Its coordinator knows no such id."), commands, _numbers(f, None, None))
+    what, why = _found(stopped_logs(f.writes))
+    return Told(f"{what}.", (f"{why}.", *_known(f)), commands, _numbers(f, None, None))
+
+
+_PREPARED_AND_STOPPED = {state: f"is in {state}, and cannot complete" for state in PREPARED}
+
+
+def marker_at_risk(f: Facts, s: Subject) -> Told:
+    one, stopped = _id(s), _found(s.stopped)
+    left = due(f, one.start_time_ms, one.timeout_ms)
+    by = f": at the latest {left}" if left is not None else ""
+    sentence = (
+        f"'{one.transactional_id}' has a transaction open, and its marker for {stopped.name} will be lost unless that "
+        f"partition has a leader when the transaction ends{by}."
+    )
+    why = (
+        f"The coordinator, broker {one.coordinator}, takes a partition without a leader for a deleted one, and drops "
+        f"its marker (KAFKA-20734): {stopped.name} would hang."
+    )
+    help_ = f"{remedy(stopped)}. The application may end the transaction earlier: let it wait, if you can."
+    evidence = (why, help_, _state(one), *_partitions_of(one), *_known(f))
+    commands = ("kafka-topics.sh --describe --unavailable-partitions", *_of_id(one.transactional_id))
+    return Told(sentence, evidence, commands, _of_transaction(f, one))
+
+
+def no_log(f: Facts, s: Subject) -> Told:
+    missing, about = _found(f.writes.no_log), f.symptom.transactional_id
+    subject = f"'{about}' has no transaction, and cannot begin one" if about is not None else "No transaction can begin"
+    help_ = f"{no_log_remedy(missing)}. Until then producers get a timeout from InitProducerId."
+    sentence = f"{subject}: {no_log_reason(missing)}."
+    return Told(sentence, (help_, *_known(f)), ("txnscan check",), _numbers(f, None, None))
 
 
 def prepared(f: Facts, s: Subject) -> Told:
@@ -243,7 +300,8 @@ def owned(f: Facts, s: Subject) -> Told:
         evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
         return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
     one = _id(s)
-    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms)
+    blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
+    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else _cannot_end(blocker)
     sentence = f"'{one.transactional_id}' has a transaction open that {ends}."
     return Told(sentence, (_state(one), *_partitions_of(one)), _of_id(one.transactional_id), _of_transaction(f, one))
 
@@ -329,7 +387,10 @@ def none(f: Facts, s: Subject) -> Told:
     if f.transaction is not None:
         return at_rest(f, f.transaction)
     if asked.transactional_id is not None:
-        sentence = f"'{asked.transactional_id}' has no transaction: its coordinator knows no such id."
+        why = "its coordinator knows no such id"
+        if f.writes.no_log is not None:
+            why = f"{TRANSACTION_STATE_TOPIC} does not exist, so no id was ever used"
+        sentence = f"'{asked.transactional_id}' has no transaction: {why}."
         return Told(
             sentence, (), (f"txnscan transaction-log --transactional-id {_quoted(asked.transactional_id)}",), numbers
         )
@@ -466,11 +527,31 @@ def _how_it_ends(f: Facts, judged: Judged) -> str:
         return "that may hang, which is not proven"
     if view is None:
         return "that its coordinator will end"
+    if verdict is Verdict.PENDING_MARKER and (stopped := f.writes.blocker_of(judged)) is not None:
+        return f"of '{view.transactional_id}' that is decided, and {_cannot_end(stopped)}"
     if verdict is Verdict.PENDING_MARKER:
         late = ", and is overdue" if judged.judgement.reason is Reason.STUCK else ""
         return f"of '{view.transactional_id}' that is decided: its marker is owed{late}"
+    if (blocker := f.writes.blocker_of(judged)) is not None:
+        return f"of '{view.transactional_id}' that {_cannot_end(blocker)}"
     torn = ", and its abort would delete committed records" if judged.endangers_commit else ""
     return f"of '{view.transactional_id}' that {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}{torn}"
+
+
+def _cannot_end(blocker: WriteState) -> str:
+    """The end of a transaction that this partition holds back, after "that"."""
+    if blocker.takes_writes is None:
+        return f"can end only if {blocker.name} takes writes, which is not known"
+    return f"cannot end: {blocker.name} {'has no leader' if blocker.replicas.has_no_leader else 'takes no writes'}"
+
+
+def due(f: Facts, start_ms: int | None, timeout_ms: int | None) -> str | None:
+    """When a live transaction ends at the latest: the time that is left, and the time of the day."""
+    by_ms = timeout_end_ms(start_ms, timeout_ms)
+    if by_ms is None:
+        return None
+    left_ms = by_ms - f.now_ms
+    return f"in {duration(left_ms)} ({_clock(by_ms, f.now_ms)})" if left_ms > 0 else "at any moment"
 
 
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
@@ -598,7 +679,7 @@ def _numbers(
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
         timeout_ms=timeout_ms,
-        ends_by_ms=ends_by_ms(view) if view is not None else None,
+        ends_by_ms=ends_by_ms(view, f.writes.blocker_of(judged)) if view is not None and judged is not None else None,
         age_ms=judged.judgement.age_ms if judged is not None else None,
         overdue_ms=max(f.now_ms - by_ms, 0) if by_ms is not None else None,
         max_timeout_ms=f.max_timeout_ms,
@@ -609,6 +690,7 @@ def _numbers(
 
 def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = None) -> Numbers:
     """The numbers of an id at its coordinator. producer_epoch: of the producer that logged the error."""
+    blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
     return Numbers(
         transactional_id=one.transactional_id,
         producer_id=one.producer_id,
@@ -618,7 +700,7 @@ def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = 
         state=one.state,
         started_at_ms=one.start_time_ms,
         timeout_ms=one.timeout_ms,
-        ends_by_ms=timeout_end_ms(one.start_time_ms, one.timeout_ms) if one.state == State.ONGOING else None,
+        ends_by_ms=aborts_by_ms(one.start_time_ms, one.timeout_ms, blocker) if one.state == State.ONGOING else None,
         age_ms=one.age_ms,
         overdue_ms=one.overdue_ms,
         max_timeout_ms=f.max_timeout_ms,

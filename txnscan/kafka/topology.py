@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -49,6 +49,58 @@ class Partition:
     @property
     def key(self) -> Key:
         return (self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReplicas:
+    """The replicas of a partition as one broker's answer shows them, by broker id.
+
+    leader: may be NO_LEADER_ID or NO_LISTENER_ID. replicas: all of them. in_sync: the in-sync replicas (ISR). offline:
+    the replicas whose broker or disk is down. eligible: replicas that are not in sync and have every committed record
+    (ELR, KIP-966); empty if there are none, and before they were asked for.
+    """
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    eligible: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return (self.topic, self.partition)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def has_no_leader(self) -> bool:
+        """Whether no broker leads it. False if its leader only lacks the listener of this client."""
+        return self.leader == NO_LEADER_ID
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has a leader, and all its replicas are in sync."""
+        return not self.has_no_leader and len(self.in_sync) >= len(self.replicas)
+
+    def electable(self, stopping: Collection[int] = ()) -> frozenset[int]:
+        """The replicas that the controller can elect without losing records, once these brokers have stopped."""
+        return frozenset(self._whole).difference(self.offline, stopping)
+
+    @property
+    def _whole(self) -> tuple[int, ...]:
+        """The replicas with every committed record."""
+        return (*self.in_sync, *self.eligible)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The brokers whose replicas must come back: without a leader those that may lead, else those not in sync."""
+        if self.has_no_leader:
+            return tuple(sorted({*self._whole})) or self.replicas
+        return tuple(one for one in self.replicas if one not in self.in_sync)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,16 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "them is not known, and under two-phase commit",
             ("cluster", "topic"),
         ),
+        "txnscan_unwritable_partitions": (
+            "Partitions that take no writes, as too few replicas are in sync: of __transaction_state (log), and of "
+            "hanging, decided, overdue and old transactions (data). Absent without open transactions",
+            ("cluster", "of"),
+        ),
+        "txnscan_markers_at_risk": (
+            "Partitions without a leader that will hang when an open transaction ends (KAFKA-20734). Absent without "
+            "open transactions",
+            ("cluster",),
+        ),
         "txnscan_compaction_blocked_bytes": (
             "Size of the largest partition of a compacted topic whose compaction a transaction blocks",
             ("cluster", "topic"),
@@ -286,6 +296,12 @@ def _of_sweep(scan: Scan) -> Iterator[Sample]:
     for stage, count in sorted(Counter(error.stage for error in scan.errors).items()):
         yield "txnscan_scan_errors", [stage], count
     yield "txnscan_candidates", [], len(scan.candidates)
+    if scan.writes.partitions:
+        stopped = [one for one in scan.writes.stopped if not one.replicas.has_no_leader]
+        logs = sum(one.is_transaction_log for one in stopped)
+        yield "txnscan_unwritable_partitions", ["log"], logs
+        yield "txnscan_unwritable_partitions", ["data"], len(stopped) - logs
+        yield "txnscan_markers_at_risk", [], len(scan.writes.at_risk)
 
 
 def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
@@ -357,7 +373,7 @@ def _of_live(scan: Scan, live: Sequence[Judged], label: Callable[[str], str]) ->
         topic = label(judged.observation.topic)
         counts[topic, str(judged.judgement.age_ms > scan.blocking_after_ms).lower()] += 1
         records[topic, judged.observation.key] = judged.blocked_records or 0
-        ends_ms[topic].append(end_of(judged))
+        ends_ms[topic].append(end_of(judged, scan.writes))
     for labels, count in sorted(counts.items()):
         yield "txnscan_blocking_transactions", list(labels), count
     by_topic: Counter[str] = Counter()

@@ -33,6 +33,8 @@ _TRIPS_FIRST, _TRIPS_AFTER = 4, 1
 _ROUNDS, _ROUNDS_HELD = 2 + 2 + 1 + 6, 1
 # The leaders at the end, from the broker with the newest metadata.
 _TRIPS_LAST = 1
+# Whether the logs of open transactions take writes: their replicas, and their settings.
+_TRIPS_WRITES = 2
 # For hanging transactions: the features of the cluster, the cleanup policies of their topics, a check for hidden
 # groups, and a round in which all brokers list their groups.
 _TRIPS_IMPACT, _ROUNDS_IMPACT = 3, 1
@@ -171,10 +173,10 @@ def requests(planned: Planned) -> dict[str, int]:
         # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The age of all metadata,
         # for the plan and at the end, and once more of what the plan shows. The features of the cluster.
         "ApiVersions": 2 + (1 + 2) * p.brokers + (p.hanging > 0),
-        # Each connection begins with the id of the cluster.
-        "Metadata": 5 + p.brokers,
-        # One more for the topics of hanging transactions.
-        "DescribeConfigs": p.brokers + (p.hanging > 0),
+        # Each connection begins with the id of the cluster. If a transaction is open: the replicas of its logs.
+        "Metadata": 5 + p.brokers + (p.open_partitions > 0),
+        # If a transaction is open: whether its logs take writes. One more for the topics of hanging transactions.
+        "DescribeConfigs": p.brokers + (p.open_partitions > 0) + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * fenced_batches,
         "ListOffsets": 2 * fenced_batches + 2 * logs,
         "DescribeAcls": 2 * p.brokers,
@@ -194,7 +196,8 @@ def predict(planned: Planned, costs: Costs = MEASURED) -> Prediction:
     # Each hanging partition is in its own topic, if there are enough topics.
     round_partitions = min(topics, p.hanging) * p.partitions_per_topic + p.transaction_state_partitions
     metadata_bytes = (p.partitions + p.transaction_state_partitions) * p.metadata_partition_bytes
-    again_bytes = round_partitions * p.metadata_partition_bytes
+    again_partitions = round_partitions * (2 if p.open_partitions else 1)
+    again_bytes = again_partitions * p.metadata_partition_bytes
     described = p.partitions * (_DESCRIBED_PARTITION_BYTES + p.producers_per_partition * _PRODUCER_BYTES)
     work_us = (
         costs.fixed_us
@@ -233,6 +236,7 @@ def _trips(p: Planned) -> int:
     batches = ceil(p.partitions_led / p.batch_size)
     # A client has one request in flight to each broker, and an engine has THREADS threads.
     trips = _TRIPS_FIRST + _TRIPS_AFTER + _TRIPS_LAST + ceil(p.brokers * batches / min(THREADS, p.brokers))
+    trips += _TRIPS_WRITES if p.open_partitions else 0
     rounds = _ROUNDS + (_ROUNDS_HELD if p.held_ids else 0)
     if p.hanging:
         leaders = min(p.brokers, p.hanging)

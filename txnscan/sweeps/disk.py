@@ -15,7 +15,7 @@ from txnscan.engine.clock import BootTime
 from txnscan.kafka.errors import LEFT_OUT, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_log_dirs import LogDir, describe_log_dirs
-from txnscan.kafka.protocol.metadata import read_replicas
+from txnscan.kafka.protocol.replicas import read_replicas
 from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
@@ -105,9 +105,11 @@ def _holders(cluster: Cluster, partitions: Iterable[Key]) -> tuple[Mapping[Key, 
     failure: Failure | None = Failure("no broker is known", FailureCode.NOT_ASKED)
     for broker_id in cluster.broker_ids:
         try:
-            return read_replicas(cluster.send, broker_id, topics), None
+            found = read_replicas(cluster.send, broker_id, topics)
         except RequestFailed as failed:
             failure = failed.failure
+            continue
+        return {key: one.replicas for key, one in found.items()}, None
     return {}, failure
 
 

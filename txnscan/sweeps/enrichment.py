@@ -19,6 +19,7 @@ from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.log_reads import read_outcomes, signed, with_closed
 from txnscan.sweeps.state import AllRead, Enriched, Planned, Run
+from txnscan.sweeps.write_states import read_for
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
 from txnscan.verdict.predicates import owned, owners, partition_doubt
@@ -31,6 +32,7 @@ from txnscan.waiting.event import Member, event_ids
 from txnscan.waiting.impact import Impact
 from txnscan.waiting.owner import NO_OWNERS, id_of
 from txnscan.waiting.who_waits import impact_of, live_impact_of, read_blockage, read_partitions
+from txnscan.waiting.writability import UNREAD
 
 
 def enrich(
@@ -50,8 +52,11 @@ def enrich(
         judged = with_outcomes(judged, outcome_evidence)
     hanging = [one for one in judged if one.is_incident]
     live, left = looked_at([one for one in judged if not one.is_incident], planned.blocking_after_ms)
+    states, stopped = UNREAD, tuple[str, ...]()
+    if run.reads_impact:
+        judged, states, stopped = read_for(run, everything, judged, live, agreed)
     if not (run.reads_impact and (hanging or live)):
-        return Enriched(judged, outcome_evidence, {}, ())
+        return Enriched(judged, outcome_evidence, {}, stopped, writes=states)
     impacts, warnings = _impacts(run, everything, hanging, live, outcome_evidence)
     lives = {one.observation.transaction_key: one for one in live}
     kept = {
@@ -62,7 +67,7 @@ def enrich(
     clocks = run.now_ms, run.boot
     kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view.cluster_id, *clocks)
     counted = only_counted_warning(left, planned.blocking_after_ms)
-    return Enriched(judged, outcome_evidence, kept, (*warnings, *not_measured, *counted))
+    return Enriched(judged, outcome_evidence, kept, (*stopped, *warnings, *not_measured, *counted), writes=states)
 
 
 def read_topics_named(

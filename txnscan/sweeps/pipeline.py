@@ -402,6 +402,7 @@ def result(
         log_epochs=proof.agreed.leader_epochs(TRANSACTION_STATE_TOPIC),
         topics_gone=topics_gone,
         topic_reads=enriched.topic_reads,
+        writes=enriched.writes,
     )
 
 

@@ -39,9 +39,12 @@ from txnscan.kafka.topology import (
     Topic,
 )
 from txnscan.kafka.units import duration, plural
+from txnscan.sweeps.write_states import leaderless_in, read_in_danger
 from txnscan.waiting.exposure import read_exposure, read_versions
 from txnscan.waiting.groups import hidden_groups
+from txnscan.waiting.in_sync import read_no_log, read_stopped
 from txnscan.waiting.known_causes import exposed, sentence
+from txnscan.waiting.writability import doubt_warning, log_warning, no_log_reason, no_log_remedy, partition_warning
 
 _ALTER = Permission("Alter", "Cluster")
 _CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name
@@ -156,6 +159,7 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
     yield from _acls(cluster, view, reached)
     yield from _coordinators(cluster)
     yield from _partitions(view)
+    yield from _writes(cluster, view, now_ms)
     yield from _clock(cluster, view, reached, now_ms)
     yield from _causes(cluster, versions)
 
@@ -276,6 +280,8 @@ def _coordinators(cluster: Cluster) -> Iterator[Finding]:
             f"{ids} in a transaction and no {TRANSACTION_STATE_TOPIC}, as where brokers keep it elsewhere (Redpanda): "
             "nothing can be proven here, nothing is called hanging, and no COMMIT is ever sent",
         )
+    elif not snapshot.coordinators_planned and (no_log := _no_log(cluster)) is not None:
+        yield no_log
     elif not snapshot.coordinators_planned:
         yield Finding("coordinators", Level.OK, f"there is no {TRANSACTION_STATE_TOPIC}: no transaction ever ran here")
     elif snapshot.coverage_failure is not None:
@@ -317,6 +323,35 @@ def _partitions(view: ClusterView) -> Iterator[Finding]:
             Level.OK,
             f"{plural(total, 'partition')} of {plural(len(view.topics), 'topic')}, each with a leader",
         )
+
+
+def _no_log(cluster: Cluster) -> Finding | None:
+    """A note if `__transaction_state` does not exist, and too few brokers run to create it."""
+    found = read_no_log(cluster, cluster.newest([TRANSACTION_STATE_TOPIC]))
+    if found is None or not found.cannot_be_made:
+        return None
+    return Finding(
+        "coordinators", Level.NOTE, f"no transaction can begin: {no_log_reason(found)}. {no_log_remedy(found)}"
+    )
+
+
+def _writes(cluster: Cluster, view: ClusterView, now_ms: Callable[[], int]) -> Iterator[Finding]:
+    """The partitions that take no writes, so that transactions do not end there, and markers that will be lost."""
+    asked, leaderless = view.answered_by, leaderless_in(view.topics)
+    states, in_danger = read_in_danger(cluster, asked, (), leaderless, now_ms)
+    try:
+        stopped = read_stopped(cluster, asked)
+    except RequestFailed as failed:
+        why = cluster.format_failure(failed.failure)
+        yield Finding("partitions", Level.NOTE, f"it is not known which partitions take writes: {why}")
+        return
+    found = (
+        ("coordinators", log_warning(states)),
+        ("coordinators", doubt_warning(states)),
+        ("partitions", partition_warning(stopped)),
+        ("partitions", in_danger),
+    )
+    yield from (Finding(area, Level.NOTE, said) for area, said in found if said is not None)
 
 
 def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: Callable[[], int]) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.waiting.blocking import blocks
 from txnscan.waiting.complete_up_to import TopicRead
 from txnscan.waiting.impact import CarriedImpact, Impact
+from txnscan.waiting.writability import UNREAD, WriteStates
 
 # How an incident ended: without a marker of `apply`, and its topic still exists.
 ENDED = "ended"
@@ -58,7 +59,8 @@ class Scan:
     replicated: the partitions in whose log an incident ended, as far as an election cannot undo that (`endings.py`).
     history: the number of the cluster's history. fall: how the sweep noticed that it went back, if it did. vetoes_from:
     the first history whose facts still veto. vetoes_dropped: how many facts do not veto any more, if the user began
-    this history. image_offset, positions: of now, for later sweeps (`restored.py`).
+    this history. image_offset, positions: of now, for later sweeps (`restored.py`). writes: whether the transaction
+    log, and the partitions of old or decided transactions, take writes, if the sweep looked for it.
     """
 
     sweep_id: str
@@ -104,6 +106,7 @@ class Scan:
     vetoes_dropped: int | None = None
     image_offset: int | None = None
     positions: tuple[LogPosition, ...] = ()
+    writes: WriteStates = UNREAD
 
     @property
     def named_principal(self) -> str | None:

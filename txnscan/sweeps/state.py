@@ -26,6 +26,7 @@ from txnscan.sweeps.result import Progress
 from txnscan.verdict.evidence import Judged, OutcomeEvidence
 from txnscan.waiting.complete_up_to import TopicRead
 from txnscan.waiting.impact import Impact
+from txnscan.waiting.writability import UNREAD, WriteStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Enriched:
     transactions, and of live transactions that get a row.
 
     unsure: partitions whose open transaction may or may not continue an incident. topic_reads: of the topics of
-    `complete_up_to`, with a failure for each partition without a proven read.
+    `complete_up_to`, with a failure for each partition without a proven read. writes: see Scan.
     """
 
     judged: Sequence[Judged]
@@ -145,3 +146,4 @@ class Enriched:
     unsure: frozenset[Key] = frozenset()
     topic_reads: tuple[TopicRead, ...] = ()
     topic_errors: tuple[Unobserved, ...] = ()
+    writes: WriteStates = UNREAD

@@ -136,7 +136,7 @@ def _first_batch(name: str) -> Callable[[Scan, Judged], Any]:
 
 
 def _ends_by(scan: Scan, judged: Judged) -> datetime | None:
-    end_ms = end_of(judged)
+    end_ms = end_of(judged, scan.writes)
     return timestamp(end_ms) if end_ms is not None else None
 
 

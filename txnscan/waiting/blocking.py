@@ -21,6 +21,7 @@ from txnscan.kafka.units import duration, plural
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS, owners
 from txnscan.waiting.impact import Impact
+from txnscan.waiting.writability import WriteState, WriteStates
 
 # The limit of live transactions that a sweep looks at. The oldest come first.
 LOOKED_AT_MAX = 1_000
@@ -48,19 +49,24 @@ def timeout_end_ms(start_ms: int | None, timeout_ms: int | None) -> int | None:
     return end_ms if end_ms <= _TIME_MAX_MS else None
 
 
-def ends_by_ms(claim: CoordinatorView) -> int | None:
-    """When the coordinator aborts the transaction that it claims, unless it has ended before (`timeout_end_ms`). None
-    also if its end is decided already.
+def aborts_by_ms(start_ms: int | None, timeout_ms: int | None, blocker: WriteState | None) -> int | None:
+    """When the coordinator aborts an Ongoing transaction, unless it has ended before (`timeout_end_ms`). None also if a
+    partition that must be written for it takes no writes, or may take none (blocker: `WriteStates.blocker`).
     """
+    return timeout_end_ms(start_ms, timeout_ms) if blocker is None else None
+
+
+def ends_by_ms(claim: CoordinatorView, blocker: WriteState | None) -> int | None:
+    """The same for the transaction that a coordinator claims. None also if its end is decided already."""
     if claim.describe_failure is not None or claim.state != State.ONGOING:
         return None
-    return timeout_end_ms(claim.start_time_ms, claim.timeout_ms)
+    return aborts_by_ms(claim.start_time_ms, claim.timeout_ms, blocker)
 
 
-def end_of(judged: Judged) -> int | None:
-    """When this transaction times out (`ends_by_ms`). None without exactly one claim."""
+def end_of(judged: Judged, states: WriteStates) -> int | None:
+    """The same for a live transaction. None without exactly one claim."""
     claims = owners(judged.evidence) if is_live(judged) else ()
-    return ends_by_ms(claims[0]) if len(claims) == 1 else None
+    return ends_by_ms(claims[0], states.blocker_of(judged)) if len(claims) == 1 else None
 
 
 def looked_at(judged: Iterable[Judged], blocking_after_ms: int) -> tuple[list[Judged], int]:

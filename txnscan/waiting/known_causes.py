@@ -103,6 +103,11 @@ class ExposedTo:
         return cause in self.explains
 
 
+def drops_markers(metadata_level: int | None) -> bool:
+    """Whether a coordinator of this level drops the marker of a partition that has no leader (KAFKA-20734)."""
+    return metadata_level is not None and _V4_3 <= metadata_level <= _V4_4
+
+
 def exposed(exposure: Exposure) -> Iterator[KnownCause]:
     """The causes to which a cluster is exposed, in the order of the table."""
     return (cause for cause in KNOWN_CAUSES if cause.applies is not None and cause.applies(exposure))
@@ -118,7 +123,7 @@ KNOWN_CAUSES = (
         "keep partitions online while transactions end: restart brokers one by one",
         "reproduced on 4.3.1 and 4.4.0; PR 22680",
         _C,
-        lambda e: e.any_level(_V4_3, _V4_4),
+        lambda e: any(map(drops_markers, e.levels)),
         _LOSES_MARKERS,
     ),
     KnownCause(

@@ -26,6 +26,9 @@ API_KEYS: Mapping[str, int] = {
 }
 
 
+# The first version of Produce in Kafka 3.7 (KIP-951). Since 3.7 a leader needs no more in-sync replicas than the
+# partition has replicas (`Partition.effectiveMinIsr`). Brokers with KRaft and with ZooKeeper offer the same versions.
+_PRODUCE, _PRODUCE_OF_3_7 = 0, 10
 # A finalized feature of brokers in KRaft mode. Other brokers do not have it.
 _KRAFT_FEATURE = "metadata.version"
 # With this feature (KIP-966), the controller elects other leaders if a broker registers again without a clean shutdown
@@ -49,6 +52,11 @@ class ApiVersions:
     def metadata_level(self) -> int | None:
         """The highest `metadata.version` that the broker supports; None if it is not in KRaft mode."""
         return self.supported.get(_KRAFT_FEATURE)
+
+    @property
+    def caps_min_in_sync(self) -> bool:
+        """Whether the broker caps `min.insync.replicas` at the number of a partition's replicas, as since Kafka 3.7."""
+        return self.apis.get(_PRODUCE, (0, 0))[1] >= _PRODUCE_OF_3_7
 
 
 def api_versions(send: Send, broker_id: int) -> ApiVersions:

@@ -1,13 +1,15 @@
-"""DescribeConfigs (api key 32): the longest transaction that a broker allows, and the cleaning of topics.
+"""DescribeConfigs (api key 32): the longest transaction that a broker allows; the cleaning of topics, and the replicas
+that they need.
 
 ACLs: DescribeConfigs on the Cluster for the settings of a broker. DescribeConfigs on the Topic for the settings of a
-topic, else TOPIC_AUTHORIZATION_FAILED for that topic. Any broker answers for any topic. Source:
+topic, else TOPIC_AUTHORIZATION_FAILED for that topic. Any broker answers for any topic. If a topic has no value of its
+own, each broker answers with its default, and the default of a partition's leader is in force there. Source:
 `ConfigHelper.handleDescribeConfigsRequest`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -20,6 +22,7 @@ _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _ISOLATION_LEVEL, READ_UNCOMMITTED = "share.isolation.level", "read_uncommitted"
 _CLEANUP_POLICY, _RETENTION, _TIERED = "cleanup.policy", "retention.ms", "remote.storage.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
+_MIN_IN_SYNC, _LOG_FACTOR = "min.insync.replicas", "transaction.state.log.replication.factor"
 
 
 def broker_settings(send: Send, broker_id: int, names: Iterable[str]) -> dict[str, str]:
@@ -66,24 +69,61 @@ class Cleaning:
 
 def topic_cleaning(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, Cleaning]:
     """The cleaning of each of these topics, except topics that the broker left out. Raises RequestFailed."""
-    resource = DescribeConfigsRequest.DescribeConfigsResource
-    keys = [_CLEANUP_POLICY, _RETENTION, _TIERED]
-    request = DescribeConfigsRequest(
-        resources=[resource(resource_type=_TOPIC, resource_name=name, configuration_keys=keys) for name in topics]
-    )
     found = {}
-    for result in present(send(broker_id, request).results):
-        if result.error_code != ErrorCode.NONE:
-            found[result.resource_name] = Cleaning(failure=answered(result.error_code))
+    for topic, values in _settings_of_all(send, broker_id, _TOPIC, topics, [_CLEANUP_POLICY, _RETENTION, _TIERED]):
+        if isinstance(values, Failure):
+            found[topic] = Cleaning(failure=values)
             continue
-        values = {config.name: config.value for config in present(result.configs)}
         retention = values.get(_RETENTION)
-        found[result.resource_name] = Cleaning(
+        found[topic] = Cleaning(
             cleanup_policy=values.get(_CLEANUP_POLICY),
             retention_ms=_whole(broker_id, _RETENTION, retention) if retention is not None else None,
             tiered=values.get(_TIERED) == "true",
         )
     return found
+
+
+def min_in_sync_replicas(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, int | Failure]:
+    """`min.insync.replicas` of each of these topics on the partitions that this broker leads, or why it is not known.
+    Raises RequestFailed.
+
+    `transaction.state.log.min.isr` is no second setting: brokers only read it to create `__transaction_state`.
+    """
+    names = list(topics)
+    found: dict[str, int | Failure] = dict.fromkeys(names, _left_out(_MIN_IN_SYNC))
+    for topic, values in _settings_of_all(send, broker_id, _TOPIC, names, [_MIN_IN_SYNC]):
+        if isinstance(values, Failure):
+            found[topic] = values
+        elif (value := values.get(_MIN_IN_SYNC)) is not None:
+            found[topic] = _whole(broker_id, _MIN_IN_SYNC, value)
+    return found
+
+
+def transaction_log_factor(send: Send, broker_id: int) -> int | None:
+    """How many replicas the broker gives `__transaction_state` when it creates it. None if the broker does not name the
+    setting. Raises RequestFailed.
+    """
+    value = broker_settings(send, broker_id, [_LOG_FACTOR]).get(_LOG_FACTOR)
+    return None if value is None else _whole(broker_id, _LOG_FACTOR, value)
+
+
+def _settings_of_all(
+    send: Send, broker_id: int, kind: int, names: Iterable[str], keys: Iterable[str]
+) -> Iterator[tuple[str, Mapping[str, str | None] | Failure]]:
+    """Each of these resources that is in the answer, with these settings, or with the error about it."""
+    resource, wanted = DescribeConfigsRequest.DescribeConfigsResource, list(keys)
+    request = DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=wanted) for name in names]
+    )
+    for result in present(send(broker_id, request).results):
+        if result.error_code != ErrorCode.NONE:
+            yield result.resource_name, answered(result.error_code)
+        else:
+            yield result.resource_name, {config.name: config.value for config in present(result.configs)}
+
+
+def _left_out(name: str) -> Failure:
+    return Failure(f"the broker did not name {name}", FailureCode.LEFT_OUT)
 
 
 def _whole(broker_id: int, name: str, text: str) -> int:
@@ -99,20 +139,11 @@ def share_isolation_levels(send: Send, broker_id: int, groups: Iterable[str]) ->
 
     ACLs: DescribeConfigs on the Group, else GROUP_AUTHORIZATION_FAILED for that group.
     """
-    resource = DescribeConfigsRequest.DescribeConfigsResource
     names = list(groups)
-    request = DescribeConfigsRequest(
-        resources=[
-            resource(resource_type=_GROUP, resource_name=name, configuration_keys=[_ISOLATION_LEVEL]) for name in names
-        ]
-    )
-    left_out = Failure(f"the broker did not name {_ISOLATION_LEVEL}", FailureCode.LEFT_OUT)
-    found: dict[str, str | Failure] = dict.fromkeys(names, left_out)
-    for result in present(send(broker_id, request).results):
-        if result.error_code != ErrorCode.NONE:
-            found[result.resource_name] = answered(result.error_code)
-            continue
-        values = {config.name: config.value for config in present(result.configs)}
-        if values.get(_ISOLATION_LEVEL) is not None:
-            found[result.resource_name] = str(values[_ISOLATION_LEVEL])
+    found: dict[str, str | Failure] = dict.fromkeys(names, _left_out(_ISOLATION_LEVEL))
+    for group, values in _settings_of_all(send, broker_id, _GROUP, names, [_ISOLATION_LEVEL]):
+        if isinstance(values, Failure):
+            found[group] = values
+        elif (value := values.get(_ISOLATION_LEVEL)) is not None:
+            found[group] = value
     return found

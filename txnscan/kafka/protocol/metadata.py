@@ -27,7 +27,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
-from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Key, Topic
+from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Topic
 
 if TYPE_CHECKING:
     # The client asks for Metadata itself.
@@ -55,18 +55,13 @@ Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 def read_metadata(send: Send, broker_id: int, topics: Iterable[str] | None = None) -> ClusterView:
     """One broker's view of the named topics or of all. Raises RequestFailed."""
+    return _told_by(broker_id, decode(send(broker_id, as_bytes(topics))))
+
+
+def as_bytes(topics: Iterable[str] | None) -> AsBytes:
+    """The request about these topics or about all, whose answer is returned as bytes."""
     request = _request(_named(topics))
-    return _told_by(broker_id, decode(send(broker_id, AsBytes(request, partial(_encoded, request)))))
-
-
-def read_replicas(send: Send, broker_id: int, topics: Iterable[str]) -> dict[Key, tuple[int, ...]]:
-    """The brokers with a replica of each partition of these topics, by one broker's view. Raises RequestFailed."""
-    response = send(broker_id, _request(_named(topics)))
-    return {
-        (topic.name, one.partition_index): tuple(one.replica_nodes or ())
-        for topic in present(response.topics)
-        for one in present(topic.partitions)
-    }
+    return AsBytes(request, partial(_encoded, request))
 
 
 class MetadataRound:
@@ -270,7 +265,7 @@ def _topic(answer: Cursor, version: int, partitions_max: int) -> tuple[int, Topi
 def _partitions(answer: Cursor, count: int) -> Columns:
     """Numbers, leaders and leader epochs of a topic's partitions."""
     at = answer.at
-    columns = _partitions_alike(answer, count)
+    columns = partitions_alike(answer, count)
     if columns is None or _NO_BROKER in columns[1]:
         # Only the error of a partition shows why it has no leader.
         answer.at = at
@@ -278,13 +273,13 @@ def _partitions(answer: Cursor, count: int) -> Columns:
     return _in_order(columns)
 
 
-def _partitions_alike(answer: Cursor, count: int) -> Columns | None:
-    """The same, if all partitions have as many replicas, in-sync and offline replicas as the first one: a tenth of a
-    microsecond for each. None otherwise.
+def partitions_alike(answer: Cursor, count: int) -> Columns | None:
+    """Numbers, leaders and leader epochs of a topic's partitions, if all of them have as many replicas, in-sync and
+    offline replicas as the first one: a tenth of a microsecond for each. None otherwise.
     """
     data, at = answer.data, answer.at
     try:
-        lists = _lengths_at(data, at)
+        lists = lengths_at(data, at)
         plain = _is_plain([data[one] for one in lists])
     except IndexError:
         return None
@@ -306,7 +301,7 @@ def _leaders_every(width: int) -> struct.Struct:
     return struct.Struct(f">2x3i{width - _PARTITION.size}x")
 
 
-def _lengths_at(data: bytes, at: int) -> tuple[int, int, int, int]:
+def lengths_at(data: bytes, at: int) -> tuple[int, int, int, int]:
     """The positions of the lengths of a partition's three lists and of its tagged fields, if each takes one byte.
 
     Raises IndexError if the bytes end before.
@@ -331,8 +326,8 @@ def _partitions_in_turn(answer: Cursor, count: int) -> Columns:
     for _ in range(count):
         try:
             error_code, index, leader, epoch = unpack(data, at)
-            leader = _leader(error_code, leader)
-            lists = _lengths_at(data, at)
+            leader = shown_leader(error_code, leader)
+            lists = lengths_at(data, at)
             plain = _is_plain([data[one] for one in lists])
         except (IndexError, struct.error):
             plain = False
@@ -349,7 +344,7 @@ def _partitions_in_turn(answer: Cursor, count: int) -> Columns:
     return tuple(indexes), tuple(leaders), tuple(epochs)
 
 
-def _leader(error_code: int, leader: int) -> int:
+def shown_leader(error_code: int, leader: int) -> int:
     """The leader, or what stands in its place."""
     return NO_LISTENER_ID if leader == _NO_BROKER and error_code == ErrorCode.LISTENER_NOT_FOUND else leader
 
@@ -369,7 +364,7 @@ def _partition(answer: Cursor) -> tuple[int, int, int]:
     for _ in ("replicas", "in sync", "offline"):
         answer.skip(4 * answer.length())
     answer.tags()
-    return index, _leader(error_code, leader), epoch
+    return index, shown_leader(error_code, leader), epoch
 
 
 def _decode_old(body: Body) -> ClusterView:
@@ -383,7 +378,7 @@ def _decode_old(body: Body) -> ClusterView:
         if topic.error_code == ErrorCode.NONE:
             columns = (
                 tuple(p.partition_index for p in shown),
-                tuple(_leader(p.error_code, p.leader_id) for p in shown),
+                tuple(shown_leader(p.error_code, p.leader_id) for p in shown),
                 tuple(p.leader_epoch for p in shown),
             )
             topics.append(Topic(topic.name or "", "", *_in_order(columns)))

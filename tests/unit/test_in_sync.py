@@ -1,0 +1,199 @@
+"""The reads that decide whether a log takes writes: which broker is asked for which setting, and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from kafka.protocol.admin import DescribeConfigsResponse, DescribeTopicPartitionsResponse
+from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+
+from tests.fakes import as_bytes
+from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import FailureCode, Permission
+from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.topology import NO_LEADER_ID, TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
+from txnscan.waiting.in_sync import read_no_log, read_stopped, read_write_states
+from txnscan.waiting.known_causes import drops_markers
+from txnscan.waiting.writability import NoLog
+
+LOG = TRANSACTION_STATE_TOPIC
+CONFIG = DescribeConfigsResponse.DescribeConfigsResult
+# Produce v10 is of Kafka 3.7.
+OLD, NEW, LEVEL_4_2, LEVEL_4_3 = 9, 10, 29, 30
+
+
+@dataclass
+class FakeBrokers:
+    """partitions: leader and in-sync replicas, of the replicas 1 to 3. settings: by broker and topic, else by topic.
+    produce, levels: of all brokers, or of one. refused: topics whose settings may not be read.
+    """
+
+    partitions: dict[Key, tuple[int, tuple[int, ...]]]
+    settings: dict[Any, str] = field(default_factory=dict)
+    eligible: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    produce: int = NEW
+    level: int = LEVEL_4_2
+    refused: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    replicas: tuple[int, ...] = (1, 2, 3)
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    def send(self, broker_id: int, request: Any) -> Any:
+        name = api_name(request)
+        self.asked.append((name, broker_id))
+        if name in self.silent:
+            raise RequestFailed(f"broker {broker_id} cannot be reached", FailureCode.UNREACHABLE)
+        answer = getattr(self, f"_{name}")(broker_id, getattr(request, "request", request))
+        return as_bytes(answer) if name == "Metadata" else answer
+
+    def _Metadata(self, broker_id: int, request: Any) -> Any:
+        kind = MetadataResponse.MetadataResponseTopic
+        wanted = None if request.topics is None else {topic.name for topic in request.topics}
+        topics: dict[str, list[Any]] = {}
+        for (topic, index), (leader, in_sync) in sorted(self.partitions.items()):
+            error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER_ID else ErrorCode.NONE
+            topics.setdefault(topic, []).append(
+                kind.MetadataResponsePartition(
+                    error_code=error,
+                    partition_index=index,
+                    leader_id=leader,
+                    leader_epoch=1,
+                    replica_nodes=list(self.replicas),
+                    isr_nodes=list(in_sync),
+                    offline_replicas=[],
+                )
+            )
+        shown = [kind(error_code=0, name=n, partitions=p) for n, p in topics.items() if wanted is None or n in wanted]
+        return MetadataResponse(version=12, cluster_id="fake", brokers=[], topics=shown)
+
+    def _DescribeConfigs(self, broker_id: int, request: Any) -> Any:
+        results = []
+        for resource in request.resources:
+            name = resource.resource_name
+            value = self.settings.get((broker_id, name), self.settings.get(name))
+            (key,) = resource.configuration_keys
+            configs = [CONFIG.DescribeConfigsResourceResult(name=key, value=value)] if value is not None else []
+            refused = name in self.refused
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if refused else ErrorCode.NONE
+            results.append(CONFIG(error_code=error, resource_name=name, configs=[] if refused else configs))
+        return DescribeConfigsResponse(results=results)
+
+    def _ApiVersions(self, broker_id: int, request: Any) -> Any:
+        return ApiVersionsResponse(
+            error_code=0,
+            api_keys=[ApiVersionsResponse.ApiVersion(api_key=0, min_version=0, max_version=self.produce)],
+            supported_features=[
+                ApiVersionsResponse.SupportedFeatureKey(name="metadata.version", min_version=1, max_version=self.level)
+            ],
+            finalized_features=[],
+        )
+
+    def _DescribeTopicPartitions(self, broker_id: int, request: Any) -> Any:
+        kind = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+        part = kind.DescribeTopicPartitionsResponsePartition
+        wanted = {topic.name for topic in request.topics}
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                kind(error_code=0, name=t, partitions=[part(partition_index=i, eligible_leader_replicas=list(ids))])
+                for (t, i), ids in self.eligible.items()
+                if t in wanted
+            ]
+        )
+
+    @property
+    def cluster(self) -> Any:
+        return SimpleNamespace(send=self.send, in_parallel=lambda call, items: list(map(call, items)))
+
+
+WHOLE = {(LOG, 0): (1, (1, 2, 3)), (LOG, 1): (2, (2, 3, 1)), ("p", 0): (3, (3, 1, 2)), ("p", 1): (3, (3,))}
+DEFAULT = {LOG: "2", "p": "2"}
+
+
+def test_with_all_replicas_in_sync_one_broker_is_asked_two_questions() -> None:
+    fake = FakeBrokers(WHOLE, DEFAULT)
+    found = read_write_states(fake.cluster, 2, [("p", 0)])
+    assert fake.asked == [("Metadata", 2), ("DescribeConfigs", 2)]
+    assert {key: one.takes_writes for key, one in found.partitions.items()} == {
+        (LOG, 0): True,
+        (LOG, 1): True,
+        ("p", 0): True,
+    }
+    assert (found.log_partitions, found.stopped, found.dropping, found.failure) == (2, (), frozenset(), None)
+
+
+def test_the_default_of_the_leader_counts() -> None:
+    """Broker 3 needs one replica, and the others two."""
+    fake = FakeBrokers({**WHOLE, (LOG, 0): (3, (3,))}, {**DEFAULT, (3, LOG): "1", (3, "p"): "3"})
+    found = read_write_states(fake.cluster, 2, [("p", 1)])
+    asked = Counter(fake.asked)
+    assert (asked["DescribeConfigs", 2], asked["DescribeConfigs", 3]) == (1, 1)
+    assert {key: (one.min_in_sync, one.takes_writes) for key, one in found.partitions.items()} == {
+        (LOG, 0): (1, True),
+        (LOG, 1): (2, True),
+        ("p", 1): (3, False),
+    }
+
+
+def test_the_release_of_the_leader_is_asked_for_only_if_the_setting_exceeds_the_replicas() -> None:
+    for produce, expected in ((OLD, False), (NEW, True)):
+        fake = FakeBrokers(WHOLE, {LOG: "4", "p": "2"}, produce=produce)
+        found = read_write_states(fake.cluster, 1, [("p", 0)])
+        assert {one.takes_writes for key, one in found.partitions.items() if key[0] == LOG} == {expected}
+        assert [broker for name, broker in fake.asked if name == "ApiVersions"] == [1, 2]
+    fake = FakeBrokers(WHOLE, {LOG: "4"}, silent=("ApiVersions",))
+    assert {one.takes_writes for one in read_write_states(fake.cluster, 1, ()).partitions.values()} == {None}
+
+
+def test_a_setting_that_may_not_be_read_is_a_doubt_only_if_replicas_are_not_in_sync() -> None:
+    fake = FakeBrokers({**WHOLE, (LOG, 0): (1, (1,))}, DEFAULT, refused=(LOG,))
+    found = read_write_states(fake.cluster, 2, ())
+    assert [one.may_take_none for one in found.partitions.values()] == [True, False]
+    failure = found.partitions[LOG, 0].failure
+    assert failure is not None and failure.needs == Permission("DescribeConfigs", "Topic", LOG)
+    for fake in (FakeBrokers(WHOLE, DEFAULT, silent=("DescribeConfigs",)), FakeBrokers(WHOLE, {})):
+        unread = read_write_states(fake.cluster, 2, ()).partitions.values()
+        assert [(one.takes_writes, one.failure is not None) for one in unread] == [(None, True)] * 2
+
+
+def test_without_metadata_nothing_is_known() -> None:
+    fake = FakeBrokers(WHOLE, DEFAULT, silent=("Metadata",))
+    found = read_write_states(fake.cluster, 2, [("p", 0)])
+    assert found.partitions == {} and found.failure is not None and found.failure.code == "UNREACHABLE"
+
+
+def test_coordinators_that_drop_markers_are_known_if_a_partition_has_no_leader() -> None:
+    lost = {**WHOLE, ("p", 1): (NO_LEADER_ID, ())}
+    for level, dropping in ((LEVEL_4_2, frozenset()), (LEVEL_4_3, frozenset({1, 2}))):
+        fake = FakeBrokers(lost, DEFAULT, eligible={("p", 1): (3,)}, level=level)
+        found = read_write_states(fake.cluster, 2, [("p", 1)])
+        assert found.dropping == dropping
+        assert found.partitions["p", 1].replicas.missing == (3,)
+    # The last leader of a partition matters only to those who ask.
+    fake = FakeBrokers(WHOLE, DEFAULT, level=LEVEL_4_3)
+    assert read_write_states(fake.cluster, 2, [("p", 1)]).dropping == frozenset()
+    assert read_write_states(fake.cluster, 2, [("p", 1)], with_last=True).dropping == {1, 2}
+    assert [drops_markers(one) for one in (None, 29, 30, 33, 34)] == [False, False, True, True, False]
+
+
+def test_of_all_topics_only_incomplete_partitions_are_looked_at() -> None:
+    fake = FakeBrokers(
+        {**WHOLE, ("q", 0): (1, (1, 2)), ("r", 0): (NO_LEADER_ID, (1,))}, {**DEFAULT, "q": "2", "r": "1"}
+    )
+    assert [one.name for one in read_stopped(fake.cluster, 1)] == ["p-1", "r-0"]
+
+
+def test_a_missing_log_is_compared_with_the_running_brokers() -> None:
+    brokers = tuple(Broker(broker_id, "b", 9092) for broker_id in (1, 2))
+    missing = ClusterView(1, "fake", brokers, (), ((LOG, "UNKNOWN_TOPIC_OR_PARTITION"),))
+    hidden = ClusterView(1, "fake", brokers, (), ((LOG, "TOPIC_AUTHORIZATION_FAILED"),))
+    of_3 = FakeBrokers({}, {"1": "3"})
+    assert read_no_log(of_3.cluster, missing) == NoLog(3, 2)
+    assert (
+        read_no_log(of_3.cluster, hidden) is None
+        and read_no_log(of_3.cluster, ClusterView(1, "f", brokers, ())) is None
+    )
+    assert read_no_log(FakeBrokers({}).cluster, missing) == NoLog(None, 2)
+    assert read_no_log(FakeBrokers({}, silent=("DescribeConfigs",)).cluster, missing) == NoLog(None, 2)

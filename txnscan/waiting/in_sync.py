@@ -1,0 +1,135 @@
+"""Reads whether the logs of partitions take writes (`writability.py`). The only place that reads it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from txnscan.coordinators.cluster import Cluster
+from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
+from txnscan.kafka.protocol.describe_configs import min_in_sync_replicas, transaction_log_factor
+from txnscan.kafka.protocol.replicas import read_incomplete, read_replicas, with_eligible
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, PartitionReplicas
+from txnscan.waiting.known_causes import drops_markers
+from txnscan.waiting.writability import NoLog, WriteState, WriteStates
+
+
+def read_write_states(cluster: Cluster, asked: int, keys: Collection[Key], *, with_last: bool = False) -> WriteStates:
+    """The write states of `__transaction_state`, and of these partitions. Never raises.
+
+    asked: a broker with the newest metadata. An older one may show replicas in sync that are not, or the reverse.
+    with_last: whether partitions matter, too, that would have no leader if theirs stopped.
+    """
+    topics = {TRANSACTION_STATE_TOPIC, *(topic for topic, _ in keys)}
+    try:
+        found = read_replicas(cluster.send, asked, topics)
+    except RequestFailed as failed:
+        return WriteStates(failure=failed.failure)
+    logs = [key for key in found if key[0] == TRANSACTION_STATE_TOPIC]
+    wanted = [found[key] for key in sorted({*logs, *keys}) if key in found]
+    states = states_of(cluster, asked, wanted)
+    others = [one for one in states if not one.is_transaction_log]
+    at_risk = any(one.replicas.has_no_leader or (with_last and one.is_last) for one in others)
+    coordinators = {found[key].leader for key in logs} if at_risk else set[int]()
+    return WriteStates({one.replicas.key: one for one in states}, len(logs), _dropping(cluster, coordinators))
+
+
+def read_stopped(cluster: Cluster, asked: int) -> list[WriteState]:
+    """Of all topics, the partitions that take no writes, as far as they lack a replica or a leader. Raises
+    RequestFailed. asked: see `read_write_states`.
+    """
+    states = states_of(cluster, asked, read_incomplete(cluster.send, asked))
+    return [one for one in states if one.takes_writes is False]
+
+
+def read_no_log(cluster: Cluster, view: ClusterView) -> NoLog | None:
+    """The reason if `__transaction_state` does not exist. None if it does, or if that is not known. view: the newest
+    metadata, of this topic.
+    """
+    if not any(name == TRANSACTION_STATE_TOPIC and error == _UNKNOWN for name, error in view.topic_errors):
+        return None
+    for broker in view.brokers:
+        try:
+            return NoLog(transaction_log_factor(cluster.send, broker.broker_id), len(view.brokers))
+        except RequestFailed:
+            continue
+    return NoLog(None, len(view.brokers))
+
+
+_UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def states_of(cluster: Cluster, asked: int, partitions: Iterable[PartitionReplicas]) -> list[WriteState]:
+    """The write states of these partitions.
+
+    A topic's own setting is the same at every broker, so one is asked. But a leader without it has its own default, and
+    decides by that. So if replicas are not in sync, leaders are asked.
+    """
+    found = list(partitions)
+    lacking = [one for one in found if not one.is_complete]
+    eligible = {one.key: one for one in with_eligible(cluster.send, asked, lacking)}
+    found = [eligible.get(one.key, one) for one in found]
+    settings = _settings(
+        cluster, {one.key: asked if one.is_complete or one.leader < 0 else one.leader for one in found}
+    )
+    states = [_with_setting(one, settings[one.key]) for one in found]
+    # The release of a leader matters only if the setting exceeds the number of replicas.
+    doubtful = {one.replicas.leader for one in states if (one.min_in_sync or 0) > len(one.replicas.replicas)}
+    versions = _versions(cluster, doubtful)
+    return [
+        replace(one, is_capped=versions[one.replicas.leader].caps_min_in_sync)
+        if one.replicas.leader in versions
+        else one
+        for one in states
+    ]
+
+
+def _with_setting(partition: PartitionReplicas, setting: int | Failure) -> WriteState:
+    if isinstance(setting, Failure):
+        return WriteState(partition, failure=setting)
+    return WriteState(partition, setting)
+
+
+def _settings(cluster: Cluster, at: dict[Key, int]) -> dict[Key, int | Failure]:
+    """`min.insync.replicas` of each partition, by the broker to ask."""
+    by_broker: dict[int, set[str]] = defaultdict(set)
+    for (topic, _), broker_id in at.items():
+        by_broker[broker_id].add(topic)
+
+    def ask(broker_id: int) -> dict[str, int | Failure]:
+        topics = sorted(by_broker[broker_id])
+        try:
+            found = min_in_sync_replicas(cluster.send, broker_id, topics)
+        except RequestFailed as failed:
+            return dict.fromkeys(topics, failed.failure)
+        return {
+            topic: needing(one, Permission("DescribeConfigs", "Topic", topic)) if isinstance(one, Failure) else one
+            for topic, one in found.items()
+        }
+
+    answers = dict(zip(by_broker, cluster.in_parallel(ask, by_broker), strict=True))
+    return {key: answers[broker_id][key[0]] for key, broker_id in at.items()}
+
+
+def _versions(cluster: Cluster, broker_ids: Iterable[int]) -> dict[int, ApiVersions]:
+    """The API versions of these brokers, as far as they answer."""
+
+    def ask(broker_id: int) -> ApiVersions | None:
+        try:
+            return api_versions(cluster.send, broker_id)
+        except RequestFailed:
+            return None
+
+    asked = sorted(broker_id for broker_id in broker_ids if broker_id >= 0)
+    answers = zip(asked, cluster.in_parallel(ask, asked), strict=True)
+    return {broker_id: one for broker_id, one in answers if one is not None}
+
+
+def _dropping(cluster: Cluster, broker_ids: Iterable[int]) -> frozenset[int]:
+    return frozenset(
+        broker_id for broker_id, one in _versions(cluster, broker_ids).items() if drops_markers(one.metadata_level)
+    )
