@@ -15,8 +15,9 @@ from tests.cases import Cases
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import CauseCode, Explanation
 from txnscan.explain.causes import RULES, cause_of
-from txnscan.explain.client_errors import CLIENT_ERRORS, ClientError, ErrorKind
+from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.report.explain import explained_lines, explained_object
@@ -36,7 +37,7 @@ QUERY = Symptom(SymptomKind.QUERY, checkpoint="s3://KEY:SECRET@bucket/query")
 TOPIC = Symptom(SymptomKind.TOPIC, topic="p")
 ID = Symptom(SymptomKind.TRANSACTIONAL_ID, transactional_id="X")
 NUMBER = Symptom(SymptomKind.PRODUCER_ID, producer_id=7)
-ERRORS = {one.name: one for one in CLIENT_ERRORS}
+ERRORS = {one.name: one for one in recogniser().errors}
 # The real rules of a sweep judge these.
 HANGING = judged(view("CompleteCommit", 3))
 TWO_MINUTES_OLD = {"start_time_ms": NOW_MS - 2 * MINUTE_MS, "timeout_ms": 15 * MINUTE_MS}
@@ -391,6 +392,9 @@ CASES = (
         for one in CLIENT_ERRORS
         if one.kind is ErrorKind.ITSELF
     ),
+    Case("an error of Kafka that is none of a transaction", facts(saying("VOTER_NOT_FOUND", ALONE)), C.CLIENT_ERROR),
+    Case("the same beside an id", facts(saying("VOTER_NOT_FOUND"), on(OWNED), transaction=ONGOING), C.OWNED),
+    Case("no error and no id", facts(replace(ALONE, unrecognised=True)), C.UNRECOGNISED),
     Case("the broker forgot the producer", facts(saying("UNKNOWN_PRODUCER_ID", ALONE)), C.NO_TRANSACTION),
     Case("no offsets are pending", facts(saying("UNSTABLE_OFFSET_COMMIT", ALONE)), C.NO_TRANSACTION),
 )
@@ -489,7 +493,3 @@ def test_control_characters_in_names_are_escaped() -> None:
 
 def test_the_answers(wording: SnapshotAssertion) -> None:
     assert {case.why: explained_lines(explained_object(cause_of(case.read))) for case in CASES} == wording
-
-
-def test_every_client_error_has_a_kind_and_texts() -> None:
-    assert all(isinstance(one, ClientError) and one.texts for one in CLIENT_ERRORS)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cases import Cases
 from txnscan.config import ConfigError
-from txnscan.explain.client_errors import recognised
+from txnscan.explain.known_errors import recognised
 from txnscan.explain.symptom import SymptomKind, symptom
 
 FENCED = (
@@ -90,7 +90,7 @@ TEXTS = (
     ),
     ("Completed rollback of ongoing transaction for transactionalId a due to timeout", "ROLLED_BACK"),
     ("Initialized transactionalId a with producerId 5 and producer epoch 3 on partition", "INITIALIZED"),
-    ("TimeoutException: Topic orders not present in metadata after 60000 ms.", None),
+    ("TimeoutException: Topic orders not present in metadata after 60000 ms.", "UNKNOWN_TOPIC_OR_PARTITION"),
     ("NullPointerException", None),
 )
 
@@ -238,7 +238,6 @@ def test_a_line_with_an_id_and_no_error_asks_about_the_id() -> None:
         ({"group": ""}, "--group"),
         ({"transactional_id": ""}, "--transactional-id"),
         ({"producer_id": -1}, "--producer-id"),
-        ({"error": "NullPointerException"}, "--error"),
     ],
 )
 def test_options_that_form_no_symptom_are_refused(options: dict[str, Any], option: str) -> None:

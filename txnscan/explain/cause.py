@@ -33,6 +33,7 @@ class CauseCode(StrEnum):
     NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
     CLIENT_ERROR = "client_error", "The error shows its cause itself, and no broker is asked"
+    UNRECOGNISED = "unrecognised", "No error that txnscan knows is in the text, and no id"
     CLEANER_STUCK = (
         "cleaner_stuck",
         "Compaction stops at a transaction that its coordinator will end, or does not work",
@@ -99,7 +100,8 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer: one sentence first, then the evidence, then the next commands. known_causes: ids of the rows in
-    `waiting/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*.
+    `waiting/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*. error:
+    the name of the error in the text from a log, if it has one.
     """
 
     code: CauseCode
@@ -108,6 +110,7 @@ class Explanation:
     next: tuple[str, ...]
     numbers: Numbers
     known_causes: tuple[str, ...] = ()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules are in
 order below, and the first rule with a subject gives the cause. The most urgent causes come first:
 - `fenced` first, but only for a fencing error: the producer that logged it is fenced, whatever else is open;
-- then a setting that an error names, an error that shows its cause itself, and a log cleaner that has given up by its
-  log, for the same reason;
+- then a setting that an error names, an error that shows its cause itself, a text without an error or an id, and a log
+  cleaner that has given up by its log, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
@@ -39,6 +39,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.FENCED, finding.fenced, telling.fenced),
     CauseRule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
     CauseRule(CauseCode.CLIENT_ERROR, finding.itself, telling.itself),
+    CauseRule(CauseCode.UNRECOGNISED, finding.unrecognised, telling.unrecognised),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
     CauseRule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
     CauseRule(CauseCode.HANGING, finding.hanging, telling.hanging),
@@ -77,6 +78,7 @@ def cause_of(facts: Facts) -> Explanation:
                 next=tuple(telling.command(facts, one) for one in told.commands),
                 numbers=told.numbers,
                 known_causes=tuple(one.id for one in known),
+                error=facts.symptom.error.name if facts.symptom.error is not None else None,
             )
     raise AssertionError("the last rule finds something always")
 

@@ -35,7 +35,15 @@ def setting(f: Facts) -> Subject | None:
 
 
 def itself(f: Facts) -> Subject | None:
-    return Subject() if f.symptom.needs_no_broker else None
+    """An error that shows its cause, or that is Kafka's and none of a transaction."""
+    kind = f.symptom.error.kind if f.symptom.error is not None else None
+    alone = kind is ErrorKind.OTHER and f.symptom.kind is SymptomKind.ERROR
+    return Subject() if kind is ErrorKind.ITSELF or alone else None
+
+
+def unrecognised(f: Facts) -> Subject | None:
+    """A text without an error and without an id."""
+    return Subject() if f.symptom.kind is SymptomKind.ERROR and f.symptom.error is None else None
 
 
 def pending(f: Facts) -> Subject | None:

@@ -75,9 +75,18 @@ def setting(f: Facts, s: Subject) -> Told:
 
 def itself(f: Facts, s: Subject) -> Told:
     error = _found(f.symptom.error)
+    if error.kind is ErrorKind.OTHER:
+        message = error.meaning.rstrip(".")
+        sentence = f"The text has {error.name}, which is no error of a transaction: {message}."
+        return Told(sentence, (), (_EXPLAIN_ID,), _numbers(f, None, None))
     about = f.symptom.transactional_id
     commands = (f"txnscan explain --transactional-id {_quoted(about)}",) if about is not None else ()
-    return Told(f"{error.meaning}.", (f"{error.remedy}.",), commands, _numbers(f, None, None))
+    return Told(f"{error.meaning}.", (f"{error.remedy}.", *_known(f)), commands, _numbers(f, None, None))
+
+
+def unrecognised(f: Facts, s: Subject) -> Told:
+    sentence = "The text is not explained: it has no error that txnscan knows, and no id."
+    return Told(sentence, (), (_EXPLAIN_ID, "txnscan explain --group GROUP"), _numbers(f, None, None))
 
 
 def pending(f: Facts, s: Subject) -> Told:
@@ -393,11 +402,14 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def of_error(f: Facts) -> tuple[str, ...]:
-    if f.symptom.unrecognised:
-        return ("No error that txnscan knows is in the text: the answer does not explain it.",)
     error = f.symptom.error
-    if error is None:
+    if f.symptom.kind is SymptomKind.ERROR and f.symptom.unrecognised:
         return ()
+    if error is not None and error.kind is ErrorKind.OTHER:
+        return (f"The text has {error.name}, which is no error of a transaction: the answer does not explain it.",)
+    if error is None:
+        no_error = "No error that txnscan knows is in the text: the answer does not explain it."
+        return (no_error,) if f.symptom.unrecognised else ()
     if error.kind is ErrorKind.ITSELF:
         return (f"The text has {error.name}.",)
     return (f"{error.name}: {error.meaning}.",)

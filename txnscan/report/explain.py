@@ -40,6 +40,7 @@ def explained_object(cause: Explanation) -> dict[str, Any]:
     }
     return {
         "cause": cause.code.value,
+        "error": cause.error,
         "sentence": cause.sentence,
         "evidence": list(cause.evidence),
         "next": list(cause.next),
