@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.builders import LATE_AFTER_MS, NOW_MS
 from tests.cases import Cases
-from tests.golden.errors import NO_WORDS, TABLE, Printed, recorded, table_text
+from tests.golden.errors import NO_WORDS, TABLE, Printed, live, recorded, table_text
 from txnscan.explain.cause import CauseCode
 from txnscan.explain.causes import cause_of
 from txnscan.explain.client_errors import ErrorKind
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 PRINTED = recorded()
+BROKER_LINES = TABLE.parents[2] / "tests/golden/errors/broker_lines.txt"
 # The name of the row, by the name of each of Kafka's errors.
 ROWS = {name: one.name for one in CLIENT_ERRORS for name in (one.name, *one.also)}
 
@@ -199,3 +200,72 @@ def test_a_whole_log_takes_less_than_a_second() -> None:
                 began = time.process_time()
                 symptom(error=text)
                 assert time.process_time() - began < 1
+
+
+# The errors that may follow a state. One alone is the answer, if all lines are pasted.
+OF_STATE = {
+    "setting": {"INVALID_TRANSACTION_TIMEOUT", "ERROR_STATE"},
+    "misuse": {"_STATE"},
+    "too_large": {"MESSAGE_TOO_LARGE"},
+    "denied_id": {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED"},
+    "denied_topic": {"TOPIC_AUTHORIZATION_FAILED", "ERROR_STATE"},
+    "denied_group": {"GROUP_AUTHORIZATION_FAILED", "ERROR_STATE"},
+    "group": {"ILLEGAL_GENERATION"},
+    "fenced": {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "ERROR_STATE"},
+    "fenced_commit": {"PRODUCER_FENCED"},
+    "timed_out": {"PRODUCER_FENCED", "INVALID_TXN_STATE"},
+    "expired": {"INVALID_PRODUCER_ID_MAPPING", "ERROR_STATE"},
+    "unreachable": {"TIMEOUT", "_TIMED_OUT", "NETWORK_EXCEPTION"},
+}
+
+
+def test_each_state_that_a_client_logs_gets_its_error() -> None:
+    """Lines that real clients printed on a real broker, all lines of a state at once."""
+    logs: dict[tuple[str, str], list[str]] = {}
+    for row in live.recorded():
+        logs.setdefault((row.client, row.state), []).append(row.line)
+    assert {client for client, _ in logs} == {*live.CLIENTS, "broker"}
+    with Cases() as cases:
+        for (client, state), lines in logs.items():
+            with cases.case(f"{client}: {state}"):
+                asked = symptom(error="\n".join(lines))
+                expected = OF_STATE.get(state, {"ROLLED_BACK", "INITIALIZED"})
+                assert asked.error is not None and asked.error.name in expected
+                number = live.CLIENTS.index(client) if client in live.CLIENTS else 0
+                named = (None, f"orders.{number}-{live.STATES.index(state)}") if state in live.STATES else None
+                assert named is None or asked.transactional_id in named
+
+
+def test_lines_of_real_clients_and_a_real_broker(wording: SnapshotAssertion) -> None:
+    """The error, the ids and the first sentence of each line."""
+    found = {}
+    for row in live.recorded():
+        asked = symptom(error=row.line)
+        error = asked.error.name if asked.error is not None else None
+        alone = cause_of(Facts(asked, NOW_MS, LATE_AFTER_MS)).sentence if asked.needs_no_broker else asked.kind.value
+        ids = [asked.transactional_id, asked.producer_id, asked.producer_epoch, asked.group]
+        found[f"{row.client}, {row.state}: {row.line}"] = [error, ids, alone]
+    assert found == wording
+
+
+def test_lines_of_brokers_name_their_id() -> None:
+    rows = [row for row in BROKER_LINES.read_text("utf-8").splitlines() if not row.startswith("#")]
+    with Cases() as cases:
+        for error, _, form in (row.partition(" ") for row in rows):
+            for name in ("orders-1", "a", "tx:orders", "orders(1)", "o/p", "due", "app_0.1"):
+                line = f"[2026-11-27 20:00:00] INFO [TransactionCoordinator id=1] {form.replace('{}', name)}"
+                with cases.case(line):
+                    asked = symptom(error=line)
+                    assert (asked.error.name if asked.error is not None else "-") == error
+                    assert asked.transactional_id == name
+
+
+def test_a_line_of_the_cleaner_names_its_partition() -> None:
+    for line in (
+        "Unexpected exception thrown when cleaning log Log(x). Marking its partition (a-b-3) as uncleanable",
+        "Failed to clean up log for a-b-3 in dir /data due to IOException",
+        "Failed to calculate log cleaning stats for partition a-b-3",
+    ):
+        asked = symptom(error=line)
+        assert asked.error is not None
+        assert (asked.error.name, asked.topic, asked.partition) == ("LOG_CLEANER", "a-b", 3)

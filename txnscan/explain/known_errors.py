@@ -204,7 +204,6 @@ _ASKED = (
         phrases=(
             "while initializing transactional state",
             Near(_TIMED_OUT, ("inittransactions", "init_transactions", "initproducerid", "initialize producer id")),
-            "unable to initialize a producer id due to request failures",
         ),
     ),
     ClientError(
@@ -331,40 +330,6 @@ _OF_REQUESTS = (
         "txnscan transaction-log --transactional-id ID reads what is left of it",
     ),
     ClientError(
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-        _ITSELF,
-        "The batch is in the leader's log, and fewer replicas than min.insync.replicas have it",
-        _UNDER_MIN_ISR,
-    ),
-    ClientError(
-        "NOT_ENOUGH_REPLICAS",
-        _ITSELF,
-        "The partition has fewer in-sync replicas than min.insync.replicas, so its leader refused the batch",
-        _UNDER_MIN_ISR,
-        also=("_ISR_INSUFF",),
-    ),
-    ClientError(
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        _ITSELF,
-        "The coordinator is new, and still reads its log: clients try again until it has done so",
-        "If it lasts, look at the log of that broker",
-        ("coordinator is loading",),
-    ),
-    ClientError(
-        "COORDINATOR_NOT_AVAILABLE",
-        _ITSELF,
-        "The coordinator is not available, as while its log has no leader or too few in-sync replicas",
-        _CHECK,
-        ("failed to find transaction coordinator", Near(_TIMED_OUT, ("findcoordinator",))),
-        also=("_WAIT_COORD",),
-    ),
-    ClientError(
-        "NOT_COORDINATOR",
-        _ITSELF,
-        "The broker is not the coordinator any more: clients look for the new one, and try again",
-        _CHECK,
-    ),
-    ClientError(
         "UNSUPPORTED_VERSION",
         _ITSELF,
         "The broker does not support the request in the client's version",
@@ -412,31 +377,10 @@ _OF_REQUESTS = (
         also=("INVALID_COMMIT_OFFSET_SIZE",),
     ),
     ClientError(
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        _ITSELF,
-        "The broker has no such partition: the topic is deleted, new, or not visible to the principal",
-        "kafka-topics.sh --describe shows whether it exists",
-        (Near(("topic",), ("not present in metadata after",)),),
-        also=("UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"),
-    ),
-    ClientError(
         "INVALID_TOPIC_EXCEPTION",
         _ITSELF,
         "The topic's name is not valid, or it is an internal topic",
         "Check the name of the topic",
-    ),
-    ClientError(
-        "NOT_LEADER_OR_FOLLOWER",
-        _ITSELF,
-        "Client and broker do not agree on the leader of the partition: clients look for it, and try again",
-        "txnscan check shows partitions without a leader",
-        also=("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE"),
-    ),
-    ClientError(
-        "LEADER_NOT_AVAILABLE",
-        _ITSELF,
-        "The partition has no leader, so it takes neither records nor markers",
-        "txnscan check shows partitions without a leader",
     ),
     ClientError(
         "LISTENER_NOT_FOUND",
@@ -482,6 +426,79 @@ _OF_REQUESTS = (
         also=("_AUTO_OFFSET_RESET", "_LOG_TRUNCATION"),
     ),
     ClientError(
+        "INVALID_REQUEST",
+        _ITSELF,
+        "The broker refuses the request as malformed: client and broker do not fit together",
+        "The broker's log has the reason",
+        also=("INVALID_REQUIRED_ACKS",),
+    ),
+    ClientError(
+        "UNKNOWN_SERVER_ERROR",
+        _ITSELF,
+        "The broker met an exception that has no error of its own",
+        "The broker's log has the exception",
+        ("unknown broker error", "[error -1] unknownerror"),
+    ),
+)
+
+# Clients try again after these, so any other error counts more.
+_TRIED_AGAIN = (
+    ClientError(
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        _ITSELF,
+        "The batch is in the leader's log, and fewer replicas than min.insync.replicas have it",
+        _UNDER_MIN_ISR,
+    ),
+    ClientError(
+        "NOT_ENOUGH_REPLICAS",
+        _ITSELF,
+        "The partition has fewer in-sync replicas than min.insync.replicas, so its leader refused the batch",
+        _UNDER_MIN_ISR,
+        also=("_ISR_INSUFF",),
+    ),
+    ClientError(
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        _ITSELF,
+        "The coordinator is new, and still reads its log: clients try again until it has done so",
+        "If it lasts, look at the log of that broker",
+        ("coordinator is loading",),
+    ),
+    ClientError(
+        "COORDINATOR_NOT_AVAILABLE",
+        _ITSELF,
+        "The coordinator is not available, as while its log has no leader or too few in-sync replicas",
+        _CHECK,
+        ("failed to find transaction coordinator", Near(_TIMED_OUT, ("findcoordinator",))),
+        also=("_WAIT_COORD",),
+    ),
+    ClientError(
+        "NOT_COORDINATOR",
+        _ITSELF,
+        "The broker is not the coordinator any more: clients look for the new one, and try again",
+        _CHECK,
+    ),
+    ClientError(
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        _ITSELF,
+        "The broker has no such partition: the topic is deleted, new, or not visible to the principal",
+        "kafka-topics.sh --describe shows whether it exists",
+        (Near(("topic",), ("not present in metadata after",)),),
+        also=("UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"),
+    ),
+    ClientError(
+        "NOT_LEADER_OR_FOLLOWER",
+        _ITSELF,
+        "Client and broker do not agree on the leader of the partition: clients look for it, and try again",
+        "txnscan check shows partitions without a leader",
+        also=("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE"),
+    ),
+    ClientError(
+        "LEADER_NOT_AVAILABLE",
+        _ITSELF,
+        "The partition has no leader, so it takes neither records nor markers",
+        "txnscan check shows partitions without a leader",
+    ),
+    ClientError(
         "OFFSET_NOT_AVAILABLE",
         _ITSELF,
         "The partition's leader is new, and does not know its high watermark yet: clients try again",
@@ -506,27 +523,24 @@ _OF_REQUESTS = (
         "The client does not reach a broker, or lost it before its answer: the broker may have done the step or not",
         "Clients try again. If it lasts, look at the network and at the broker",
         also=("_TRANSPORT", "_ALL_BROKERS_DOWN", "_FAIL", "_RESOLVE", "_SSL", "BROKER_NOT_AVAILABLE"),
-        phrases=("client has run out of available brokers to talk to",),
-    ),
-    ClientError(
-        "INVALID_REQUEST",
-        _ITSELF,
-        "The broker refuses the request as malformed: client and broker do not fit together",
-        "The broker's log has the reason",
-        also=("INVALID_REQUIRED_ACKS",),
+        phrases=(
+            "client has run out of available brokers to talk to",
+            "could not be established. node may not be available",
+            "unable to initialize a producer id due to request failures",
+            "unable to open connection to broker",
+            "unable to dial: dial tcp",
+            "failed to connect to broker",
+            "while fetching metadata: dial tcp",
+            "kafkaconnectionerror",
+            "unable to bootstrap from",
+            Near(("connect to ipv",), ("failed: ",)),
+        ),
     ),
     ClientError(
         "OPERATION_NOT_ATTEMPTED",
         _ITSELF,
-        "The coordinator did not add this partition to the transaction, because it refused another one of the request",
-        "The error of the other partition has the reason",
-    ),
-    ClientError(
-        "UNKNOWN_SERVER_ERROR",
-        _ITSELF,
-        "The broker met an exception that has no error of its own",
-        "The broker's log has the exception",
-        ("unknown broker error", "[error -1] unknownerror"),
+        "This step was not attempted, because another part of the same request or transaction failed",
+        "The error of the other part has the reason",
     ),
 )
 
@@ -540,6 +554,7 @@ _OF_CLIENTS = (
         (
             Near(("record(s) for",), ("has passed since batch creation",)),
             "the client hasn't received acknowledgment for some previously sent messages",
+            "records have timed out before they were able to be produced",
         ),
         also=("_MSG_TIMED_OUT",),
     ),
@@ -600,6 +615,7 @@ _OF_CLIENTS = (
             "because we are in an error state",
             "previous transactional or idempotent request has failed",
             "producer id has a fatal, unrecoverable error",
+            "to producertxnstateinerror",
         ),
         also=("_FATAL", "_INCONSISTENT", "_GAPLESS_GUARANTEE"),
     ),
@@ -635,7 +651,7 @@ _OF_CLIENTS = (
     ),
 )
 
-CLIENT_ERRORS = (*_OF_BROKERS, *_FENCED, *_ASKED, *_OF_RIGHTS, *_OF_REQUESTS, *_OF_CLIENTS)
+CLIENT_ERRORS = (*_OF_BROKERS, *_FENCED, *_ASKED, *_OF_RIGHTS, *_OF_REQUESTS, *_TRIED_AGAIN, *_OF_CLIENTS)
 
 
 @cache

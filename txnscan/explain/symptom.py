@@ -34,7 +34,7 @@ _TRANSACTIONAL_ID = re.compile(
             rf"\btxnmgr(?:/[\w-]+)? \[{_X}\](?=\s)",
             # The broker's lines write the id without a mark (`TransactionCoordinator`, `TransactionStateManager`,
             # `TransactionMarkerChannelManager`).
-            rf"\btransactional ?Id {_X}:? (?:due to|failed|has been|with producerId|append|under|Invalid transition)\b",
+            rf"\btransactional ?Id {_X}:? (?:due to|failed due|has been|with producerId|append|under|Invalid)\b",
             rf"\b(?:for|Sending|Updating|Appending) {_X}'s (?:InitProducerId|AddPart|EndTransaction|transaction|new)",
             rf"\btransaction markers for {_X}, these partitions",
             rf"\bsending txn marker for {_X}(?=\s|$)",
@@ -60,7 +60,9 @@ _PAIRS = {")": "(", "]": "[", "}": "{", ">": "<"}
 # how librdkafka writes it.
 _PRODUCER_ID = re.compile(
     r"""\bproducer[\s_.-]?id["']?\s*(?:set to|is|[=:])?\s*["']?(\d{1,19})\b"""
-    r"""|\b(?:of|for|from) producer (\d{1,19})\b|\bPID\{Id:(\d{1,19}),""",
+    r"""|\b(?:of|for|from) producer (\d{1,19})\b|\bPID\{Id:(\d{1,19}),"""
+    # franz-go.
+    r"""|\bproducer ID failed[^;]{0,200}; id: (\d{1,19})""",
     re.IGNORECASE,
 )
 # What the log cleaner of a broker writes (`LogCleaner.CleanerThread`).
