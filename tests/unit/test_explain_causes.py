@@ -19,8 +19,10 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
 from txnscan.explain.symptom import Symptom, SymptomKind
+from txnscan.kafka.answers import State
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.report.explain import explained_lines, explained_object
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.verdict.rules import judge_observation
@@ -76,6 +78,12 @@ def x(state: str, **changes: Any) -> Transaction:
     return replace(base, **changes)
 
 
+def record(state: str, epoch: int, at_ms: int) -> LoggedTransaction:
+    """A record of X, whose transaction began 20 minutes ago, with a timeout of 15 minutes."""
+    start_ms = -1 if state == "Empty" else NOW_MS - 20 * MINUTE_MS
+    return LoggedTransaction(0, 0, "X", 7, epoch, State(state), frozenset(), 2, start_ms, at_ms, 15 * MINUTE_MS)
+
+
 def saying(name: str, symptom: Symptom = ID, **changes: Any) -> Symptom:
     return replace(symptom, error=ERRORS[name], **changes)
 
@@ -84,6 +92,17 @@ ALONE = Symptom(SymptomKind.ERROR)
 PREPARED = x("PrepareCommit", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
 LATE_PREPARED = replace(PREPARED, start_time_ms=NOW_MS - 60 * MINUTE_MS, age_ms=60 * MINUTE_MS)
 ONGOING = x("Ongoing", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P,))
+TIMED_OUT = (
+    record("Ongoing", 3, NOW_MS - 20 * MINUTE_MS),
+    record("PrepareAbort", 4, NOW_MS - MINUTE_MS),
+    record("CompleteAbort", 4, NOW_MS - MINUTE_MS),
+)
+EXPIRED = replace(TIMED_OUT[0], state=State.DEAD, updated_ms=NOW_MS - 48 * 60 * MINUTE_MS)
+TAKEN_OVER = (
+    record("Ongoing", 3, NOW_MS - 20 * MINUTE_MS),
+    record("PrepareAbort", 4, NOW_MS - 10 * MINUTE_MS),
+    *(record("Empty", epoch, NOW_MS + (epoch - 14) * MINUTE_MS) for epoch in (5, 6)),
+)
 OFFSETS_LOG = PartitionFacts("__consumer_offsets", 9, 105, 100, 100)
 ENDS_BY_MS = NOW_MS + 13 * MINUTE_MS
 
@@ -358,6 +377,45 @@ CASES = (
         facts(saying("INVALID_PRODUCER_EPOCH", producer_id=7, producer_epoch=4), transaction=ONGOING),
         C.OWNED,
     ),
+    Case(
+        "its transaction timed out",
+        facts(saying("PRODUCER_FENCED"), transaction=x("CompleteAbort"), logged=TIMED_OUT),
+        C.FENCED,
+        {"fenced_by": "timeout", "fenced_at_ms": NOW_MS - MINUTE_MS},
+    ),
+    Case(
+        "another instance took over",
+        facts(saying("PRODUCER_FENCED", producer_epoch=3), transaction=x("Empty"), logged=TAKEN_OVER[:3]),
+        C.FENCED,
+        {"fenced_by": "instance"},
+    ),
+    Case(
+        "instances fight",
+        facts(saying("PRODUCER_FENCED", producer_epoch=3), transaction=x("Empty"), logged=TAKEN_OVER),
+        C.FENCED,
+        {"fenced_by": "instances"},
+    ),
+    Case(
+        "a commit came after the timeout",
+        facts(saying("INVALID_TXN_STATE"), transaction=x("CompleteAbort"), logged=TIMED_OUT),
+        C.NO_TRANSACTION,
+        {"fenced_by": "timeout"},
+    ),
+    Case("a commit of nothing", facts(saying("INVALID_TXN_STATE"), transaction=x("Empty")), C.NO_TRANSACTION),
+    Case(
+        "the id expired",
+        facts(ID, absent=True, logged=(EXPIRED,)),
+        C.NO_TRANSACTION,
+        {"expired_at_ms": EXPIRED.updated_ms},
+    ),
+    Case(
+        "its producer came back after it expired",
+        facts(saying("INVALID_PRODUCER_ID_MAPPING"), absent=True, logged=(EXPIRED,)),
+        C.NO_TRANSACTION,
+        {"expired_at_ms": EXPIRED.updated_ms},
+    ),
+    Case("no broker was asked about it", facts(saying("INVALID_PRODUCER_ID_MAPPING")), C.CLIENT_ERROR),
+    Case("the log may not be read", facts(ID, absent=True, log_failure=REFUSED), C.NO_TRANSACTION),
     Case("it is fenced, whoever it is", facts(saying("PRODUCER_FENCED", ALONE)), C.FENCED, {"transactional_id": None}),
     Case("the id that was fenced is hidden", facts(saying("PRODUCER_FENCED"), failures=(REFUSED,)), C.NOT_OBSERVED),
     Case("the id waits for a marker", facts(saying("CONCURRENT_TRANSACTIONS"), transaction=PREPARED), C.MARKER_OWED),
@@ -390,7 +448,7 @@ CASES = (
     *(
         Case(one.name, facts(replace(ID, error=one), transaction=ONGOING), C.CLIENT_ERROR, {"transactional_id": "X"})
         for one in CLIENT_ERRORS
-        if one.kind is ErrorKind.ITSELF
+        if one.kind is ErrorKind.ITSELF and not replace(ID, error=one).brokers_know_more
     ),
     Case("an error of Kafka that is none of a transaction", facts(saying("VOTER_NOT_FOUND", ALONE)), C.CLIENT_ERROR),
     Case("the same beside an id", facts(saying("VOTER_NOT_FOUND"), on(OWNED), transaction=ONGOING), C.OWNED),

@@ -20,7 +20,7 @@ from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
-from txnscan.kafka.answers import PREPARED, CoordinatorView
+from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.describe_configs import topic_settings
@@ -36,7 +36,7 @@ from txnscan.sweeps.disk import Replicas, read_replica_sizes
 from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
-from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.txnlog.expired import dated
 from txnscan.txnlog.timeline import timeline, to_read
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.ahead import ahead, end_of_log
@@ -456,10 +456,18 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
     name = facts.symptom.transactional_id or ""
     asking.progress("ask the coordinator", 0, 1)
     found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
+    if not found and any(one.failure.code in _ABSENT for one in failed):
+        facts = _with_log(asking, facts, name)
+        if not facts.logged or facts.logged[-1].state == State.DEAD:
+            return replace(facts, absent=True)
+        # The log is newer than the answer, or the coordinator did not load all of it.
+        found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
+        if any(one.failure.code in _ABSENT for one in failed):
+            last = facts.logged[-1]
+            why = f"the transaction log has '{name}' in {last.state}, and its coordinator does not know it"
+            return replace(facts, failures=(*facts.failures, Failure(why, FailureCode.LEFT_OUT)))
     if not found:
-        failures = [one.failure for one in failed]
-        absent = any(one.code in _ABSENT for one in failures)
-        return replace(facts, absent=absent, failures=(*facts.failures, *(() if absent else failures)))
+        return replace(facts, failures=(*facts.failures, *(one.failure for one in failed)))
     return _of_transaction(asking, facts, found[0])
 
 
@@ -467,8 +475,8 @@ def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: Scan 
     """The open transactions of an id: on its partitions, or for an id at rest anywhere. swept: a sweep of all."""
     facts = replace(facts, transaction=one, whole_cluster=swept is not None or not one.partitions)
     error = facts.symptom.error
-    if error is not None and error.kind is ErrorKind.FENCED:
-        facts = replace(facts, logged=_logged(asking, one.transactional_id))
+    if error is not None and error.kind in (ErrorKind.FENCED, ErrorKind.BUSY):
+        facts = _with_log(asking, facts, one.transactional_id)
     keys = _keys(one.partitions)
     if swept is None:
         swept = _sweep(asking, keys) or _swept(asking, asking.config)
@@ -500,12 +508,20 @@ def _with_sweep(facts: Facts, swept: Scan) -> Facts:
     return replace(facts, failures=failures, sweep_id=swept.sweep_id, asked=swept.partitions_planned)
 
 
-def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
-    """The records of the id in the transaction log. Empty if it cannot be read."""
+def _with_log(asking: Asking, facts: Facts, name: str) -> Facts:
+    """The facts with the records of this id in the transaction log."""
     asking.progress("read the transaction log", 0, 1)
-    wanted, _ = to_read(asking.cluster.newest([TRANSACTION_STATE_TOPIC]), [name], [])
-    steps = (one for each in wanted for one in timeline(asking.cluster.send, each.partition, names=each.names))
-    return tuple(one.record for one in steps if not isinstance(one, Unobserved))
+    send = asking.cluster.send
+    wanted, failed = to_read(asking.cluster.newest([TRANSACTION_STATE_TOPIC]), [name], [])
+    steps = [
+        one for each in wanted for one in dated(send, each.partition, timeline(send, each.partition, names=each.names))
+    ]
+    failures = [*failed, *(one for one in steps if isinstance(one, Unobserved))]
+    return replace(
+        facts,
+        logged=tuple(one.record for one in steps if not isinstance(one, Unobserved)),
+        log_failure=failures[0].failure if failures else None,
+    )
 
 
 def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:

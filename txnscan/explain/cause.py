@@ -48,7 +48,8 @@ class Numbers:
 
     checkpoint: the path of a streaming query's checkpoint, without secrets. ends_by_ms: start and timeout of the
     transaction, by its coordinator's clock. markers, aborted: control records and records of aborted transactions that
-    the lag is made of. asked: the number of partitions that were read.
+    the lag is made of. fenced_by: what raised the epoch of the id: "timeout" of its transaction, another "instance", or
+    "instances" that fight. expired_at_ms: of the id's tombstone. asked: the number of partitions that were read.
     """
 
     group: str | None = None
@@ -81,6 +82,9 @@ class Numbers:
     age_ms: int | None = None
     overdue_ms: int | None = None
     max_timeout_ms: int | None = None
+    fenced_by: str | None = None
+    fenced_at_ms: int | None = None
+    expired_at_ms: int | None = None
     failure: str | None = None
     asked: int = 0
 

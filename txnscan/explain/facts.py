@@ -139,12 +139,12 @@ class Facts:
 
     connection: the options that reach the cluster, for the next commands. transaction: the id that was asked for, or
     the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
-    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
-    parts that could not be observed; with any of them, absence is no evidence. exposed_to: the known causes to which
-    the cluster is exposed; read only if a transaction hangs or stays in Prepare*.
-    whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. reads_uncommitted:
-    whether it is a share group that waits for no transaction. asked: how many partitions the sweep read.
-    max_timeout_ms: `transaction.max.timeout.ms`.
+    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. log_failure: why a
+    part of that log could not be read. failures: the parts that could not be observed; with any of them, absence is no
+    evidence. exposed_to: the known causes to which the cluster is exposed; read only if a transaction hangs or stays in
+    Prepare*. whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it.
+    reads_uncommitted: whether it is a share group that waits for no transaction. asked: how many partitions the sweep
+    read. max_timeout_ms: `transaction.max.timeout.ms`.
     """
 
     symptom: Symptom
@@ -162,6 +162,7 @@ class Facts:
     absent: bool = False
     prepared: tuple[Transaction, ...] = ()
     logged: tuple[LoggedTransaction, ...] = ()
+    log_failure: Failure | None = None
     max_timeout_ms: int | None = None
     failures: tuple[Failure, ...] = ()
     exposed_to: tuple[ExposedTo, ...] = ()

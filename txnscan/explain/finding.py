@@ -38,7 +38,8 @@ def itself(f: Facts) -> Subject | None:
     """An error that shows its cause, or that is Kafka's and none of a transaction."""
     kind = f.symptom.error.kind if f.symptom.error is not None else None
     alone = kind is ErrorKind.OTHER and f.symptom.kind is SymptomKind.ERROR
-    return Subject() if kind is ErrorKind.ITSELF or alone else None
+    asked = f.symptom.brokers_know_more and (f.absent or f.transaction is not None)
+    return Subject() if (kind is ErrorKind.ITSELF and not asked) or alone else None
 
 
 def unrecognised(f: Facts) -> Subject | None:

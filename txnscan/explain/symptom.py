@@ -80,6 +80,9 @@ _EPOCH = re.compile(
 _ALONE = (ErrorKind.FENCED, ErrorKind.EXPIRED, ErrorKind.CLEANER, ErrorKind.OTHER)
 
 
+_OF_LOST_IDS = ("INVALID_PRODUCER_ID_MAPPING", "TRANSACTIONAL_ID_NOT_FOUND")
+
+
 class SymptomKind(StrEnum):
     """The kinds of symptoms."""
 
@@ -121,6 +124,12 @@ class Symptom:
         if self.error is not None and self.error.kind is ErrorKind.ITSELF:
             return True
         return self.kind is SymptomKind.ERROR and (self.error is None or self.error.kind in _ALONE)
+
+    @property
+    def brokers_know_more(self) -> bool:
+        """Whether brokers can say more than the text: that the id expired, and when."""
+        is_lost = self.error is not None and self.error.name in _OF_LOST_IDS
+        return is_lost and self.kind is SymptomKind.TRANSACTIONAL_ID
 
 
 def symptom(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -13,11 +14,13 @@ from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
+from txnscan.explain.takeover import Takeover, takeover
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
 from txnscan.kafka.units import duration, plural, size
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
@@ -37,6 +40,7 @@ Found = TypeVar("Found")
 
 
 _HOW_FENCED = "another instance took the id over, or its coordinator aborted a transaction that timed out"
+_EXPIRES = "transactional.id.expiration.ms"
 
 
 def fenced(f: Facts, s: Subject) -> Told:
@@ -50,9 +54,10 @@ def fenced(f: Facts, s: Subject) -> Told:
     epoch, producer_id = f.symptom.producer_epoch, f.symptom.producer_id
     was = f"epoch {epoch}" if producer_id is None else f"producer id {producer_id}, epoch {epoch}"
     logged = f" from {was}" if epoch is not None else ""
+    event = takeover(f.logged, producer_id, epoch)
     sentence = (
         f"The producer is fenced: '{one.transactional_id}' went on{logged} to epoch {one.producer_epoch} of producer "
-        f"id {one.producer_id}, because {_HOW_FENCED}."
+        f"id {one.producer_id}, because {_HOW_FENCED if event is None else _of_event(f, event)}."
     )
     records = [str(record) for record in f.logged[-_LOG_LINES_MAX:]]
     none = "Its earlier epochs are no longer in the transaction log, or could not be read."
@@ -61,7 +66,35 @@ def fenced(f: Facts, s: Subject) -> Told:
     if open_too is not None and open_too.judged is not None:
         evidence += (f"It left a transaction hanging on {open_too.judged.observation.topic_partition}.",)
     commands = (f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}",)
-    return Told(sentence, evidence, commands, _of_transaction(f, one, producer_epoch=epoch))
+    numbers = _of_transaction(f, one, producer_epoch=epoch)
+    return Told(sentence, evidence, commands, _with_event(numbers, event) if event is not None else numbers)
+
+
+def _of_event(f: Facts, event: Takeover) -> str:
+    """How a producer was fenced, after "because"."""
+    if event.timed_out is not None:
+        return _aborted_at_timeout(f, event.timed_out)
+    at = _moment(event.at_ms, f.now_ms)
+    if event.initialized == 1:
+        return f"another instance initialized it at {at}"
+    until = _moment(event.last_ms, f.now_ms)
+    return (
+        f"instances initialized it {event.initialized} times between {at} and {until}: they fight for it, or one "
+        "restarts again and again"
+    )
+
+
+def _aborted_at_timeout(f: Facts, one: LoggedTransaction) -> str:
+    at, start = _moment(one.updated_ms, f.now_ms), _moment(one.start_time_ms, f.now_ms)
+    return (
+        f"its coordinator aborted, at {at}, a transaction that was open since {start}, for longer than its timeout of "
+        f"{duration(one.timeout_ms)}"
+    )
+
+
+def _with_event(numbers: Numbers, event: Takeover) -> Numbers:
+    how = "timeout" if event.timed_out is not None else "instance" if event.initialized == 1 else "instances"
+    return replace(numbers, fenced_by=how, fenced_at_ms=event.at_ms)
 
 
 def setting(f: Facts, s: Subject) -> Told:
@@ -338,10 +371,7 @@ def none(f: Facts, s: Subject) -> Told:
     if f.transaction is not None:
         return at_rest(f, f.transaction)
     if asked.transactional_id is not None:
-        sentence = f"'{asked.transactional_id}' has no transaction: its coordinator knows no such id."
-        return Told(
-            sentence, (), (f"txnscan transaction-log --transactional-id {_quoted(asked.transactional_id)}",), numbers
-        )
+        return _absent(f, asked.transactional_id, numbers)
     if asked.kind is SymptomKind.PRODUCER_ID:
         sentence = f"Producer id {asked.producer_id} has no open transaction, and no transactional id has it now."
         evidence = (
@@ -370,15 +400,45 @@ def none(f: Facts, s: Subject) -> Told:
     return Told(sentence, (), _describe_group(f), numbers)
 
 
+def _absent(f: Facts, name: str, numbers: Numbers) -> Told:
+    """An id that its coordinator does not know: what the transaction log has of it."""
+    commands = (f"txnscan transaction-log --transactional-id {_quoted(name)}",)
+    if f.logged:
+        at_ms = f.logged[-1].updated_ms
+        when = f" at about {_moment(at_ms, f.now_ms)}" if at_ms >= 0 else ""
+        sentence = f"'{name}' has no transaction: it expired{when} ({_EXPIRES})."
+        evidence = (
+            "The transaction log has its tombstone, and the coordinator does not know it any more.",
+            "Its producer gets INVALID_PRODUCER_ID_MAPPING, and has to call initTransactions again.",
+        )
+        return Told(sentence, evidence, commands, replace(numbers, expired_at_ms=at_ms if at_ms >= 0 else None))
+    sentence = f"'{name}' has no transaction: its coordinator knows no such id."
+    if f.log_failure is not None:
+        return Told(sentence, (f"Whether it expired is not known: {_why(f, f.log_failure)}.",), commands, numbers)
+    left = (
+        "The transaction log has no record of it. An id that expired longer than delete.retention.ms ago looks like "
+        "an id that never was."
+    )
+    return Told(sentence, (left,), commands, numbers)
+
+
 def at_rest(f: Facts, one: Transaction) -> Told:
     error = f.symptom.error
-    passed = f", and {error.name} has passed" if error is not None and error.kind is ErrorKind.BUSY else ""
-    sentence = f"'{one.transactional_id}' has no transaction open: it is in {one.state}{passed}."
+    is_busy = error is not None and error.kind is ErrorKind.BUSY
+    passed = f", and {error.name} has passed" if error is not None and is_busy else ""
+    how = f"it is in {one.state}{passed}"
+    event = takeover(f.logged, f.symptom.producer_id, f.symptom.producer_epoch) if is_busy else None
+    if event is not None and event.timed_out is not None and one.state == State.COMPLETE_ABORT:
+        how = f"{_aborted_at_timeout(f, event.timed_out)}"
+    elif error is not None and error.name == "INVALID_TXN_STATE" and one.state == State.EMPTY:
+        how = "nothing was added to one since it was initialized (Empty), so there is nothing to commit or to abort"
+    sentence = f"'{one.transactional_id}' has no transaction open: {how}."
     swept = "and a sweep of all partitions found no open transaction of its producer id" if f.whole_cluster else ""
     state = _state(one).rstrip(".")
     evidence = (f"{state}, {swept}." if swept else f"{state}.", *_known(f))
     command = f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}"
-    return Told(sentence, evidence, (command,), _of_transaction(f, one))
+    numbers = _of_transaction(f, one)
+    return Told(sentence, evidence, (command,), _with_event(numbers, event) if event is not None else numbers)
 
 
 def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -410,7 +470,7 @@ def of_error(f: Facts) -> tuple[str, ...]:
     if error is None:
         no_error = "No error that txnscan knows is in the text: the answer does not explain it."
         return (no_error,) if f.symptom.unrecognised else ()
-    if error.kind is ErrorKind.ITSELF:
+    if error.kind is ErrorKind.ITSELF and not f.symptom.brokers_know_more:
         return (f"The text has {error.name}.",)
     return (f"{error.name}: {error.meaning}.",)
 
@@ -502,6 +562,13 @@ def _clock(at_ms: int, now_ms: int) -> str:
     at = datetime.fromtimestamp(-(-at_ms // _MINUTE_MS) * _MINUTE_MS / 1_000, UTC)
     same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
     return f"{at:%H:%M} UTC" if same_day else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _moment(at_ms: int, now_ms: int) -> str:
+    """A time of the day; with its date if that is not today."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
+    return f"{at:%H:%M:%S} UTC" if same_day else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _stands(p: PartitionFacts) -> tuple[str, ...]:
