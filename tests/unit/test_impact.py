@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from tests.sim.records import Marker
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.protocol.share_group_offsets import DescribeShareGroupOffsetsResponse
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Key
 from txnscan.report.impact import impact_sentences
@@ -68,6 +70,7 @@ class FakeGroups(FakeCluster):
         self.groups = groups
         self.refuses = False
         self.listing_error = 0
+        self.share_topics = ("p",)
         self.lacks: set[str] = set()
         self.config = {"cleanup.policy": "delete", "retention.ms": "604800000", "remote.storage.enable": "false"}
         self.config_error = 0
@@ -92,6 +95,18 @@ class FakeGroups(FakeCluster):
                 listed(group_id=name, protocol_type=group.protocol_type, group_state=group.state)
                 for name, group in self.groups.get(broker_id, {}).items()
             ],
+        )
+
+    def _answer_DescribeShareGroupOffsets(self, broker_id: int, request: Any) -> Any:
+        group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+        topic = group.DescribeShareGroupOffsetsResponseTopic
+        partition = topic.DescribeShareGroupOffsetsResponsePartition
+        topics = [
+            topic(topic_name=name, topic_id=uuid.UUID(int=1), partitions=[partition(partition_index=0, start_offset=0)])
+            for name in self.share_topics
+        ]
+        return DescribeShareGroupOffsetsResponse(
+            groups=[group(group_id=asked.group_id, topics=topics) for asked in request.groups]
         )
 
     def _answer_OffsetFetch(self, broker_id: int, request: Any) -> Any:

@@ -26,6 +26,7 @@ from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, U
 from txnscan.kafka.protocol.describe_configs import topic_settings
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
+from txnscan.kafka.protocol.share_group_offsets import share_group_partitions
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.observation import TransactionKey
@@ -44,7 +45,7 @@ from txnscan.waiting.cause import Cause
 from txnscan.waiting.cause import cause_of as hanging_cause_of
 from txnscan.waiting.disk import disk_of
 from txnscan.waiting.exposure import read_exposure, read_versions
-from txnscan.waiting.groups import SHARE, group_offsets, listed_group, unjudged_shares
+from txnscan.waiting.groups import SHARE, group_offsets, listed_group, share_level
 from txnscan.waiting.impact import BlockReason, is_compacted
 from txnscan.waiting.known_causes import ExposedTo, exposed, sentence
 from txnscan.waiting.pending_offsets import pending_offsets
@@ -57,6 +58,8 @@ LOGS_READ_MAX = 5
 # How often offsets are asked for that live transactions withhold in turns.
 _TRIES = 3
 _NAMED_MAX = 5
+# A committed offset from which nothing is to be read.
+_NOT_READ = 2**63 - 1
 _OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 _ABSENT = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
 
@@ -169,8 +172,7 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     listed = listed_group(cluster.send, broker_id, group)
     facts = replace(facts, coordinator=broker_id, group_state=listed.state if listed is not None else None)
     if listed is not None and listed.protocol_type == SHARE:
-        failures = unjudged_shares(cluster.send, broker_id, [group])
-        return replace(facts, reads_uncommitted=not failures, failures=(*facts.failures, *failures))
+        return _ask_share(asking, facts, broker_id, group)
     committed = group_offsets(cluster.send, broker_id, group, None, require_stable=False)
     if committed.failure is not None:
         return replace(facts, failures=(*facts.failures, committed.failure))
@@ -189,6 +191,28 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     elif not any(one.lag for one in partitions) and (hidden := cluster.hidden_topics()) is not None:
         failures.append(hidden)
     return replace(facts, partitions=partitions, failures=tuple(failures), sweep_id=sweep_id, asked=len(partitions))
+
+
+def _ask_share(asking: Asking, facts: Facts, broker_id: int, group: str) -> Facts:
+    """A share group: its isolation level, and the open transactions on its partitions."""
+    level = share_level(asking.cluster.send, broker_id, group)
+    offsets = share_group_partitions(asking.cluster.send, broker_id, group)
+    stands, sweep_id = _stands(asking, dict.fromkeys(offsets.keys, _NOT_READ))
+    failures = [one for one in (level, offsets.failure) if isinstance(one, Failure)]
+    if not offsets.keys and not failures:
+        nothing = f"share group '{group}' has no partition that this principal may see"
+        failures.append(Failure(nothing, FailureCode.NOT_ASKED))
+    # The start offset is not where the group stands: it is behind records that are acknowledged already.
+    partitions = tuple(replace(one, committed=None) for one in stands)
+    return replace(
+        facts,
+        is_share=True,
+        isolation_level=level if isinstance(level, str) else None,
+        partitions=partitions,
+        failures=(*facts.failures, *failures),
+        sweep_id=sweep_id,
+        asked=len(partitions),
+    )
 
 
 def _ask_query(asking: Asking, facts: Facts) -> Facts:

@@ -46,15 +46,17 @@ class CauseCode(StrEnum):
 class Numbers:
     """The numbers and names of a cause. Times are epoch milliseconds.
 
-    checkpoint: the path of a streaming query's checkpoint, without secrets. ends_by_ms: start and timeout of the
-    transaction, by its coordinator's clock. markers, aborted: control records and records of aborted transactions that
-    the lag is made of. fenced_by: what raised the epoch of the id: "timeout" of its transaction, another "instance", or
-    "instances" that fight. expired_at_ms: of the id's tombstone. asked: the number of partitions that were read.
+    checkpoint: the path of a streaming query's checkpoint, without secrets. isolation_level: of a share group.
+    ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
+    records of aborted transactions that the lag is made of. fenced_by: what raised the epoch of the id: "timeout" of
+    its transaction, another "instance", or "instances" that fight. expired_at_ms: of the id's tombstone. asked: the
+    number of partitions that were read.
     """
 
     group: str | None = None
     checkpoint: str | None = None
     group_state: str | None = None
+    isolation_level: str | None = None
     topic: str | None = None
     partition: int | None = None
     transactional_id: str | None = None

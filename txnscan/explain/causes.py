@@ -7,6 +7,7 @@ order below, and the first rule with a subject gives the cause. The most urgent 
   cleaner that has given up by its log, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
+- then a share group that waits for no transaction by its isolation level;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
 - then, for a compacted topic, the log cleaner: compaction that is due and not done, or that no transaction holds back;
 - then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
@@ -47,6 +48,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
     CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, telling.share_uncommitted),
     # Absence counts only from here on: all was observed.
     CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),

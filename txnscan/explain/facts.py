@@ -143,8 +143,8 @@ class Facts:
     part of that log could not be read. failures: the parts that could not be observed; with any of them, absence is no
     evidence. exposed_to: the known causes to which the cluster is exposed; read only if a transaction hangs or stays in
     Prepare*. whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it.
-    reads_uncommitted: whether it is a share group that waits for no transaction. asked: how many partitions the sweep
-    read. max_timeout_ms: `transaction.max.timeout.ms`.
+    is_share: whether it is a share group. isolation_level: its `share.isolation.level`. asked: how many partitions the
+    sweep read. max_timeout_ms: `transaction.max.timeout.ms`.
     """
 
     symptom: Symptom
@@ -157,7 +157,8 @@ class Facts:
     pending: tuple[PendingOffsets, ...] = ()
     coordinator: int | None = None
     group_state: str | None = None
-    reads_uncommitted: bool = False
+    is_share: bool = False
+    isolation_level: str | None = None
     transaction: Transaction | None = None
     absent: bool = False
     prepared: tuple[Transaction, ...] = ()

@@ -10,6 +10,7 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.answers import PREPARED, State
+from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
 from txnscan.waiting.relation import NotBlocked
@@ -66,6 +67,9 @@ def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
 
 
 def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
+    if f.is_share:
+        reads_committed = f.isolation_level is not None and f.isolation_level != READ_UNCOMMITTED
+        return (p.holder,) if p.holder is not None and reads_committed else ()
     if f.symptom.is_reader:
         return (p.holder,) if p.holder is not None and p.waits else ()
     if f.symptom.kind in (SymptomKind.TRANSACTIONAL_ID, SymptomKind.PRODUCER_ID):
@@ -165,6 +169,13 @@ def not_observed(f: Facts) -> Subject | None:
     if unread is None or unread.ahead is None or real_lag(f) is not None or not_read_committed(f) is not None:
         return None
     return Subject(unread, failure=unread.ahead.failure)
+
+
+def share_uncommitted(f: Facts) -> Subject | None:
+    """A share group that waits for no transaction, by its setting. The partition with a transaction comes first."""
+    if f.isolation_level != READ_UNCOMMITTED:
+        return None
+    return Subject(next((one for one in f.partitions if one.still_open), None))
 
 
 def not_read_committed(f: Facts) -> Subject | None:

@@ -153,7 +153,7 @@ def hanging(f: Facts, s: Subject) -> Told:
     o = judged.observation
     stop = "read_committed readers and compaction stop" if p.compacted else "read_committed readers stop"
     if f.symptom.is_reader:
-        sentence = f"{_begin(f)} waits for a transaction that hangs on {p.name}: no coordinator will end it."
+        sentence = f"{_waits(f, p)} a transaction that hangs on {p.name}: no coordinator will end it."
     elif judged.holds_lso is False:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
     else:
@@ -279,7 +279,7 @@ def owned(f: Facts, s: Subject) -> Told:
     if s.judged is not None:
         p, judged = _both(s)
         what = f"transaction on {p.name} {_how_it_ends(f, judged)}"
-        waits = f"{_begin(f)} waits for a {what}."
+        waits = f"{_waits(f, p)} a {what}."
         sentence = waits if f.symptom.is_reader else f"There is an open {what}."
         began = f"It began {duration(judged.judgement.age_ms)} ago."
         evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
@@ -306,6 +306,23 @@ def not_observed(f: Facts, s: Subject) -> Told:
     numbers = _numbers(f, s.partition, None, failure=failure.code)
     unread = ("txnscan explain --topic TOPIC",) if f.symptom.is_reader and not f.partitions else ()
     return Told(sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, "txnscan check"), numbers)
+
+
+def share_uncommitted(f: Facts, s: Subject) -> Told:
+    sentence = f"No transaction blocks {_reader(f)}: its share.isolation.level is read_uncommitted."
+    return Told(sentence, _open_on(f), _describe_group(f), _numbers(f, s.partition, None))
+
+
+def _open_on(f: Facts) -> tuple[str, ...]:
+    """The open transactions on the partitions of a group, which do not block it."""
+    held = [(one, holder) for one in f.partitions if (holder := one.holder) is not None]
+    if not held:
+        return (f"No transaction is open on its {plural(len(f.partitions), 'partition')}.",) if f.partitions else ()
+    return tuple(
+        f"On {one.name} a transaction is open at offset {holder.observation.start_offset} "
+        f"({holder.judgement.verdict.value})."
+        for one, holder in held[:_NAMED_MAX]
+    )
 
 
 def not_read_committed(f: Facts, s: Subject) -> Told:
@@ -380,9 +397,6 @@ def none(f: Facts, s: Subject) -> Told:
         return Told(sentence, evidence, (f"txnscan transaction-log --producer-id {asked.producer_id}",), numbers)
     if asked.kind is SymptomKind.ERROR:
         return Told(*_of_error_alone(f), numbers)
-    if f.reads_uncommitted:
-        sentence = f"No transaction blocks share group '{asked.group}': its share.isolation.level is read_uncommitted."
-        return Told(sentence, (), (f"kafka-share-groups.sh --describe --group {_quoted(asked.group or '')}",), numbers)
     if asked.kind is SymptomKind.TOPIC:
         where = first.name if first is not None else f"the {plural(len(f.partitions), 'partition')} of {asked.topic}"
         sentence = f"No transaction is open on {where}."
@@ -394,6 +408,9 @@ def none(f: Facts, s: Subject) -> Told:
             f"{moving.lso_before} to {moving.last_stable_offset} in the meantime, as transactions ended."
         )
         return Told(sentence, _stands(moving), _describe_group(f), _numbers(f, moving, None))
+    if f.is_share:
+        sentence = f"No transaction blocks {_reader(f)}: none is open on its {plural(len(f.partitions), 'partition')}."
+        return Told(sentence, _of_group(f, f.partitions[0]) if f.partitions else (), _describe_group(f), numbers)
     lag = sum(one.lag or 0 for one in f.partitions)
     read = "has read everything" if not lag else f"has a lag of {lag:,}, of offsets without records"
     sentence = f"No transaction blocks {_reader(f)}: it {read} on {plural(len(f.partitions), 'partition')}."
@@ -591,6 +608,8 @@ def _disk(p: PartitionFacts) -> tuple[str, ...]:
 
 
 def _of_group(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
+    if f.is_share:
+        return (f"Its share.isolation.level is {f.isolation_level}.",)
     if not f.symptom.is_reader or p.committed is None:
         return ()
     before = "" if p.committed == p.last_stable_offset else ", and before the last stable offset it gets no record"
@@ -604,13 +623,21 @@ def _reader(f: Facts) -> str:
     """The group or the query of the symptom, inside a sentence."""
     if f.symptom.checkpoint is not None:
         return f"the query of '{shown_location(f.symptom.checkpoint)}'"
-    return f"group '{f.symptom.group}'"
+    return f"{'share ' if f.is_share else ''}group '{f.symptom.group}'"
 
 
 def _begin(f: Facts) -> str:
     """The same at the beginning of a sentence."""
     reader = _reader(f)
     return reader[0].upper() + reader[1:]
+
+
+def _waits(f: Facts, p: PartitionFacts) -> str:
+    """That the reader waits, up to the transaction."""
+    if f.is_share:
+        # Where it stands is not visible.
+        return f"{_begin(f)} gets no record of {p.name} from offset {p.last_stable_offset} on, because of"
+    return f"{_begin(f)} waits for"
 
 
 def _at(f: Facts, p: PartitionFacts) -> str:
@@ -654,6 +681,7 @@ def _numbers(
         group=group or f.symptom.group,
         checkpoint=shown_location(f.symptom.checkpoint) if f.symptom.checkpoint is not None else None,
         group_state=f.group_state,
+        isolation_level=f.isolation_level,
         topic=p.topic if p is not None else f.symptom.topic,
         partition=p.partition if p is not None else f.symptom.partition,
         transactional_id=view.transactional_id if view is not None else f.symptom.transactional_id,
@@ -734,7 +762,8 @@ def _describe_group(f: Facts) -> tuple[str, ...]:
     """Kafka's own tool, which shows members and lag."""
     if f.symptom.group is None:
         return ()
-    return (f"kafka-consumer-groups.sh --describe --group {_quoted(f.symptom.group)}",)
+    tool = "kafka-share-groups.sh" if f.is_share else "kafka-consumer-groups.sh"
+    return (f"{tool} --describe --group {_quoted(f.symptom.group)}",)
 
 
 def _quoted(name: str) -> str:
