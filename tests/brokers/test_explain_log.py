@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.brokers.offsets import commit_offset
 from tests.cases import Cases
 from tests.process import run_here
 from txnscan.demo.admin import create_topic
@@ -118,3 +119,20 @@ def test_an_expired_id_has_its_time_and_an_unknown_id_has_none(cluster: KafkaClu
 
 def is_known(wire: Wire, name: str) -> bool:
     return describe_owner(wire, name).error_code == ErrorCode.NONE
+
+
+def test_a_long_run_of_aborted_records_is_skipped(cluster: KafkaCluster, wire: Wire) -> None:
+    """40 MB of them, before the next record of a group."""
+    topic, count = "aborted", 45
+    create_topic(wire, topic, [[1]])
+    one = instance(wire, "aborting", 600_000)
+    for _ in range(count):
+        one.write(topic, 0, [bytes(900_000)])
+    one.end(commit=False)
+    other = instance(wire, "committing")
+    other.write(topic, 0, [b"x"])
+    other.end(commit=True)
+    commit_offset(cluster, "far-behind", topic, 0)
+    found = explain(cluster, "--group", "far-behind")
+    numbers = (found["aborted"], found["markers"], found["next_record_offset"])
+    assert (found["cause"], *numbers) == ("no_transaction", count, 1, count + 1)

@@ -151,6 +151,12 @@ CASES = (
         C.MARKER_LAG,
     ),
     Case(
+        "aborted records before the next record",
+        facts(GROUP, replace(CLOSED, committed=5, ahead=Ahead(True, markers=1, aborted=40_000, record_at=44_000))),
+        C.NO_TRANSACTION,
+        {"aborted": 40_000, "next_record_offset": 44_000},
+    ),
+    Case(
         "a share group that reads uncommitted records",
         facts(GROUP, on(HANGING, base=NO_GROUP), is_share=True, isolation_level="read_uncommitted"),
         C.NO_TRANSACTION,

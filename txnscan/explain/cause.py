@@ -48,9 +48,9 @@ class Numbers:
 
     checkpoint: the path of a streaming query's checkpoint, without secrets. isolation_level: of a share group.
     ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
-    records of aborted transactions that the lag is made of. fenced_by: what raised the epoch of the id: "timeout" of
-    its transaction, another "instance", or "instances" that fight. expired_at_ms: of the id's tombstone. asked: the
-    number of partitions that were read.
+    records of aborted transactions that the lag is made of, or that are before `next_record_offset`. fenced_by: what
+    raised the epoch of the id: "timeout" of its transaction, another "instance", or "instances" that fight.
+    expired_at_ms: of the id's tombstone. asked: the number of partitions that were read.
     """
 
     group: str | None = None
@@ -75,6 +75,7 @@ class Numbers:
     lag: int | None = None
     markers: int | None = None
     aborted: int | None = None
+    next_record_offset: int | None = None
     compacted: bool | None = None
     partition_bytes: int | None = None
     usable_bytes: int | None = None

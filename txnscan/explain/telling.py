@@ -339,6 +339,12 @@ def not_read_committed(f: Facts, s: Subject) -> Told:
 def real_lag(f: Facts, s: Subject) -> Told:
     p = _partition(s)
     sentence = f"No transaction blocks {_reader(f)}: it has records to read on {p.name}, and is slow or stopped."
+    if p.ahead is not None and p.ahead.aborted:
+        skipped = f"{plural(p.ahead.aborted, 'record')} of aborted transactions"
+        sentence = (
+            f"No transaction blocks {_reader(f)}: on {p.name} it has to skip {skipped} before its next record, at "
+            f"offset {p.ahead.record_at}."
+        )
     ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
     evidence = [f"{_at(f, p).capitalize()}, and its lag is {p.lag or 0:,}, up to the high watermark."]
     for one, holder in ahead[:_NAMED_MAX]:
@@ -700,6 +706,7 @@ def _numbers(
         lag=p.lag if p is not None else None,
         markers=ahead.markers if ahead is not None else None,
         aborted=ahead.aborted if ahead is not None else None,
+        next_record_offset=ahead.record_at if ahead is not None else None,
         compacted=p.compacted if p is not None else None,
         partition_bytes=p.disk.partition_bytes if p is not None else None,
         usable_bytes=p.disk.usable_bytes if p is not None else None,

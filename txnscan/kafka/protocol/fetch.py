@@ -62,6 +62,8 @@ class FetchedCommitted(Fetched):
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+# The most that a read for one answer takes of a log.
+LONG_READ_BYTES_MAX = 64 * 1024 * 1024
 # Small or compacted segments give small answers. But if a broker gives less than this over so many requests, a reader
 # would never finish.
 _SMALL_ANSWERS_MAX = 10_000
