@@ -56,6 +56,18 @@ UNSURE = judge_observation(observation(), (), context(coverage_failure=failed("b
 NO_GROUP = PartitionFacts("p", 0, 105, 100, 100)
 WAITS = replace(NO_GROUP, committed=100)
 CLOSED = PartitionFacts("p", 0, 105, 105, 105)
+PLAIN_SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "remote.storage.enable": "false",
+}
+TIERED_SETTINGS = PLAIN_SETTINGS | {
+    "remote.storage.enable": "true",
+    "local.retention.ms": "3600000",
+    "local.retention.bytes": "-2",
+}
+ON_DISK = disk_of(DiskRead(NOW_MS, None, None, (ReplicaSize(2, "/data", 5_000_000_000, 9 << 30, 1 << 30),)))
 COMPACTED = replace(
     CLOSED,
     compacted=True,
@@ -155,6 +167,29 @@ CASES = (
         facts(GROUP, replace(CLOSED, committed=5, ahead=Ahead(True, markers=1, aborted=40_000, record_at=44_000))),
         C.NO_TRANSACTION,
         {"aborted": 40_000, "next_record_offset": 44_000},
+    ),
+    Case(
+        "a live transaction keeps segments on local disks",
+        facts(TOPIC, on(OLD, base=NO_GROUP, settings=TIERED_SETTINGS)),
+        C.TIERING_STUCK,
+        {"tiered": True, "transactional_id": "X"},
+    ),
+    Case(
+        "a hanging transaction stops tiering",
+        facts(TOPIC, on(HANGING, base=NO_GROUP, settings=TIERED_SETTINGS)),
+        C.HANGING,
+        {"tiered": True},
+    ),
+    Case(
+        "a plain topic that fills its disk",
+        facts(TOPIC, replace(CLOSED, settings=PLAIN_SETTINGS, disk=ON_DISK)),
+        C.NO_TRANSACTION,
+        {"tiered": False, "partition_bytes": 5_000_000_000},
+    ),
+    Case(
+        "a topic without limits",
+        facts(TOPIC, replace(CLOSED, settings={**PLAIN_SETTINGS, "retention.ms": "-1"})),
+        C.NO_TRANSACTION,
     ),
     Case(
         "a share group that reads uncommitted records",

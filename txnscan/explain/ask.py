@@ -18,7 +18,7 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.explain import finding
 from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
-from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.facts import TIERED, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
@@ -55,6 +55,11 @@ from txnscan.waiting.who_waits import read_topic_cleaning
 PARTITIONS_READ_MAX = 100
 # Compacted partitions of which the start of the log is read: the largest.
 LOGS_READ_MAX = 5
+# The settings that decide what a log keeps on its disk.
+KEPT = (
+    *("cleanup.policy", "retention.ms", "retention.bytes", TIERED),
+    *("local.retention.ms", "local.retention.bytes"),
+)
 # How often offsets are asked for that live transactions withhold in turns.
 _TRIES = 3
 _NAMED_MAX = 5
@@ -398,9 +403,11 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
     found = [_partition_facts(key, swept, before.get(key), after.get(key)) for key in keys]
     read = asking.cluster.in_parallel(lambda one: _with_end(asking, view, one), found[:PARTITIONS_READ_MAX])
     compacted, failure = _compacted(asking, topic)
-    every = [replace(one, compacted=compacted) for one in (*read, *found[PARTITIONS_READ_MAX:])]
+    settings = _settings(asking, topic, KEPT)
+    every = [replace(one, compacted=compacted, settings=settings) for one in (*read, *found[PARTITIONS_READ_MAX:])]
+    every = _with_disks(asking, every)
     if compacted:
-        every = _with_cleaning(asking, view, _with_disks(asking, every))
+        every = _with_cleaning(asking, view, every)
     held = any(one.still_open for one in every)
     return replace(
         facts,
@@ -424,8 +431,9 @@ def _with_end(asking: Asking, view: ClusterView, one: PartitionFacts) -> Partiti
 
 
 def _with_disks(asking: Asking, partitions: Sequence[PartitionFacts]) -> list[PartitionFacts]:
-    """The partitions, the first of them with the sizes of their replicas."""
-    wanted = [(one.topic, one.partition) for one in partitions[:DISKS_MAX]]
+    """The partitions, the first of them with the sizes of their replicas; those with blocked records come first."""
+    blocked_first = sorted(partitions, key=lambda one: -(one.blocked_records or 0))
+    wanted = [(one.topic, one.partition) for one in blocked_first[:DISKS_MAX]]
     sizes = read_replica_sizes(asking.cluster, wanted)
     found = [(one, sizes.get((one.topic, one.partition), Replicas())) for one in partitions]
     return [replace(one, disk=disk_of(of.read(asking.now_ms(), None), (), of.error)) for one, of in found]
@@ -438,7 +446,7 @@ def _with_cleaning(asking: Asking, view: ClusterView, partitions: Sequence[Parti
     largest = sorted(partitions, key=lambda one: -(one.disk.partition_bytes or 0))[:LOGS_READ_MAX]
     if any(one.still_open for one in partitions):
         return list(partitions)
-    settings = _cleaner_settings(asking, largest[0].topic) if largest else {}
+    settings = _settings(asking, largest[0].topic, SETTINGS) if largest else {}
 
     def read(one: PartitionFacts) -> PartitionFacts:
         partition, end = _led(view, (one.topic, one.partition)), one.last_stable_offset
@@ -452,11 +460,11 @@ def _with_cleaning(asking: Asking, view: ClusterView, partitions: Sequence[Parti
     return [done.get(one.partition, one) for one in partitions]
 
 
-def _cleaner_settings(asking: Asking, topic: str) -> Mapping[str, str]:
-    """The settings of the cleaner for this topic, by the first broker that answers. Empty without an answer."""
+def _settings(asking: Asking, topic: str, names: Collection[str]) -> Mapping[str, str]:
+    """These settings of the topic, by the first broker that answers. Empty without an answer."""
     for broker_id in asking.cluster.broker_ids:
         try:
-            return topic_settings(asking.cluster.send, broker_id, topic, SETTINGS)
+            return topic_settings(asking.cluster.send, broker_id, topic, names)
         except RequestFailed:
             continue
     return {}

@@ -38,6 +38,10 @@ class CauseCode(StrEnum):
         "cleaner_stuck",
         "Compaction stops at a transaction that its coordinator will end, or does not work",
     )
+    TIERING_STUCK = (
+        "tiering_stuck",
+        "Segments of a tiered topic stay on local disks, behind a transaction that its coordinator will end",
+    )
     NO_TRANSACTION = "no_transaction", "No open transaction is the cause"
     NOT_OBSERVED = "not_observed", "The cause could not be observed"
 
@@ -77,6 +81,7 @@ class Numbers:
     aborted: int | None = None
     next_record_offset: int | None = None
     compacted: bool | None = None
+    tiered: bool | None = None
     partition_bytes: int | None = None
     usable_bytes: int | None = None
     started_at_ms: int | None = None

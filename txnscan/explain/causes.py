@@ -47,6 +47,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
     CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
+    CauseRule(CauseCode.TIERING_STUCK, finding.tiering_stuck, telling.tiering),
     CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
     CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, telling.share_uncommitted),
     # Absence counts only from here on: all was observed.

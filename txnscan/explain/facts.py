@@ -22,6 +22,8 @@ from txnscan.waiting.impact import BlockReason
 from txnscan.waiting.known_causes import ExposedTo
 from txnscan.waiting.relation import NotBlocked, Pair, relation
 
+TIERED = "remote.storage.enable"
+
 
 @dataclass(frozen=True, slots=True)
 class CleanerProgress:
@@ -41,8 +43,9 @@ class PartitionFacts:
     lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: the
     transactions of the sweep, by start offset. committed: the offset of the group, or the next offset of the streaming
     query. ahead: from that offset to the last stable offset; without a reader, the end of the log. compacted: whether
-    the cleaner works on its topic. disk: the sizes of its replicas, only if it is compacted. cleaning: only without an
-    open transaction. causes: of its hanging transactions. failure: why a part of it could not be observed.
+    the cleaner works on its topic. settings: of its topic, about what its log keeps. disk: the sizes of its replicas.
+    These three are only read for a topic. cleaning: of a compacted topic without an open transaction. causes: of its
+    hanging transactions. failure: why a part of it could not be observed.
     """
 
     topic: str
@@ -55,6 +58,7 @@ class PartitionFacts:
     committed: int | None = None
     ahead: Ahead | None = None
     compacted: bool | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     disk: Disk = NO_DISK
     cleaning: CleanerProgress | None = None
     failure: Failure | None = None
@@ -62,6 +66,11 @@ class PartitionFacts:
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def tiered(self) -> bool:
+        """Whether finished segments below the last stable offset move to remote storage."""
+        return self.settings.get(TIERED) == "true"
 
     @property
     def lag(self) -> int | None:

@@ -110,6 +110,18 @@ def cleaner_stuck(f: Facts) -> Subject | None:
     return found if found is not None and found.partition is not None and found.partition.compacted else None
 
 
+def tiering_stuck(f: Facts) -> Subject | None:
+    """As `cleaner_stuck`, for a tiered topic: segments above the last stable offset are not moved to remote storage."""
+    if f.symptom.kind is not SymptomKind.TOPIC:
+        return None
+
+    def waits(one: Judged) -> bool:
+        return is_live(one) and one.judgement.age_ms * SHARE_OF_LATE > f.late_after_ms
+
+    found = _judged(f, waits)
+    return found if found is not None and found.partition is not None and found.partition.tiered else None
+
+
 def cleaner_gave_up(f: Facts) -> Subject | None:
     """A line of a broker's log that says so. Without a partition in it, the cleaner as a whole."""
     if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.CLEANER:

@@ -33,6 +33,8 @@ _MINUTE_MS = 60_000
 # Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
+# local.retention.ms and .bytes take the value of retention.ms and .bytes.
+_INHERITED = -2
 _NAMED_MAX = 5
 _EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"
 
@@ -151,7 +153,8 @@ def pending(f: Facts, s: Subject) -> Told:
 def hanging(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     o = judged.observation
-    stop = "read_committed readers and compaction stop" if p.compacted else "read_committed readers stop"
+    stopped = [*(["compaction"] if p.compacted else []), *(["tiering"] if p.tiered else [])]
+    stop = f"{' and '.join(['read_committed readers', *stopped])} stop"
     if f.symptom.is_reader:
         sentence = f"{_waits(f, p)} a transaction that hangs on {p.name}: no coordinator will end it."
     elif judged.holds_lso is False:
@@ -213,6 +216,16 @@ def cleaner(f: Facts, s: Subject) -> Told:
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
 
 
+def tiering(f: Facts, s: Subject) -> Told:
+    p, judged = _both(s)
+    age = duration(judged.judgement.age_ms)
+    sentence = (
+        f"Segments of {p.name} from offset {p.last_stable_offset} on have stayed on local disks for {age}, behind a "
+        f"transaction {_how_it_ends(f, judged)}."
+    )
+    return Told(sentence, (judged.judgement.explanation, *_stands(p)), _of_judged(f, judged), _numbers(f, p, judged))
+
+
 def cleaner_gave_up(f: Facts, s: Subject) -> Told:
     p = s.partition
     if p is None:
@@ -272,7 +285,11 @@ def _of_cleaner(p: PartitionFacts) -> tuple[str, ...]:
 
 def _log_dirs(p: PartitionFacts) -> tuple[str, ...]:
     """Kafka's own tool, which shows the sizes of all replicas."""
-    return (f"kafka-log-dirs.sh --describe --topic-list {_quoted(p.topic)}",)
+    return _log_dirs_of(p.topic)
+
+
+def _log_dirs_of(topic: str | None) -> tuple[str, ...]:
+    return (f"kafka-log-dirs.sh --describe --topic-list {_quoted(topic or '')}",)
 
 
 def owned(f: Facts, s: Subject) -> Told:
@@ -405,8 +422,12 @@ def none(f: Facts, s: Subject) -> Told:
         return Told(*_of_error_alone(f), numbers)
     if asked.kind is SymptomKind.TOPIC:
         where = first.name if first is not None else f"the {plural(len(f.partitions), 'partition')} of {asked.topic}"
-        sentence = f"No transaction is open on {where}."
-        return Told(sentence, tuple(x for p in f.partitions[:1] for x in _stands(p)), (), numbers)
+        kept = _kept_by(first or f.partitions[0]) if f.partitions else ()
+        because = f": {kept[0].rstrip('.')}" if kept else ""
+        sentence = f"No transaction is open on {where}, so no transaction keeps its data{because}."
+        largest = sorted(f.partitions, key=lambda p: -(p.disk.partition_bytes or 0))[:1]
+        numbers = _numbers(f, first or next(iter(largest), None), None)
+        return Told(sentence, tuple(x for p in largest for x in _stands(p)), _log_dirs_of(asked.topic), numbers)
     moving = next((one for one in f.partitions if one.blocked_records), None)
     if moving is not None:
         sentence = (
@@ -600,12 +621,43 @@ def _stands(p: PartitionFacts) -> tuple[str, ...]:
     return (
         f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}, and "
         f"{plural(p.blocked_records or 0, 'offset')} between them.",
+        *_kept_by(p),
         *_disk(p),
     )
 
 
+def _kept_by(p: PartitionFacts) -> tuple[str, ...]:
+    """What a topic's settings keep on the disk of its leader."""
+    if "cleanup.policy" not in p.settings:
+        return ()
+    said = f"cleanup.policy of {p.topic} is {p.settings['cleanup.policy']}"
+    if "delete" in p.settings["cleanup.policy"].split(","):
+        said += f": segments are deleted {_limits(p, 'retention')}"
+    if p.tiered:
+        local = _limits(p, "local.retention", inherits=True)
+        said += f". Tiered: segments below the last stable offset go to remote storage, and leave local disks {local}"
+    return (f"{said}.",)
+
+
+def _limits(p: PartitionFacts, name: str, *, inherits: bool = False) -> str:
+    """The limits of age and size with this name, in words. inherits: whether -2 is the limit of `retention`."""
+
+    def value(unit: str) -> int:
+        found = _whole(p.settings.get(f"{name}.{unit}"))
+        return _whole(p.settings.get(f"retention.{unit}")) if inherits and found == _INHERITED else found
+
+    age_ms, size_bytes = value("ms"), value("bytes")
+    by_age = [f"after {duration(age_ms)} ({name}.ms)"] if age_ms >= 0 else []
+    by_size = [f"above {size(size_bytes)} ({name}.bytes)"] if size_bytes >= 0 else []
+    return " or ".join([*by_age, *by_size]) or f"never ({name}.ms and {name}.bytes set no limit)"
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.lstrip("-").isdigit() else -1
+
+
 def _disk(p: PartitionFacts) -> tuple[str, ...]:
-    """The size of a compacted partition, and the free space of its disk."""
+    """The size of a partition, and the free space of its disk."""
     disk = p.disk
     if disk.partition_bytes is None:
         return (f"The size of {p.name} is not known: {disk.error}.",) if disk.error is not None else ()
@@ -708,6 +760,7 @@ def _numbers(
         aborted=ahead.aborted if ahead is not None else None,
         next_record_offset=ahead.record_at if ahead is not None else None,
         compacted=p.compacted if p is not None else None,
+        tiered=p.tiered if p is not None and p.settings else None,
         partition_bytes=p.disk.partition_bytes if p is not None else None,
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
