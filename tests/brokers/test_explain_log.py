@@ -20,6 +20,7 @@ from txnscan.demo.producer import Producer, ProducerError
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.protocol.record_batch import HEADER, LENGTH_AT
 
 TOPIC, EXPIRATION_MS = "log", 15_000
 
@@ -136,3 +137,37 @@ def test_a_long_run_of_aborted_records_is_skipped(cluster: KafkaCluster, wire: W
     found = explain(cluster, "--group", "far-behind")
     numbers = (found["aborted"], found["markers"], found["next_record_offset"])
     assert (found["cause"], *numbers) == ("no_transaction", count, 1, count + 1)
+
+
+def test_a_group_on_a_marker_with_records_behind_it(cluster: KafkaCluster, wire: Wire) -> None:
+    topic = "on-marker"
+    create_topic(wire, topic, [[1]])
+    for name in ("first", "second"):
+        one = instance(wire, f"{topic}-{name}")
+        one.write(topic, 0, [b"x"])
+        one.end(commit=True)
+    commit_offset(cluster, "on-marker-group", topic, 1)
+    found = explain(cluster, "--group", "on-marker-group")
+    numbers = (found["committed_offset"], found["next_record_offset"], found["lag"])
+    assert (found["cause"], *numbers) == ("at_marker", 1, 2, 3)
+
+
+def test_a_damaged_log_is_the_cause(cluster: KafkaCluster, wire: Wire) -> None:
+    """A wrong length in a header, which the leader finds itself, and a wrong byte in a value, which readers find."""
+    with Cases() as cases:
+        for topic, at, wrong, code in (
+            ("bad-length", LENGTH_AT, bytes(4), "CORRUPT_MESSAGE"),
+            ("bad-value", HEADER.size + 8, b"y", "DAMAGED_BATCH"),
+        ):
+            with cases.case(topic):
+                create_topic(wire, topic, [[1]])
+                one = instance(wire, f"{topic}-service")
+                one.write(topic, 0, [b"xxxxxxxxxxxx"])
+                one.end(commit=True)
+                commit_offset(cluster, f"{topic}-group", topic, 0)
+                segment = cluster.data_of(1) / f"{topic}-0" / f"{0:020}.log"
+                with segment.open("r+b") as file:
+                    file.seek(at)
+                    file.write(wrong)
+                found = explain(cluster, "--group", f"{topic}-group")
+                assert (found["cause"], found["failure"]) == ("unreadable", code), json.dumps(found)

@@ -39,16 +39,23 @@ def test_the_next_records_and_markers_are_counted() -> None:
     table = (
         (0, Ahead(has_record=True, record_at=0)),
         (1, Ahead(has_record=True, record_at=1)),
-        (2, Ahead(False, markers=2, aborted=3)),
+        (2, Ahead(False, markers=2, aborted=3, begins_with_marker=True)),
         (3, Ahead(False, markers=1, aborted=3)),
         (4, Ahead(False, markers=1, aborted=2)),
-        (6, Ahead(False, markers=1)),
+        (6, Ahead(False, markers=1, begins_with_marker=True)),
         (7, Ahead(has_record=False)),
     )
     with Cases() as cases:
         for offset, expected in table:
             with cases.case(offset):
                 assert ahead(cluster(*MIXED[0], aborted=MIXED[1]).send, P, offset, 7) == expected
+
+
+def test_a_marker_before_a_record_is_told_from_aborted_records() -> None:
+    brokers = cluster(data(0), ends(1), data(2), ends(3))
+    assert ahead(brokers.send, P, 1, 4) == Ahead(True, markers=1, record_at=2, begins_with_marker=True)
+    aborting = cluster(data(0), ends(1, commits=False), data(2, producer_id=9), ends(3, 9), aborted=((8, 0),))
+    assert ahead(aborting.send, P, 0, 4) == Ahead(True, markers=1, aborted=1, record_at=2)
 
 
 def test_a_long_run_of_aborted_records_is_counted_up_to_the_next_record() -> None:
@@ -75,7 +82,12 @@ def test_the_end_of_a_log_is_a_record_a_marker_or_aborted_data() -> None:
         ("a record", cluster(data(0, 2)), 2, Ahead(has_record=True)),
         ("a commit", cluster(data(0, 2), ends(2)), 3, Ahead(False, markers=1)),
         ("an abort", cluster(*MIXED[0], aborted=MIXED[1]), 7, Ahead(False, markers=1, aborted=3)),
-        ("an abort of nothing", cluster(data(0), ends(1, commits=False)), 2, Ahead(False, markers=1)),
+        (
+            "an abort of nothing",
+            cluster(data(0), ends(1, commits=False)),
+            2,
+            Ahead(False, markers=1, begins_with_marker=True),
+        ),
         ("empty", cluster(), 0, Ahead(has_record=None)),
     )
     with Cases() as cases:

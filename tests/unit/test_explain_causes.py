@@ -42,6 +42,7 @@ NUMBER = Symptom(SymptomKind.PRODUCER_ID, producer_id=7)
 ERRORS = {one.name: one for one in recogniser().errors}
 # The real rules of a sweep judge these.
 HANGING = judged(view("CompleteCommit", 3))
+LATER = judged(view("CompleteCommit", 3), start_offset=103)
 TWO_MINUTES_OLD = {"start_time_ms": NOW_MS - 2 * MINUTE_MS, "timeout_ms": 15 * MINUTE_MS}
 OWNED = judged(view("Ongoing", 3, (P,), **TWO_MINUTES_OLD))
 OLD = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 6 * MINUTE_MS, timeout_ms=15 * MINUTE_MS))
@@ -167,6 +168,27 @@ CASES = (
         facts(GROUP, replace(CLOSED, committed=5, ahead=Ahead(True, markers=1, aborted=40_000, record_at=44_000))),
         C.NO_TRANSACTION,
         {"aborted": 40_000, "next_record_offset": 44_000},
+    ),
+    Case(
+        "a reader on a marker",
+        facts(GROUP, replace(CLOSED, committed=99, ahead=Ahead(True, 1, record_at=100, begins_with_marker=True))),
+        C.AT_MARKER,
+        {"committed_offset": 99, "next_record_offset": 100},
+    ),
+    *(
+        Case(
+            f"the leader answers {code}",
+            facts(GROUP, replace(CLOSED, committed=99, ahead=Ahead(None, failure=Failure(f"p-0: {code}", code)))),
+            C.UNREADABLE,
+            {"failure": code},
+        )
+        for code in ("CORRUPT_MESSAGE", "KAFKA_STORAGE_ERROR", "DAMAGED_BATCH")
+    ),
+    Case(
+        "a transaction before others",
+        facts(TOPIC, on(HANGING, LATER, base=NO_GROUP)),
+        C.HANGING,
+        {"open_transactions": 2},
     ),
     Case(
         "a live transaction keeps segments on local disks",

@@ -28,6 +28,8 @@ class CauseCode(StrEnum):
     MARKER_OWED = "marker_owed", "A transaction is decided, and its marker is on the way"
     STUCK_PREPARE = "stuck_prepare", "A transaction is decided, and its marker is overdue: its id stays in Prepare*"
     MARKER_LAG = "marker_lag", "The lag is a transaction marker, which is no record"
+    AT_MARKER = "at_marker", "The reader stands on a transaction marker, with records behind it"
+    UNREADABLE = "unreadable", "The leader cannot read the reader's next records from its disk"
     ABORTED_DATA = "aborted_data", "The lag is records of aborted transactions, which read_committed readers skip"
     PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
     NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
@@ -79,6 +81,7 @@ class Numbers:
     lag: int | None = None
     markers: int | None = None
     aborted: int | None = None
+    open_transactions: int | None = None
     next_record_offset: int | None = None
     compacted: bool | None = None
     tiered: bool | None = None

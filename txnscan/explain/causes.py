@@ -8,6 +8,7 @@ order below, and the first rule with a subject gives the cause. The most urgent 
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before decided
   before owned, over all partitions of the symptom;
 - then a share group that waits for no transaction by its isolation level;
+- then an error of the leader's disk at the reader's next records;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
 - then, for a compacted topic, the log cleaner: compaction that is due and not done, or that no transaction holds back;
 - then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
@@ -50,11 +51,13 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.TIERING_STUCK, finding.tiering_stuck, telling.tiering),
     CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
     CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, telling.share_uncommitted),
+    CauseRule(CauseCode.UNREADABLE, finding.unreadable, telling.unreadable),
     # Absence counts only from here on: all was observed.
     CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
     CauseRule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
     CauseRule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
+    CauseRule(CauseCode.AT_MARKER, finding.at_marker, telling.at_marker),
     CauseRule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
     CauseRule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),
     CauseRule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), telling.marker),

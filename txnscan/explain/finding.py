@@ -10,10 +10,14 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.answers import PREPARED, State
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
 from txnscan.waiting.relation import NotBlocked
+
+_OF_DISKS = ("CORRUPT_MESSAGE", ErrorCode.KAFKA_STORAGE_ERROR.name, FailureCode.DAMAGED_BATCH)
 
 
 def fenced(f: Facts) -> Subject | None:
@@ -196,6 +200,24 @@ def not_read_committed(f: Facts) -> Subject | None:
         if one.relation is NotBlocked.BEYOND:
             return Subject(one, one.holder)
     return None
+
+
+def unreadable(f: Facts) -> Subject | None:
+    """A partition whose leader answers the reader's next Fetch with an error of its disk."""
+    found = [
+        one
+        for one in f.partitions
+        if one.ahead is not None and one.ahead.failure is not None and one.ahead.failure.code in _OF_DISKS
+    ]
+    return Subject(found[0], failure=found[0].ahead.failure if found[0].ahead is not None else None) if found else None
+
+
+def at_marker(f: Facts) -> Subject | None:
+    """The partition with the most lag, if its next offset is a control record before records."""
+    found = real_lag(f)
+    if found is None or found.partition is None or found.partition.ahead is None:
+        return None
+    return found if found.partition.ahead.begins_with_marker else None
 
 
 def real_lag(f: Facts) -> Subject | None:

@@ -353,6 +353,31 @@ def not_read_committed(f: Facts, s: Subject) -> Told:
     return Told(sentence, evidence, (*_describe_group(f), _find_hanging(p)), _numbers(f, p, judged))
 
 
+def unreadable(f: Facts, s: Subject) -> Told:
+    p, failure = _partition(s), _failure(s)
+    sentence = (
+        f"No transaction blocks {_reader(f)}: the leader cannot read the next records of {p.name} from its disk "
+        f"({failure.code})."
+    )
+    leader = "Look at the log of the broker that leads the partition, and at its disk."
+    replica = "Another replica may have the records: move the leader, and ask again."
+    evidence = (f"{_at(f, p).capitalize()}. {_why(f, failure)}.", *_stands(p), leader, replica)
+    where = f"--topic {p.topic} --partition {p.partition}"
+    commands = (*_describe_group(f), f"txnscan explain {where}")
+    return Told(sentence, evidence, commands, _numbers(f, p, None, failure=failure.code))
+
+
+def at_marker(f: Facts, s: Subject) -> Told:
+    p, ahead = _end(s)
+    sentence = (
+        f"No transaction blocks {_reader(f)}: it stands on a transaction marker of {p.name}, at offset {p.committed}, "
+        f"and its next record is at offset {ahead.record_at}."
+    )
+    client = "A client that cannot step over control records stays there. A reader that is slow or stopped does too."
+    lag = f"Its lag is {p.lag or 0:,}, up to the high watermark."
+    return Told(sentence, (client, lag, *_stands(p)), _describe_group(f), _numbers(f, p, None))
+
+
 def real_lag(f: Facts, s: Subject) -> Told:
     p = _partition(s)
     sentence = f"No transaction blocks {_reader(f)}: it has records to read on {p.name}, and is slow or stopped."
@@ -621,9 +646,15 @@ def _stands(p: PartitionFacts) -> tuple[str, ...]:
     return (
         f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}, and "
         f"{plural(p.blocked_records or 0, 'offset')} between them.",
+        *_more_open(p),
         *_kept_by(p),
         *_disk(p),
     )
+
+
+def _more_open(p: PartitionFacts) -> tuple[str, ...]:
+    more = len(p.still_open) - 1
+    return (f"{plural(more, 'more transaction')} {'is' if more == 1 else 'are'} open on {p.name}.",) if more > 0 else ()
 
 
 def _kept_by(p: PartitionFacts) -> tuple[str, ...]:
@@ -758,6 +789,7 @@ def _numbers(
         lag=p.lag if p is not None else None,
         markers=ahead.markers if ahead is not None else None,
         aborted=ahead.aborted if ahead is not None else None,
+        open_transactions=len(p.still_open) if p is not None else None,
         next_record_offset=ahead.record_at if ahead is not None else None,
         compacted=p.compacted if p is not None else None,
         tiered=p.tiered if p is not None and p.settings else None,

@@ -24,7 +24,8 @@ class Ahead:
     """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
 
     has_record: whether it gets a record. record_at: where its next record is. markers: control records before that, or
-    on the whole stretch. aborted: records of aborted transactions there. failure: of the read.
+    on the whole stretch. aborted: records of aborted transactions there. begins_with_marker: whether the first batch is
+    a control record. failure: of the read.
     """
 
     has_record: bool | None
@@ -32,6 +33,7 @@ class Ahead:
     aborted: int = 0
     failure: Failure | None = None
     record_at: int | None = None
+    begins_with_marker: bool = False
 
 
 def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int) -> Ahead:
@@ -71,12 +73,13 @@ def end_of_log(send: Send, partition: Partition, log_start: int, end: int) -> Ah
 
 def _counted(send: Send, partition: Partition, offset: int, end: int) -> Ahead:
     """The markers and the aborted records in a stretch without a record to deliver."""
-    start, markers, aborted, left_bytes = offset, 0, 0, LONG_READ_BYTES_MAX
+    start, markers, aborted, left_bytes, is_marker = offset, 0, 0, LONG_READ_BYTES_MAX, False
     while left_bytes > 0:
         fetched = fetch_committed(send, partition, offset, _PIECE_BYTES)
         for batch in fetched.batches:
             if batch.last_offset < start or batch.base_offset >= end:
                 continue
+            is_marker |= batch.is_control and not markers and not aborted
             if batch.is_control:
                 markers += 1
             else:
@@ -86,7 +89,7 @@ def _counted(send: Send, partition: Partition, offset: int, end: int) -> Ahead:
         if reached >= end or reached == offset:
             break
         offset = reached
-    return Ahead(has_record=False, markers=markers, aborted=aborted)
+    return Ahead(has_record=False, markers=markers, aborted=aborted, begins_with_marker=is_marker)
 
 
 def _of_topic(failure: Failure, partition: Partition) -> Failure:
