@@ -45,6 +45,7 @@ HANGING = judged(view("CompleteCommit", 3))
 LATER = judged(view("CompleteCommit", 3), start_offset=103)
 TWO_MINUTES_OLD = {"start_time_ms": NOW_MS - 2 * MINUTE_MS, "timeout_ms": 15 * MINUTE_MS}
 OWNED = judged(view("Ongoing", 3, (P,), **TWO_MINUTES_OLD))
+DUE = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 15 * MINUTE_MS - 5_000, timeout_ms=15 * MINUTE_MS))
 OLD = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 6 * MINUTE_MS, timeout_ms=15 * MINUTE_MS))
 OVERDUE = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - 18 * MINUTE_MS, timeout_ms=15 * MINUTE_MS))
 TWO_PHASE = judged(
@@ -169,6 +170,7 @@ CASES = (
         C.NO_TRANSACTION,
         {"aborted": 40_000, "next_record_offset": 44_000},
     ),
+    Case("a transaction at its timeout", facts(GROUP, on(DUE)), C.OWNED, {"overdue_ms": 5_000}),
     Case(
         "a reader on a marker",
         facts(GROUP, replace(CLOSED, committed=99, ahead=Ahead(True, 1, record_at=100, begins_with_marker=True))),

@@ -6,6 +6,7 @@ import struct
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.share_group_offsets import DescribeShareGroupOffsetsResponse
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Key
-from txnscan.report.impact import impact_sentences
+from txnscan.report.impact import end_sentence, impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
@@ -699,3 +700,12 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
 )
 def test_sentences_report_blocked_groups_and_blocked_compaction(changes: dict[str, Any], said: list[str]) -> None:
     assert impact_sentences(row(**changes)) == said
+
+
+def test_a_time_that_is_past_is_not_announced(wording: SnapshotAssertion) -> None:
+    ends = datetime(2026, 11, 27, 18, 43, 59, tzinfo=UTC)
+    row = {"verdict": "ongoing", "ends_by": ends.isoformat()}
+    minute = timedelta(minutes=1)
+    said = {name: end_sentence(row, at) for name, at in (("before", ends - minute), ("after", ends + minute))}
+    assert said == wording
+    assert end_sentence({**row, "ends_by": None}, ends) is None

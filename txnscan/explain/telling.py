@@ -623,6 +623,8 @@ def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
         return "its coordinator will end"
     if by_ms + TIMEOUT_SLACK_MS < now_ms:
         return f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it"
+    if by_ms <= now_ms:
+        return "has reached its timeout: its coordinator is about to abort it"
     return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
 
 

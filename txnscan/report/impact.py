@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from txnscan.config import printable
@@ -55,11 +55,20 @@ def owner_sentence(row: Row) -> str | None:
     return f"Owner: {name}{row['advice']}."
 
 
-def end_sentence(row: Row) -> str | None:
-    """When a live transaction ends at the latest. None for others, and if that is not known."""
+def end_sentence(row: Row, at: datetime) -> str | None:
+    """When a live transaction ends at the latest. None for others, and if that is not known. at: the time at which the
+    sentence is read.
+    """
     if row["verdict"] != Verdict.ONGOING or row.get("ends_by") is None:
         return None
+    if time_of(row["ends_by"]) <= at:
+        return f"Its timeout, {ends_by(row)}, is over: its coordinator is about to abort it, unless it has ended."
     return f"Its coordinator aborts it at its timeout, {ends_by(row)}, unless it ends before."
+
+
+def time_of(value: datetime | str) -> datetime:
+    """A time as the JSON object has it; one without a zone, as Spark gives it, is of this machine's zone."""
+    return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
 
 
 def ends_by(row: Row) -> str | None:
