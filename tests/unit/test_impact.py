@@ -566,23 +566,24 @@ def test_refused_topic_settings_are_reported_with_their_grant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "compaction", "retention_ms"),
+    ("config", "compaction", "tiering", "retention_ms"),
     [
-        ({"cleanup.policy": "delete", "retention.ms": "5"}, False, 5),
-        ({"cleanup.policy": "compact", "retention.ms": "5"}, True, None),
-        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, True, -1),
+        ({"cleanup.policy": "delete", "retention.ms": "5"}, False, False, 5),
+        ({"cleanup.policy": "compact", "retention.ms": "5"}, True, False, None),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, True, False, -1),
         # Records that are not uploaded are not deleted, nor are those above the last stable offset.
-        ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"}, False, None),
-        ({}, None, None),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"}, False, True, None),
+        ({}, None, None, None),
     ],
 )
-def test_compaction_is_blocked_and_retention_only_for_tiered_topics(
-    config: dict[str, str], compaction: bool | None, retention_ms: int | None
+def test_compaction_and_tiering_are_blocked_and_retention_is_not(
+    config: dict[str, str], compaction: bool | None, tiering: bool | None, retention_ms: int | None
 ) -> None:
     cluster = FakeGroups({})
     cluster.config = config
     found = impact_of(ORPHAN, blockage(cluster), (), None, ())
-    assert (found.compaction_blocked, found.retention_ms) == (compaction, retention_ms)
+    assert (found.compaction_blocked, found.tiering_blocked) == (compaction, tiering)
+    assert (found.retention_ms, found.fills_disk) == (retention_ms, bool(compaction or tiering))
 
 
 def test_the_last_stable_offset_is_stuck_since_the_first_sweep_with_the_same_offset() -> None:
@@ -643,6 +644,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "groups_asked": 4,
         "groups_error": None,
         "compaction_blocked": False,
+        "tiering_blocked": False,
         "retention_ms": 604_800_000,
         "age_ms": 60_000,
     }
@@ -688,6 +690,10 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
                 "1 group does not get its committed offsets, which are in this transaction: 'g' (p-0).",
                 "Compaction does not pass the last stable offset.",
             ],
+        ),
+        (
+            {"tiering_blocked": True, "groups_asked": 0},
+            ["Tiering does not pass the last stable offset: segments above it stay on local disks."],
         ),
         ({"groups_error": "why", "groups_asked": 0}, ["Groups may be missing: why."]),
         ({"groups_error": "why", "groups_blocked": None}, ["Groups may be missing: why."]),

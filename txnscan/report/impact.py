@@ -90,6 +90,8 @@ def impact_sentences(row: Row) -> list[str]:
     said += _readers(row)
     if row["compaction_blocked"]:
         said.append("Compaction does not pass the last stable offset.")
+    if row["tiering_blocked"]:
+        said.append("Tiering does not pass the last stable offset: segments above it stay on local disks.")
     said += disk_sentences(row)
     retention_ms = row["retention_ms"]
     if retention_ms is not None and 0 <= retention_ms * _RETENTION_NEAR < row["age_ms"]:
@@ -100,7 +102,7 @@ def impact_sentences(row: Row) -> list[str]:
 
 
 def disk_sentences(row: Row) -> list[str]:
-    """The size of a compacted partition, its growth, and when its disk is full. Empty if they are not known."""
+    """The size of a partition that fills its disk, its growth, and when it is full. Empty if they are not known."""
     if row.get("partition_bytes") is None:
         return [f"Disk not known: {printable(row['disk_error'])}."] if row.get("disk_error") is not None else []
     said = f"Its replica on broker {row['disk_broker']} has {size(row['partition_bytes'])}"
@@ -122,7 +124,8 @@ def urgent_disk_sentence(rows: Iterable[Row]) -> str | None:
     if first is None or first["hours_until_full"] >= URGENT_HOURS:
         return None
     where, hours = f"{first['topic']}-{first['partition']}", _in_hours(first["hours_until_full"])
-    return f"Compaction is blocked: {where} alone fills the disk of broker {first['disk_broker']} in {hours}."
+    what = "Tiering" if first.get("tiering_blocked") else "Compaction"
+    return f"{what} is blocked: {where} alone fills the disk of broker {first['disk_broker']} in {hours}."
 
 
 def _in_hours(hours: int) -> str:
