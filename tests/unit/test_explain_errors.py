@@ -156,6 +156,7 @@ def test_an_error_of_kafka_beside_an_id_asks_about_the_id() -> None:
 def test_ids_are_those_of_the_line_with_the_error() -> None:
     """A log has lines of other producers too."""
     log = (
+        "[Admin clientId=a, transactionalId=e-1] The request timed out.\n" + 9 * ("x" * 99 + "\n") + ""
         "[Producer clientId=a, transactionalId=a-1] ProducerId set to 11 with epoch 1\n"
         "[Producer clientId=b, transactionalId=b-1] ProducerId set to 12 with epoch 2\n"
         "{error}\n"
@@ -165,6 +166,7 @@ def test_ids_are_those_of_the_line_with_the_error() -> None:
         ("[Producer clientId=x, transactionalId=x-1] PRODUCER_FENCED", ("x-1", None, None)),
         ("PRODUCER_FENCED\n\tat org.apache.kafka", ("b-1", 12, 2)),
         ("PRODUCER_FENCED producerId=5, epoch=9", (None, 5, 9)),
+        ("[Producer transactionalId=d-1] Timeout expired after 5ms while awaiting EndTxn(true)", ("d-1", None, None)),
     )
     with Cases() as cases:
         for error, expected in table:

@@ -22,6 +22,7 @@ TEXTS = (
     ("Local: This instance has been fenced by a newer instance (_FENCED)", "PRODUCER_FENCED"),
     ("InvalidProducerEpochException: Producer attempted to produce with an old epoch.", "INVALID_PRODUCER_EPOCH"),
     ("Broker: Producer attempted an operation with an old epoch", "INVALID_PRODUCER_EPOCH"),
+    ("TaskMigratedException: Producer got fenced trying to send a record [0_0]", "PRODUCER_FENCED"),
     ("Received INVALID_PRODUCER_EPOCH, then PRODUCER_FENCED", "PRODUCER_FENCED"),
     ("ConcurrentTransactionsException", "CONCURRENT_TRANSACTIONS"),
     (

@@ -65,14 +65,15 @@ class Near:
     some: tuple[str, ...]
     other: tuple[str, ...]
 
-    def is_in(self, text: str) -> bool:
-        """Whether it is in this text, as `plain` gives it."""
+    def at(self, text: str) -> int:
+        """The position of its first part in this text, which is in lower case. -1 if it is not there."""
         if not any(part in text for part in self.some) or not any(part in text for part in self.other):
-            return False
+            return -1
         places = sorted(
             [(at, True) for at in _places(self.some, text)] + [(at, False) for at in _places(self.other, text)]
         )
-        return any(a[1] is not b[1] and b[0] - a[0] <= _NEAR_CHARACTERS for a, b in pairwise(places))
+        near = (a[0] for a, b in pairwise(places) if a[1] is not b[1] and b[0] - a[0] <= _NEAR_CHARACTERS)
+        return next(near, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,9 @@ class Recogniser:
         """
         words = [word for word, one in self._words.items() if one is error]
         phrases = [phrase for phrase, _, one in self._phrases if one is error]
-        phrases += [part for near, one in self._near if one is error for part in (*near.some, *near.other)]
         lower = text.lower()
         places = [*(text.find(word) for word in words), *(lower.find(phrase) for phrase in phrases)]
+        places += [near.at(lower) for near, one in self._near if one is error]
         first = min((at for at in places if at >= 0), default=-1)
         if first < 0 or len(lower) != len(text):
             return "", text, ""
@@ -145,7 +146,7 @@ class Recogniser:
         if not any(mark in shown for mark in _OF_KAFKA):
             words -= {word for word in self._common if word != text.strip()}
         yield from (self._words[word] for word in words if word in self._words)
-        yield from (one for phrase, one in self._near if phrase.is_in(shown))
+        yield from (one for phrase, one in self._near if phrase.at(shown) >= 0)
         yield from (self._codes[code] for code in _SARAMA_CODE.findall(shown) if code in self._codes)
         # Most phrases have a word that the text has not: a search in a long text is saved.
         lower = set(_WORD.findall(shown))

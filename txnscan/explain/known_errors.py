@@ -121,6 +121,8 @@ _FENCED = (
             "producer fenced by newer instance",
             "fenced by new transactional producer",
             "producer fenced by newer producer instance",
+            # Kafka Streams.
+            "producer got fenced",
         ),
         also=("_FENCED",),
         known=(
