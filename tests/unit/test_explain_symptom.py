@@ -59,6 +59,19 @@ TEXTS = (
         "progress. You can increase log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
         "LOG_CLEANER",
     ),
+    (
+        "requirement failed: 14332 messages in segment ts-0/00.log but offset map can fit only 10000. You can increase "
+        "log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
+        "LOG_CLEANER",
+    ),
+    (
+        "CommitFailedException: Offset commit ... since the consumer is not part of an active group",
+        "ILLEGAL_GENERATION",
+    ),
+    ("RetriableCommitFailedException: Offset commit failed with a retriable exception.", None),
+    ("Error sending fetch request: org.apache.kafka.common.errors.DisconnectException", "NETWORK_EXCEPTION"),
+    ("[Producer clientId=a] Aborting producer batches due to fatal error", "ERROR_STATE"),
+    ("[Producer clientId=a] Aborting incomplete transaction due to shutdown", "PRODUCER_CLOSED"),
     ("TimeoutException: Timeout expired after 60000ms while awaiting EndTxn(true)", "END_TXN_TIMEOUT"),
     ("TimeoutException: Timeout expired after 60000ms while awaiting AddOffsetsToTxn", "ADD_OFFSETS_TIMEOUT"),
     ("InvalidPidMappingException: The producer attempted to use a producer id", "INVALID_PRODUCER_ID_MAPPING"),

@@ -33,6 +33,7 @@ _OF_BROKERS = (
             "stopping cleaning logs in dir",
             Near(("failed to clean up log for",), ("due to ioexception",)),
             "offset map is too small to fit in even a single message",
+            Near(("messages in segment",), ("but offset map can fit only",)),
             Near(("failed to access checkpoint file",), ("cleaner-offset-checkpoint",)),
             "failed to calculate log cleaning stats for partition",
             "logcleaningexception",
@@ -353,6 +354,9 @@ _OF_REQUESTS = (
         "The application aborts the transaction, and reads again from the committed offsets",
         (
             "due to consumer group metadata mismatch",
+            "since the consumer is not part of an active group",
+            "consumer.commitfailedexception",
+            "commitfailederror",
             "since the group has already rebalanced and assigned the partitions to another member",
         ),
         also=(
@@ -534,6 +538,7 @@ _TRIED_AGAIN = (
             "failed to connect to broker",
             "while fetching metadata: dial tcp",
             "kafkaconnectionerror",
+            "errors.disconnectexception",
             "unable to bootstrap from",
             Near(("connect to ipv",), ("failed: ",)),
         ),
@@ -615,6 +620,7 @@ _OF_CLIENTS = (
         "Look for the first error of this producer in the log. If it is fatal, the application needs a new producer",
         (
             "because we are in an error state",
+            "aborting producer batches due to fatal error",
             "previous transactional or idempotent request has failed",
             "producer id has a fatal, unrecoverable error",
             "to producertxnstateinerror",
@@ -626,7 +632,11 @@ _OF_CLIENTS = (
         _ITSELF,
         "The application closed the producer before its transaction ended: its coordinator aborts what is open",
         "The abort comes at transaction.timeout.ms, or with the next initTransactions of the id",
-        ("producer closed forcefully", "producer is closed forcefully"),
+        (
+            "producer closed forcefully",
+            "producer is closed forcefully",
+            "aborting incomplete transaction due to shutdown",
+        ),
         also=("_DESTROY",),
     ),
     ClientError(

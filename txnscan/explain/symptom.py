@@ -68,7 +68,8 @@ _PRODUCER_ID = re.compile(
 # What the log cleaner of a broker writes (`LogCleaner.CleanerThread`).
 _UNCLEANABLE = re.compile(
     r"Marking its partition \((\S{1,999})-(\d{1,9})\) as uncleanable"
-    r"|Failed to clean up log for (\S{1,999})-(\d{1,9}) in dir|cleaning stats for partition (\S{1,999})-(\d{1,9})\b"
+    r"|Failed to clean up log for (\S{1,999})-(\d{1,9}) in dir|messages in segment (\S{1,999})-(\d{1,9})/"
+    r"|cleaning stats for partition (\S{1,999})-(\d{1,9})\b"
 )
 _EPOCH = re.compile(
     r"""(?<!coordinator )(?<!leader )(?<!seen )(?:\b|\bproducer_?)epoch["']?\s*(?:is|[=:])?\s*["']?(\d{1,5})\b"""
