@@ -9,7 +9,9 @@ topics, which are otherwise left out. Source: `KafkaApis.handleDescribeShareGrou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.api_message import ApiMessage
 
@@ -41,20 +43,23 @@ def share_group_partitions(send: Send, broker_id: int, group: str) -> ShareGroup
     """The partitions of this share group, as its coordinator shows them. Never raises."""
     asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
     try:
-        groups = present(send(broker_id, DescribeShareGroupOffsetsRequest(groups=[asked])).groups)
+        answer = send(broker_id, DescribeShareGroupOffsetsRequest(groups=[asked]))
+        return ShareGroupPartitions(keys=_keys(present(answer.groups), group))
     except RequestFailed as failed:
-        return ShareGroupPartitions(failed.failure.within(f"the partitions of share group '{group}'"))
-    for one in groups:
-        if one.group_id != group:
-            continue
-        if one.error_code != ErrorCode.NONE:
-            why = needing(answered(one.error_code), Permission("Describe", "Group", group))
-            return ShareGroupPartitions(why.within(f"the partitions of share group '{group}'"))
-        found = {
-            (topic.topic_name, each.partition_index)
-            for topic in present(one.topics)
-            for each in present(topic.partitions)
-            if each.error_code == ErrorCode.NONE
-        }
-        return ShareGroupPartitions(keys=tuple(sorted(found)))
-    return ShareGroupPartitions(Failure("the broker left it out", FailureCode.LEFT_OUT))
+        why = needing(failed.failure, Permission("Describe", "Group", group))
+        return ShareGroupPartitions(why.within(f"the partitions of share group '{group}'"))
+
+
+def _keys(groups: Iterable[Any], group: str) -> tuple[Key, ...]:
+    one = next((found for found in groups if found.group_id == group), None)
+    if one is None:
+        raise RequestFailed("the broker left it out", FailureCode.LEFT_OUT)
+    if one.error_code != ErrorCode.NONE:
+        raise RequestFailed(answered(one.error_code))
+    found = {
+        (topic.topic_name, each.partition_index)
+        for topic in present(one.topics)
+        for each in present(topic.partitions)
+        if each.error_code == ErrorCode.NONE
+    }
+    return tuple(sorted(found))
