@@ -346,7 +346,7 @@ def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Pr
     from txnscan.explain.causes import cause_of
     from txnscan.explain.facts import Facts
 
-    if symptom.needs_no_broker:
+    if symptom.needs_no_broker and (config is None or not symptom.brokers_know_more):
         facts = Facts(symptom, wall_clock_ms(), 0)
         return cause_of(facts if config is None else replace(facts, connection=config.connection_options()))
     if config is None:

@@ -34,7 +34,15 @@ RECORDS = [b"record %d" % number for number in range(5)]
 MIXED, LIVE, QUIET, COMPACT, GONE = (f"explain-{name}" for name in ("mixed", "live", "quiet", "compact", "gone"))
 TIMEOUT_MS = 900_000
 # Fields that change on a live cluster.
-UNDER_TRAFFIC = ("owned", "marker_owed", "marker_lag", "aborted_data", "not_read_committed", "no_transaction")
+UNDER_TRAFFIC = (
+    "at_marker",
+    "owned",
+    "marker_owed",
+    "marker_lag",
+    "aborted_data",
+    "not_read_committed",
+    "no_transaction",
+)
 
 
 @dataclass(frozen=True)

@@ -6,5 +6,6 @@
 - `shape.py` is the first part: brokers that hold a `ClusterShape`, compared with the wire-level cluster.
 - `states.py` is the second part: every state of the conformance scripts, compared with the decoders and the simulator.
 - `record.py` is the command that records.
+- `errors` records what clients print for each error of Kafka.
 - `coordinators.py` records what Kafka's own classes compute of ids beyond ASCII.
 """

@@ -11,7 +11,7 @@ from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM
+from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, MARKER_SIZE
 from txnscan.kafka.topology import Partition
 from txnscan.waiting import delivered as under_test
 from txnscan.waiting.delivered import Starved, starved
@@ -107,8 +107,8 @@ def test_a_deleted_offset_is_unknown() -> None:
     assert (found.offsets, found.unknown) == (frozenset({95}), frozenset({10}))
 
 
-def test_the_number_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "REQUESTS_MAX", 3)
+def test_the_size_of_a_read_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "LONG_READ_BYTES_MAX", 3 * MARKER_SIZE)
     for name in ("_FIRST_BYTES", "_PIECE_BYTES"):
         monkeypatch.setattr(under_test, name, 1)
     found, requests = read_counting(partition(*map(ends, range(90, 100))), 90, 98)

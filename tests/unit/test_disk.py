@@ -198,6 +198,12 @@ def test_brokers_are_asked_only_about_blocked_compacted_partitions() -> None:
     assert found[on("q")].disk == Disk()
 
 
+def test_a_blocked_tiered_partition_is_measured_too() -> None:
+    fake = brokers()
+    found, _ = measured(fake, {on(): replace(impact("delete"), tiering_blocked=True)})
+    assert found[on()].disk.partition_bytes == 12 * GB
+
+
 def test_a_second_sweep_knows_the_growth() -> None:
     first = read(replica(10 * GB), replica(10 * GB, 2), boot_ms=0)
     found, _ = measured(brokers(), {on(): impact()}, {("p", "id", 0): [first]})
@@ -324,6 +330,7 @@ def test_the_disk_has_a_sentence(wording: SnapshotAssertion) -> None:
         "groups_asked": 0,
         "groups_error": None,
         "compaction_blocked": True,
+        "tiering_blocked": False,
         "retention_ms": None,
         "age_ms": 0,
         "disk_broker": 1,

@@ -7,6 +7,7 @@ from tests.fakes import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.topology import Partition
 from txnscan.waiting.ahead import Ahead, ahead, end_of_log
 
@@ -36,12 +37,12 @@ MIXED = ((data(0, 2), ends(2), data(3, 3), ends(6, commits=False)), ((8, 3),))
 
 def test_the_next_records_and_markers_are_counted() -> None:
     table = (
-        (0, Ahead(has_record=True)),
-        (1, Ahead(has_record=True)),
-        (2, Ahead(False, markers=2, aborted=3)),
+        (0, Ahead(has_record=True, record_at=0)),
+        (1, Ahead(has_record=True, record_at=1)),
+        (2, Ahead(False, markers=2, aborted=3, begins_with_marker=True)),
         (3, Ahead(False, markers=1, aborted=3)),
         (4, Ahead(False, markers=1, aborted=2)),
-        (6, Ahead(False, markers=1)),
+        (6, Ahead(False, markers=1, begins_with_marker=True)),
         (7, Ahead(has_record=False)),
     )
     with Cases() as cases:
@@ -50,12 +51,43 @@ def test_the_next_records_and_markers_are_counted() -> None:
                 assert ahead(cluster(*MIXED[0], aborted=MIXED[1]).send, P, offset, 7) == expected
 
 
+def test_a_marker_before_a_record_is_told_from_aborted_records() -> None:
+    brokers = cluster(data(0), ends(1), data(2), ends(3))
+    assert ahead(brokers.send, P, 1, 4) == Ahead(True, markers=1, record_at=2, begins_with_marker=True)
+    aborting = cluster(data(0), ends(1, commits=False), data(2, producer_id=9), ends(3, 9), aborted=((8, 0),))
+    assert ahead(aborting.send, P, 0, 4) == Ahead(True, markers=1, aborted=1, record_at=2)
+
+
+def test_a_long_run_of_aborted_records_is_counted_up_to_the_next_record() -> None:
+    """40 MB in batches of 1 MB, which were too many requests."""
+    big = (None, bytes(1024 * 1024))
+    aborted = [batch(offset, [big], producer_id=8, producer_epoch=0) for offset in range(40)]
+    brokers = cluster(*aborted, ends(40, commits=False), data(41, producer_id=9), ends(42, 9), aborted=((8, 0),))
+    found = ahead(brokers.send, P, 0, 43)
+    assert found == Ahead(has_record=True, markers=1, aborted=40, record_at=41)
+    assert ahead(brokers.send, P, 41, 43) == Ahead(has_record=True, record_at=41)
+
+
+def test_a_longer_run_is_not_read_to_its_end() -> None:
+    big = (None, bytes(16 * 1024 * 1024))
+    aborted = [batch(offset, [big], producer_id=8, producer_epoch=0) for offset in range(6)]
+    brokers = cluster(*aborted, ends(6, commits=False), data(7), aborted=((8, 0),))
+    found = ahead(brokers.send, P, 0, 8)
+    assert found.has_record is None and found.failure is not None
+    assert found.failure.code == FailureCode.NOT_ASKED
+
+
 def test_the_end_of_a_log_is_a_record_a_marker_or_aborted_data() -> None:
     table = (
         ("a record", cluster(data(0, 2)), 2, Ahead(has_record=True)),
         ("a commit", cluster(data(0, 2), ends(2)), 3, Ahead(False, markers=1)),
         ("an abort", cluster(*MIXED[0], aborted=MIXED[1]), 7, Ahead(False, markers=1, aborted=3)),
-        ("an abort of nothing", cluster(data(0), ends(1, commits=False)), 2, Ahead(False, markers=1)),
+        (
+            "an abort of nothing",
+            cluster(data(0), ends(1, commits=False)),
+            2,
+            Ahead(False, markers=1, begins_with_marker=True),
+        ),
         ("empty", cluster(), 0, Ahead(has_record=None)),
     )
     with Cases() as cases:

@@ -188,7 +188,7 @@ def test_the_beginnings_of_several_partitions_are_read_in_one_request() -> None:
     begun = {key: [b.base_offset for b in one.batches] for key, one in found.items() if isinstance(one, Fetched)}
     assert begun == {("t", 0): [100, 102], ("t", 1): [100], ("t", 2): [], ("t", 4): []}
     failed = {key: one.code for key, one in found.items() if isinstance(one, Failure)}
-    assert failed == {("t", 3): FailureCode.UNUSABLE_ANSWER, ("u", 0): "FENCED_LEADER_EPOCH"}
+    assert failed == {("t", 3): FailureCode.DAMAGED_BATCH, ("u", 0): "FENCED_LEADER_EPOCH"}
     assert fetch_beginnings(cluster.send, {}) == {}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,9 +21,10 @@ from tests.sim.records import Marker
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.frames import api_name
+from txnscan.kafka.protocol.share_group_offsets import DescribeShareGroupOffsetsResponse
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Key
-from txnscan.report.impact import impact_sentences
+from txnscan.report.impact import end_sentence, impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
@@ -68,6 +71,7 @@ class FakeGroups(FakeCluster):
         self.groups = groups
         self.refuses = False
         self.listing_error = 0
+        self.share_topics = ("p",)
         self.lacks: set[str] = set()
         self.config = {"cleanup.policy": "delete", "retention.ms": "604800000", "remote.storage.enable": "false"}
         self.config_error = 0
@@ -92,6 +96,18 @@ class FakeGroups(FakeCluster):
                 listed(group_id=name, protocol_type=group.protocol_type, group_state=group.state)
                 for name, group in self.groups.get(broker_id, {}).items()
             ],
+        )
+
+    def _answer_DescribeShareGroupOffsets(self, broker_id: int, request: Any) -> Any:
+        group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+        topic = group.DescribeShareGroupOffsetsResponseTopic
+        partition = topic.DescribeShareGroupOffsetsResponsePartition
+        topics = [
+            topic(topic_name=name, topic_id=uuid.UUID(int=1), partitions=[partition(partition_index=0, start_offset=0)])
+            for name in self.share_topics
+        ]
+        return DescribeShareGroupOffsetsResponse(
+            groups=[group(group_id=asked.group_id, topics=topics) for asked in request.groups]
         )
 
     def _answer_OffsetFetch(self, broker_id: int, request: Any) -> Any:
@@ -550,23 +566,24 @@ def test_refused_topic_settings_are_reported_with_their_grant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "compaction", "retention_ms"),
+    ("config", "compaction", "tiering", "retention_ms"),
     [
-        ({"cleanup.policy": "delete", "retention.ms": "5"}, False, 5),
-        ({"cleanup.policy": "compact", "retention.ms": "5"}, True, None),
-        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, True, -1),
+        ({"cleanup.policy": "delete", "retention.ms": "5"}, False, False, 5),
+        ({"cleanup.policy": "compact", "retention.ms": "5"}, True, False, None),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, True, False, -1),
         # Records that are not uploaded are not deleted, nor are those above the last stable offset.
-        ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"}, False, None),
-        ({}, None, None),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "remote.storage.enable": "true"}, False, True, None),
+        ({}, None, None, None),
     ],
 )
-def test_compaction_is_blocked_and_retention_only_for_tiered_topics(
-    config: dict[str, str], compaction: bool | None, retention_ms: int | None
+def test_compaction_and_tiering_are_blocked_and_retention_is_not(
+    config: dict[str, str], compaction: bool | None, tiering: bool | None, retention_ms: int | None
 ) -> None:
     cluster = FakeGroups({})
     cluster.config = config
     found = impact_of(ORPHAN, blockage(cluster), (), None, ())
-    assert (found.compaction_blocked, found.retention_ms) == (compaction, retention_ms)
+    assert (found.compaction_blocked, found.tiering_blocked) == (compaction, tiering)
+    assert (found.retention_ms, found.fills_disk) == (retention_ms, bool(compaction or tiering))
 
 
 def test_the_last_stable_offset_is_stuck_since_the_first_sweep_with_the_same_offset() -> None:
@@ -627,6 +644,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "groups_asked": 4,
         "groups_error": None,
         "compaction_blocked": False,
+        "tiering_blocked": False,
         "retention_ms": 604_800_000,
         "age_ms": 60_000,
     }
@@ -673,6 +691,10 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
                 "Compaction does not pass the last stable offset.",
             ],
         ),
+        (
+            {"tiering_blocked": True, "groups_asked": 0},
+            ["Tiering does not pass the last stable offset: segments above it stay on local disks."],
+        ),
         ({"groups_error": "why", "groups_asked": 0}, ["Groups may be missing: why."]),
         ({"groups_error": "why", "groups_blocked": None}, ["Groups may be missing: why."]),
         (
@@ -684,3 +706,12 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
 )
 def test_sentences_report_blocked_groups_and_blocked_compaction(changes: dict[str, Any], said: list[str]) -> None:
     assert impact_sentences(row(**changes)) == said
+
+
+def test_a_time_that_is_past_is_not_announced(wording: SnapshotAssertion) -> None:
+    ends = datetime(2026, 11, 27, 18, 43, 59, tzinfo=UTC)
+    row = {"verdict": "ongoing", "ends_by": ends.isoformat()}
+    minute = timedelta(minutes=1)
+    said = {name: end_sentence(row, at) for name, at in (("before", ends - minute), ("after", ends + minute))}
+    assert said == wording
+    assert end_sentence({**row, "ends_by": None}, ends) is None

@@ -186,6 +186,15 @@ def test_a_private_key_without_a_certificate_is_refused() -> None:
         ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="a;b=c \'d\'";', "a;b=c 'd'", "a hard one"),
         ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="a\\"b\\\\c";', 'a"b\\c', "escapes"),
         ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="";', "", "an empty one"),
+        (
+            "PLAIN",
+            f'{PLAIN_MODULE} REQUIRED username="alice"password="p";',
+            "p",
+            "touching quotes",
+        ),
+        ("PLAIN", f"{PLAIN_MODULE} required username=alice password='it\\'s';", "it's", "an escaped single quote"),
+        ("PLAIN", f'{PLAIN_MODULE} required /* who */ username="alice" // no\n password="a//b";', "a//b", "comments"),
+        ("SCRAM-SHA-256", f'{SCRAM_MODULE} required username="alice" password="p" tokenauth="false";', "p", "no token"),
         ("PLAIN", f'{PLAIN_MODULE} sufficient username="alice" password="p";', "p", "another control flag"),
         ("PLAIN", f'{PLAIN_MODULE} required username="alice" password="a\\tb\\n";', "a\tb\n", "escaped letters"),
         (
@@ -202,6 +211,11 @@ def test_user_and_password_are_read_from_the_jaas_configuration(
     found = connection_settings({**SASL, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas})
     assert (found.sasl_username, found.sasl_password) == ("alice", password), why
     assert configuration(found)["sasl_plain_password"] == password
+
+
+def test_a_delegation_token_is_refused_by_its_name() -> None:
+    jaas = f'{SCRAM_MODULE} required username="id" password="{SECRET}" tokenauth="true";'
+    assert "tokenauth" in refused({**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas})
 
 
 def test_a_password_with_an_unterminated_quote_is_refused() -> None:
@@ -711,6 +725,10 @@ OAUTH_REFUSED = [
     ({"sasl.jaas.config": f"{OAUTH_MODULE} required;"}, "client.credentials.client.id is needed for OAUTHBEARER"),
     ({"sasl.login.callback.handler.class": "com.x"}, "sasl.login.callback.handler.class must be"),
     ({"sasl.jaas.config": OAUTH["sasl.jaas.config"].replace("scope=", "other=")}, "sasl.jaas.config has other"),
+    (
+        {"sasl.jaas.config": OAUTH["sasl.jaas.config"].replace("scope=", "ssl.truststore.location=")},
+        "sasl.jaas.config has ssl.truststore.location",
+    ),
 ]
 
 

@@ -132,7 +132,9 @@ def explained(fake: Brokers, **asked: Any) -> Waits:
             *(lambda: "sweep", lambda *_: None),
         )
         found = cause_of(ask(asking, symptom(**asked)))
-    if found.code is CauseCode.NOT_OBSERVED:
+    on_its_topics = found.numbers.isolation_level is not None and found.code in (CauseCode.HANGING, CauseCode.OWNED)
+    if found.code is CauseCode.NOT_OBSERVED or on_its_topics:
+        # Where a share group stands is not visible.
         return Waits.UNKNOWN
     return Waits(found.code in (CauseCode.HANGING, CauseCode.OWNED, CauseCode.PENDING_OFFSETS))
 

@@ -68,8 +68,7 @@ def explain(
         typer.Option(
             "--error",
             metavar="TEXT",
-            help="A line of a client's log, or of a broker's log cleaner. Alone, or beside --transactional-id or "
-            "--producer-id.",
+            help="Lines of a client's or a broker's log. Alone, or beside --transactional-id or --producer-id.",
         ),
     ] = None,
     late_after: LateAfter = None,
@@ -81,8 +80,8 @@ def explain(
     Give one of --group, --spark-checkpoint, --topic, --transactional-id, --producer-id and --error. The answer is a
     sentence, the evidence, and the next command. A hanging transaction is proven by a sweep of these partitions.
 
-    Exit status: 0 when the cause is explained, 4 when it could not be observed, 1 when no broker answers,
-    2 when the options are no symptom.
+    Exit status: 0 when the cause is explained, 4 when it could not be observed or the error is not known, 1 when no
+    broker answers, 2 when the options are no symptom.
     """
     with errors_in_one_line():
         from txnscan.api import explain_symptom
@@ -116,5 +115,5 @@ def explain(
             write_json(explained_object(cause))
         else:
             print_explained(cause)
-    if cause.code is CauseCode.NOT_OBSERVED:
+    if cause.code in (CauseCode.NOT_OBSERVED, CauseCode.UNRECOGNISED):
         raise typer.Exit(ExitStatus.INCOMPLETE)

@@ -161,6 +161,7 @@ def _live_log(
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines
     from txnscan.report.plain import error_object, step_row
     from txnscan.report.rows import headers
+    from txnscan.txnlog.expired import dated
     from txnscan.txnlog.timeline import timeline, to_read
 
     rows = rows_in(format, "records", STEPS, LineRows(step_lines, headers(STEPS_TABLE)))
@@ -169,7 +170,11 @@ def _live_log(
         errors = [error_object(one, cluster.principal) for one in (*failed, *cluster.behind())]
         found = 0
         for one in streamed(
-            lambda each: timeline(cluster.send, each.partition, names=each.names, producer_ids=producer_ids),
+            lambda each: dated(
+                cluster.send,
+                each.partition,
+                timeline(cluster.send, each.partition, names=each.names, producer_ids=producer_ids),
+            ),
             wanted,
         ):
             if isinstance(one, Unobserved):

@@ -18,15 +18,16 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.explain import finding
 from txnscan.explain.cleaning import SETTINGS, read_cleaning
 from txnscan.explain.client_errors import ErrorKind
-from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
+from txnscan.explain.facts import TIERED, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
-from txnscan.kafka.answers import PREPARED, CoordinatorView
+from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.protocol.describe_configs import topic_settings
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
+from txnscan.kafka.protocol.share_group_offsets import share_group_partitions
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.observation import TransactionKey
@@ -37,7 +38,7 @@ from txnscan.sweeps.disk import Replicas, read_replica_sizes
 from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
-from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.txnlog.expired import dated
 from txnscan.txnlog.timeline import timeline, to_read
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.ahead import ahead, end_of_log
@@ -45,7 +46,7 @@ from txnscan.waiting.cause import Cause
 from txnscan.waiting.cause import cause_of as hanging_cause_of
 from txnscan.waiting.disk import disk_of
 from txnscan.waiting.exposure import read_exposure, read_versions
-from txnscan.waiting.groups import SHARE, group_offsets, listed_group, unjudged_shares
+from txnscan.waiting.groups import SHARE, group_offsets, listed_group, share_level
 from txnscan.waiting.impact import BlockReason, is_compacted
 from txnscan.waiting.in_sync import read_no_log, read_write_states
 from txnscan.waiting.known_causes import ExposedTo, exposed, sentence
@@ -57,9 +58,16 @@ from txnscan.waiting.writability import claim_of
 PARTITIONS_READ_MAX = 100
 # Compacted partitions of which the start of the log is read: the largest.
 LOGS_READ_MAX = 5
+# The settings that decide what a log keeps on its disk.
+KEPT = (
+    *("cleanup.policy", "retention.ms", "retention.bytes", TIERED),
+    *("local.retention.ms", "local.retention.bytes"),
+)
 # How often offsets are asked for that live transactions withhold in turns.
 _TRIES = 3
 _NAMED_MAX = 5
+# A committed offset from which nothing is to be read.
+_NOT_READ = 2**63 - 1
 _OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 _ABSENT = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
 
@@ -188,8 +196,7 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     listed = listed_group(cluster.send, broker_id, group)
     facts = replace(facts, coordinator=broker_id, group_state=listed.state if listed is not None else None)
     if listed is not None and listed.protocol_type == SHARE:
-        failures = unjudged_shares(cluster.send, broker_id, [group])
-        return replace(facts, reads_uncommitted=not failures, failures=(*facts.failures, *failures))
+        return _ask_share(asking, facts, broker_id, group)
     committed = group_offsets(cluster.send, broker_id, group, None, require_stable=False)
     if committed.failure is not None:
         return replace(facts, failures=(*facts.failures, committed.failure))
@@ -208,6 +215,28 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     elif not any(one.lag for one in partitions) and (hidden := cluster.hidden_topics()) is not None:
         failures.append(hidden)
     return replace(facts, partitions=partitions, failures=tuple(failures), sweep_id=sweep_id, asked=len(partitions))
+
+
+def _ask_share(asking: Asking, facts: Facts, broker_id: int, group: str) -> Facts:
+    """A share group: its isolation level, and the open transactions on its partitions."""
+    level = share_level(asking.cluster.send, broker_id, group)
+    offsets = share_group_partitions(asking.cluster.send, broker_id, group)
+    stands, sweep_id = _stands(asking, dict.fromkeys(offsets.keys, _NOT_READ))
+    failures = [one for one in (level, offsets.failure) if isinstance(one, Failure)]
+    if not offsets.keys and not failures:
+        nothing = f"share group '{group}' has no partition that this principal may see"
+        failures.append(Failure(nothing, FailureCode.NOT_ASKED))
+    # The start offset is not where the group stands: it is behind records that are acknowledged already.
+    partitions = tuple(replace(one, committed=None) for one in stands)
+    return replace(
+        facts,
+        is_share=True,
+        isolation_level=level if isinstance(level, str) else None,
+        partitions=partitions,
+        failures=(*facts.failures, *failures),
+        sweep_id=sweep_id,
+        asked=len(partitions),
+    )
 
 
 def _ask_query(asking: Asking, facts: Facts) -> Facts:
@@ -393,9 +422,11 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
     found = [_partition_facts(key, swept, before.get(key), after.get(key)) for key in keys]
     read = asking.cluster.in_parallel(lambda one: _with_end(asking, view, one), found[:PARTITIONS_READ_MAX])
     compacted, failure = _compacted(asking, topic)
-    every = [replace(one, compacted=compacted) for one in (*read, *found[PARTITIONS_READ_MAX:])]
+    settings = _settings(asking, topic, KEPT)
+    every = [replace(one, compacted=compacted, settings=settings) for one in (*read, *found[PARTITIONS_READ_MAX:])]
+    every = _with_disks(asking, every)
     if compacted:
-        every = _with_cleaning(asking, view, _with_disks(asking, every))
+        every = _with_cleaning(asking, view, every)
     held = any(one.still_open for one in every)
     return replace(
         facts,
@@ -419,8 +450,9 @@ def _with_end(asking: Asking, view: ClusterView, one: PartitionFacts) -> Partiti
 
 
 def _with_disks(asking: Asking, partitions: Sequence[PartitionFacts]) -> list[PartitionFacts]:
-    """The partitions, the first of them with the sizes of their replicas."""
-    wanted = [(one.topic, one.partition) for one in partitions[:DISKS_MAX]]
+    """The partitions, the first of them with the sizes of their replicas; those with blocked records come first."""
+    blocked_first = sorted(partitions, key=lambda one: -(one.blocked_records or 0))
+    wanted = [(one.topic, one.partition) for one in blocked_first[:DISKS_MAX]]
     sizes = read_replica_sizes(asking.cluster, wanted)
     found = [(one, sizes.get((one.topic, one.partition), Replicas())) for one in partitions]
     return [replace(one, disk=disk_of(of.read(asking.now_ms(), None), (), of.error)) for one, of in found]
@@ -433,7 +465,7 @@ def _with_cleaning(asking: Asking, view: ClusterView, partitions: Sequence[Parti
     largest = sorted(partitions, key=lambda one: -(one.disk.partition_bytes or 0))[:LOGS_READ_MAX]
     if any(one.still_open for one in partitions):
         return list(partitions)
-    settings = _cleaner_settings(asking, largest[0].topic) if largest else {}
+    settings = _settings(asking, largest[0].topic, SETTINGS) if largest else {}
 
     def read(one: PartitionFacts) -> PartitionFacts:
         partition, end = _led(view, (one.topic, one.partition)), one.last_stable_offset
@@ -447,11 +479,11 @@ def _with_cleaning(asking: Asking, view: ClusterView, partitions: Sequence[Parti
     return [done.get(one.partition, one) for one in partitions]
 
 
-def _cleaner_settings(asking: Asking, topic: str) -> Mapping[str, str]:
-    """The settings of the cleaner for this topic, by the first broker that answers. Empty without an answer."""
+def _settings(asking: Asking, topic: str, names: Collection[str]) -> Mapping[str, str]:
+    """These settings of the topic, by the first broker that answers. Empty without an answer."""
     for broker_id in asking.cluster.broker_ids:
         try:
-            return topic_settings(asking.cluster.send, broker_id, topic, SETTINGS)
+            return topic_settings(asking.cluster.send, broker_id, topic, names)
         except RequestFailed:
             continue
     return {}
@@ -475,10 +507,18 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
     name = facts.symptom.transactional_id or ""
     asking.progress("ask the coordinator", 0, 1)
     found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
+    if not found and any(one.failure.code in _ABSENT for one in failed):
+        facts = _with_log(asking, facts, name)
+        if not facts.logged or facts.logged[-1].state == State.DEAD:
+            return replace(facts, absent=True)
+        # The log is newer than the answer, or the coordinator did not load all of it.
+        found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
+        if any(one.failure.code in _ABSENT for one in failed):
+            last = facts.logged[-1]
+            why = f"the transaction log has '{name}' in {last.state}, and its coordinator does not know it"
+            return replace(facts, failures=(*facts.failures, Failure(why, FailureCode.LEFT_OUT)))
     if not found:
-        failures = [one.failure for one in failed]
-        absent = any(one.code in _ABSENT for one in failures)
-        return replace(facts, absent=absent, failures=(*facts.failures, *(() if absent else failures)))
+        return replace(facts, failures=(*facts.failures, *(one.failure for one in failed)))
     return _of_transaction(asking, facts, found[0])
 
 
@@ -486,8 +526,8 @@ def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: Scan 
     """The open transactions of an id: on its partitions, or for an id at rest anywhere. swept: a sweep of all."""
     facts = replace(facts, transaction=one, whole_cluster=swept is not None or not one.partitions)
     error = facts.symptom.error
-    if error is not None and error.kind is ErrorKind.FENCED:
-        facts = replace(facts, logged=_logged(asking, one.transactional_id))
+    if error is not None and error.kind in (ErrorKind.FENCED, ErrorKind.BUSY):
+        facts = _with_log(asking, facts, one.transactional_id)
     keys = _keys(one.partitions)
     if swept is None:
         swept = _sweep(asking, keys) or _swept(asking, asking.config)
@@ -519,12 +559,20 @@ def _with_sweep(facts: Facts, swept: Scan) -> Facts:
     return replace(facts, failures=failures, sweep_id=swept.sweep_id, asked=swept.partitions_planned)
 
 
-def _logged(asking: Asking, name: str) -> tuple[LoggedTransaction, ...]:
-    """The records of the id in the transaction log. Empty if it cannot be read."""
+def _with_log(asking: Asking, facts: Facts, name: str) -> Facts:
+    """The facts with the records of this id in the transaction log."""
     asking.progress("read the transaction log", 0, 1)
-    wanted, _ = to_read(asking.cluster.newest([TRANSACTION_STATE_TOPIC]), [name], [])
-    steps = (one for each in wanted for one in timeline(asking.cluster.send, each.partition, names=each.names))
-    return tuple(one.record for one in steps if not isinstance(one, Unobserved))
+    send = asking.cluster.send
+    wanted, failed = to_read(asking.cluster.newest([TRANSACTION_STATE_TOPIC]), [name], [])
+    steps = [
+        one for each in wanted for one in dated(send, each.partition, timeline(send, each.partition, names=each.names))
+    ]
+    failures = [*failed, *(one for one in steps if isinstance(one, Unobserved))]
+    return replace(
+        facts,
+        logged=tuple(one.record for one in steps if not isinstance(one, Unobserved)),
+        log_failure=failures[0].failure if failures else None,
+    )
 
 
 def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:

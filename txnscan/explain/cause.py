@@ -29,6 +29,8 @@ class CauseCode(StrEnum):
     MARKER_OWED = "marker_owed", "A transaction is decided, and its marker is on the way"
     STUCK_PREPARE = "stuck_prepare", "A transaction is decided, and its marker is overdue: its id stays in Prepare*"
     MARKER_LAG = "marker_lag", "The lag is a transaction marker, which is no record"
+    AT_MARKER = "at_marker", "The reader stands on a transaction marker, with records behind it"
+    UNREADABLE = "unreadable", "The leader cannot read the reader's next records from its disk"
     ABORTED_DATA = "aborted_data", "The lag is records of aborted transactions, which read_committed readers skip"
     PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
     NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
@@ -46,9 +48,14 @@ class CauseCode(StrEnum):
         "no_transaction_log",
         "The transaction log does not exist, and too few brokers run to create it: no transaction can begin",
     )
+    UNRECOGNISED = "unrecognised", "No error that txnscan knows is in the text, and no id"
     CLEANER_STUCK = (
         "cleaner_stuck",
         "Compaction stops at a transaction that its coordinator will end, or does not work",
+    )
+    TIERING_STUCK = (
+        "tiering_stuck",
+        "Segments of a tiered topic stay on local disks, behind a transaction that its coordinator will end",
     )
     NO_TRANSACTION = "no_transaction", "No open transaction is the cause"
     NOT_OBSERVED = "not_observed", "The cause could not be observed"
@@ -58,17 +65,20 @@ class CauseCode(StrEnum):
 class Numbers:
     """The numbers and names of a cause. Times are epoch milliseconds.
 
-    checkpoint: the path of a streaming query's checkpoint, without secrets. ends_by_ms: start and timeout of the
-    transaction, by its coordinator's clock. markers, aborted: control records and records of aborted transactions that
-    the lag is made of. asked: the number of partitions that were read. no_writes: the partition that takes no writes,
-    as "topic-partition", and the next three its replicas; without a transaction log, replication_factor is the one to
-    be. restore_brokers: the brokers whose replicas it needs. brokers: the number of running ones, without a transaction
-    log. markers_at_risk: the partitions without a leader whose marker will be lost.
+    checkpoint: the path of a streaming query's checkpoint, without secrets. isolation_level: of a share group.
+    ends_by_ms: start and timeout of the transaction, by its coordinator's clock. markers, aborted: control records and
+    records of aborted transactions that the lag is made of, or that are before `next_record_offset`. fenced_by: what
+    raised the epoch of the id: "timeout" of its transaction, another "instance", or "instances" that fight.
+    expired_at_ms: of the id's tombstone. asked: the number of partitions that were read. no_writes: the partition that
+    takes no writes, as "topic-partition", and the next three its replicas; without a transaction log,
+    replication_factor is the one to be. restore_brokers: the brokers whose replicas it needs. brokers: the number of
+    running ones, without a transaction log. markers_at_risk: the partitions without a leader whose marker will be lost.
     """
 
     group: str | None = None
     checkpoint: str | None = None
     group_state: str | None = None
+    isolation_level: str | None = None
     topic: str | None = None
     partition: int | None = None
     transactional_id: str | None = None
@@ -87,7 +97,10 @@ class Numbers:
     lag: int | None = None
     markers: int | None = None
     aborted: int | None = None
+    open_transactions: int | None = None
+    next_record_offset: int | None = None
     compacted: bool | None = None
+    tiered: bool | None = None
     partition_bytes: int | None = None
     usable_bytes: int | None = None
     started_at_ms: int | None = None
@@ -96,6 +109,9 @@ class Numbers:
     age_ms: int | None = None
     overdue_ms: int | None = None
     max_timeout_ms: int | None = None
+    fenced_by: str | None = None
+    fenced_at_ms: int | None = None
+    expired_at_ms: int | None = None
     failure: str | None = None
     asked: int = 0
     no_writes: str | None = None
@@ -122,7 +138,8 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer: one sentence first, then the evidence, then the next commands. known_causes: ids of the rows in
-    `waiting/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*.
+    `waiting/known_causes.py` that can occur on this cluster; only if a transaction hangs, or stays in Prepare*. error:
+    the name of the error in the text from a log, if it has one.
     """
 
     code: CauseCode
@@ -131,6 +148,7 @@ class Explanation:
     next: tuple[str, ...]
     numbers: Numbers
     known_causes: tuple[str, ...] = ()
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 A rule has a code, a search in the facts, and an answer: a sentence, the evidence, the next commands. The rules are in
 order below, and the first rule with a subject gives the cause. The most urgent causes come first:
 - `fenced` first, but only for a fencing error: the producer that logged it is fenced, whatever else is open;
-- then a setting that an error names, an error that shows its cause itself, and a log cleaner that has given up by its
-  log, for the same reason;
+- then a setting that an error names, an error that shows its cause itself, a text without an error or an id, and a log
+  cleaner that has given up by its log, for the same reason;
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before those that
   cannot end because a log takes no writes, before decided, before owned, over all partitions of the symptom;
+- then a share group that waits for no transaction by its isolation level;
+- then an error of the leader's disk at the reader's next records;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
 - then, for a compacted topic, the log cleaner: compaction that is due and not done, or that no transaction holds back;
 - then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
@@ -39,6 +41,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.FENCED, finding.fenced, telling.fenced),
     CauseRule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
     CauseRule(CauseCode.CLIENT_ERROR, finding.itself, telling.itself),
+    CauseRule(CauseCode.UNRECOGNISED, finding.unrecognised, telling.unrecognised),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
     CauseRule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
     CauseRule(CauseCode.HANGING, finding.hanging, telling.hanging),
@@ -47,13 +50,17 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
     CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
+    CauseRule(CauseCode.TIERING_STUCK, finding.tiering_stuck, telling.tiering),
     CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, telling.share_uncommitted),
+    CauseRule(CauseCode.UNREADABLE, finding.unreadable, telling.unreadable),
     # Absence counts only from here on: all was observed.
     CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
     CauseRule(CauseCode.NO_TRANSACTION_LOG, finding.no_log, telling.no_log),
     CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
     CauseRule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
     CauseRule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
+    CauseRule(CauseCode.AT_MARKER, finding.at_marker, telling.at_marker),
     CauseRule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
     CauseRule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),
     CauseRule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), telling.marker),
@@ -80,6 +87,7 @@ def cause_of(facts: Facts) -> Explanation:
                 next=tuple(telling.command(facts, one) for one in told.commands),
                 numbers=told.numbers,
                 known_causes=tuple(one.id for one in known),
+                error=facts.symptom.error.name if facts.symptom.error is not None else None,
             )
     raise AssertionError("the last rule finds something always")
 

@@ -1,16 +1,34 @@
-"""The errors of transactions that clients log, as data: how to recognise each, its meaning, and known defects. Also
-the error of a broker's log cleaner.
+"""The errors in a text from a log: how each is recognised. `known_errors.py` has their meaning. Pure.
 
-A broker answers with an error's name. Java's clients log the name of an exception, librdkafka and others the text in
-`org.apache.kafka.common.protocol.Errors`. If a text has several errors, the first of the table counts:
-a fenced producer often logs a second error after it.
+An error is recognised by a word or by a phrase:
+- A word is a name of the error: of the protocol, of an exception, of librdkafka. It counts only as a whole.
+- A phrase is a part of a message, in lower case, with single spaces. Between the two parts of a `Near` phrase stand at
+  most 400 characters, and each part may come first.
+
+The names and messages of Kafka's own errors are in `kafka_errors.json`, as five clients print them
+(`tests/golden/errors`). If a text has several errors, the first of the table counts: a fenced producer often logs a
+second error after it. The time to search is in proportion to the length of the text, which may be a whole log.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+
+_NEAR_CHARACTERS = 400
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# sarama has no text for newer errors: "Unknown error, how did this happen? Error code = 90".
+_SARAMA_CODE = re.compile(r"how did this happen\? error code = (\d{1,4})\b")
+_LIBRDKAFKA = "RD_KAFKA_RESP_ERR_"
+# Errors whose names other software has too. They count in a text that shows that it is about Kafka.
+_COMMON = (
+    *("INVALID_REQUEST", "RESOURCE_NOT_FOUND", "DUPLICATE_RESOURCE", "INVALID_CONFIG", "POLICY_VIOLATION"),
+    *("NETWORK_EXCEPTION", "SNAPSHOT_NOT_FOUND", "INVALID_TIMESTAMP", "UNSUPPORTED_VERSION"),
+)
+_OF_KAFKA = ("kafka", "broker", "producer", "consumer", "transactional", "[error ", "topic")
 
 
 class ErrorKind(StrEnum):
@@ -24,6 +42,8 @@ class ErrorKind(StrEnum):
     CLEANER = "cleaner"
     # The text alone has the answer: no broker is asked.
     ITSELF = "itself"
+    # Kafka's, and not of a transaction.
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,340 +59,126 @@ class Defect:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """A phrase of two parts. Any of `some` stands near any of `other`."""
+
+    some: tuple[str, ...]
+    other: tuple[str, ...]
+
+    def at(self, text: str) -> int:
+        """The position of its first part in this text, which is in lower case. -1 if it is not there."""
+        if not any(part in text for part in self.some) or not any(part in text for part in self.other):
+            return -1
+        places = sorted(
+            [(at, True) for at in _places(self.some, text)] + [(at, False) for at in _places(self.other, text)]
+        )
+        near = (a[0] for a, b in pairwise(places) if a[1] is not b[1] and b[0] - a[0] <= _NEAR_CHARACTERS)
+        return next(near, -1)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientError:
-    """An error, by the protocol's name. texts: regular expressions, any of which recognises it. meaning: a sentence.
-    remedy: what to do, only for an error that needs no broker.
+    """An error, by the protocol's name, or by a name of our own for a line that has none. meaning: a sentence. remedy:
+    what to do, only for an error that needs no broker. phrases: show it, beside the texts of Kafka's error of this
+    name. also: names of Kafka's errors with the same meaning.
     """
 
     name: str
     kind: ErrorKind
-    texts: tuple[str, ...]
     meaning: str
-    known: tuple[Defect, ...] = ()
     remedy: str = ""
+    phrases: tuple[str | Near, ...] = ()
+    also: tuple[str, ...] = ()
+    known: tuple[Defect, ...] = ()
 
 
-CLIENT_ERRORS = (
-    ClientError(
-        "PRODUCER_FENCED",
-        ErrorKind.FENCED,
-        (
-            r"PRODUCER_FENCED",
-            r"ProducerFencedException",
-            r"newer producer with the same transactionalId",
-            r"\b_FENCED\b",
-        ),
-        "The coordinator knows the transactional id at a later epoch than this producer's",
-        (
-            Defect(
-                "KAFKA-20357",
-                "from Kafka 4.0 on, a coordinator that takes over may lack the last epoch",
-                "not fixed in 4.4.0, checked in its record format",
-            ),
-        ),
-    ),
-    ClientError(
-        "INVALID_PRODUCER_EPOCH",
-        ErrorKind.FENCED,
-        (
-            r"INVALID_PRODUCER_EPOCH",
-            r"InvalidProducerEpochException",
-            r"Producer attempted (?:to produce|an operation) with an old epoch",
-        ),
-        "The broker knows the producer id at a later epoch than this producer's",
-    ),
-    ClientError(
-        "INVALID_TRANSACTION_TIMEOUT",
-        ErrorKind.SETTING,
-        (
-            r"INVALID_TRANSACTION_TIMEOUT",
-            r"InvalidTxnTimeoutException",
-            r"transaction timeout is larger than the maximum",
-        ),
-        "The producer asks for a longer transaction.timeout.ms than the brokers allow",
-    ),
-    ClientError(
-        "UNKNOWN_PRODUCER_ID",
-        ErrorKind.EXPIRED,
-        (
-            r"UNKNOWN_PRODUCER_ID",
-            r"UnknownProducerIdException",
-            r"could not locate the producer metadata",
-            r"Unknown Producer Id",
-        ),
-        "The partition's leader has forgotten the producer: its records were deleted, or its state expired",
-    ),
-    ClientError(
-        "UNSTABLE_OFFSET_COMMIT",
-        ErrorKind.OFFSETS,
-        (r"UNSTABLE_OFFSET_COMMIT", r"UnstableOffsetCommitException", r"unstable offsets that need to be cleared"),
-        "Offsets of the group are in a transaction that has not ended",
-        (
-            Defect(
-                "KAFKA-17507",
-                "a marker is acknowledged before the offsets in the transaction count",
-                "by its pull request, not checked here",
-            ),
-        ),
-    ),
-    ClientError(
-        "CONCURRENT_TRANSACTIONS",
-        ErrorKind.BUSY,
-        (
-            r"CONCURRENT_TRANSACTIONS",
-            r"ConcurrentTransactionsException",
-            r"another concurrent operation on the same transaction",
-        ),
-        "The coordinator has not finished the id's last transaction: it still owes a marker, or aborts what is open",
-        (
-            Defect(
-                "KAFKA-19999",
-                "a marker that is sent again is refused, and the id stays in Prepare* (transactions v2, Kafka 4.2)",
-                "by its pull request, not checked here",
-            ),
-            Defect(
-                "KAFKA-16352",
-                "up to Kafka 3.7, a race leaves the id in Prepare*",
-                "by its pull request, not checked here",
-            ),
-        ),
-    ),
-    ClientError(
-        "INVALID_TXN_STATE",
-        ErrorKind.BUSY,
-        (r"INVALID_TXN_STATE", r"InvalidTxnStateException", r"transactional operation in an invalid state"),
-        "The producer asked for a step that the id's state does not allow, as a commit of what is aborted already",
-        (
-            Defect(
-                "KAFKA-20785",
-                "a commit meets the abort of its timeout (transactions v2)",
-                "by its pull request, not checked here",
-            ),
-        ),
-    ),
-    ClientError(
-        "TIMEOUT",
-        ErrorKind.BUSY,
-        (
-            r"(?i)timeout expired (?:after \d+ ?ms )?while (?:initializing transactional|awaiting InitProducerId)",
-            r"(?is)\binitTransactions\b.{0,400}?time(?:d )?out",
-            r"(?is)time(?:d )?out.{0,400}?\b(?:initTransactions|init_transactions|InitProducerId)\b",
-            r"(?is)\binit_transactions\b.{0,400}?time(?:d )?out",
-        ),
-        "initTransactions did not end in time: the coordinator is missing, or has not finished the last transaction",
-    ),
-    ClientError(
-        "END_TXN_TIMEOUT",
-        ErrorKind.BUSY,
-        (r"while awaiting EndTxn\(",),
-        "The client does not know how its transaction ended: the coordinator did not answer in time",
-    ),
-    ClientError(
-        "ADD_OFFSETS_TIMEOUT",
-        ErrorKind.BUSY,
-        (r"while awaiting (?:AddOffsetsToTxn|AddPartitionsToTxn)",),
-        "The coordinator did not add offsets or partitions to the transaction in time",
-    ),
-    ClientError(
-        "LOG_CLEANER",
-        ErrorKind.CLEANER,
-        (
-            r"\bLOG_CLEANER\b",
-            r"Marking its partition \(\S+\) as uncleanable",
-            # With a comma in the logs of Kafka before 2.0.
-            r"kafka-log-cleaner-thread-\d+\]?[:,]? Error due to",
-            r"Stopping cleaning logs in dir",
-            r"Failed to clean up log for \S+ in dir \S+ due to IOException",
-            r"offset map is too small to fit in even a single message",
-        ),
-        "A broker's log cleaner met an exception, by the broker's log",
-    ),
-    # Below: errors that need no broker. Lines of a coordinator's log come first, as they may contain other errors.
-    ClientError(
-        "ROLLED_BACK",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])ROLLED_BACK(?![A-Za-z0-9_])",
-            r"Completed rollback of ongoing transaction for transactionalId .+ due to timeout",
-        ),
-        "A coordinator aborted a transaction that was open for longer than its transaction.timeout.ms",
-        remedy="It raised the epoch of the id: the producer of that transaction is fenced if it goes on with it",
-    ),
-    ClientError(
-        "INITIALIZED",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])INITIALIZED(?![A-Za-z0-9_])",
-            r"Initialized transactionalId .+ with producerId \d+ and producer epoch",
-        ),
-        "An instance of the producer initialized its transactional id: earlier epochs are fenced",
-        remedy="This line of a coordinator's log is no error",
-    ),
-    ClientError(
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])TRANSACTIONAL_ID_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
-            r"TransactionalIdAuthorization(?:Failed)?(?:Exception|Error)",
-            r"(?i)transactional ?id authorization failed",
-        ),
-        "The client's principal lacks the right to use the transactional id",
-        remedy="A producer needs Write on its transactional id",
-    ),
-    ClientError(
-        "GROUP_AUTHORIZATION_FAILED",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])GROUP_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
-            r"GroupAuthorization(?:Failed)?(?:Exception|Error)",
-            r"(?i)\bgroup authorization failed",
-            r"Not authorized to access group",
-        ),
-        "The client's principal lacks the right to use the consumer group",
-        remedy="A producer that adds offsets of a group needs Read on it",
-    ),
-    ClientError(
-        "TOPIC_AUTHORIZATION_FAILED",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])TOPIC_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
-            r"TopicAuthorization(?:Failed)?(?:Exception|Error)",
-            r"(?i)\btopic authorization failed",
-            r"Not authorized to access topics",
-        ),
-        "The client's principal lacks a right on the topic",
-        remedy="A producer needs Write, and a consumer Read",
-    ),
-    ClientError(
-        "CLUSTER_AUTHORIZATION_FAILED",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])CLUSTER_AUTHORIZATION_FAILED(?![A-Za-z0-9_])",
-            r"ClusterAuthorization(?:Failed)?(?:Exception|Error)",
-            r"(?i)\bcluster authorization failed",
-        ),
-        "The client's principal lacks a right on the cluster",
-        remedy="A producer without a transactional id needs IdempotentWrite on the cluster, or Write on a topic",
-    ),
-    ClientError(
-        "UNSUPPORTED_VERSION",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])UNSUPPORTED_VERSION(?![A-Za-z0-9_])",
-            r"UnsupportedVersion(?:Exception|Error)",
-            r"(?i)the version of API is not supported",
-            r"API version not supported",
-        ),
-        "The broker does not support the request in the client's version",
-        remedy="kafka-broker-api-versions.sh shows what each broker supports",
-    ),
-    ClientError(
-        "INVALID_PRODUCER_ID_MAPPING",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])INVALID_PRODUCER_ID_MAPPING(?![A-Za-z0-9_])",
-            r"InvalidPidMappingException",
-            r"InvalidProducerIdMapping",
-            r"producer id which is not currently assigned to its transactional id",
-        ),
-        "The producer id is not assigned to the transactional id any more: the id expired, or got another producer id",
-        remedy="The producer has to call initTransactions again",
-    ),
-    ClientError(
-        "TRANSACTION_ABORTABLE",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])TRANSACTION_ABORTABLE(?![A-Za-z0-9_])",
-            r"TransactionAbortable(?:Exception|Error)",
-            r"server encountered an error with the transaction",
-        ),
-        "The transaction cannot be committed: the producer has to abort it, and may then go on",
-        remedy="The broker's log has the reason",
-    ),
-    ClientError(
-        "OUT_OF_ORDER_SEQUENCE_NUMBER",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])OUT_OF_ORDER_SEQUENCE_NUMBER(?![A-Za-z0-9_])",
-            r"OutOfOrderSequence(?:Number)?(?:Exception|Error)",
-            r"(?i)out of order sequence number",
-        ),
-        "The partition's leader refused a batch that does not follow the producer's last batch in its log",
-        remedy="The producer has to abort the transaction, and to send its records again",
-    ),
-    ClientError(
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])NOT_ENOUGH_REPLICAS_AFTER_APPEND(?![A-Za-z0-9_])",
-            r"NotEnoughReplicasAfterAppend",
-            r"but to fewer in-sync replicas than required",
-            r"written to insufficient number of in-sync replicas",
-        ),
-        "The batch is in the leader's log, and fewer replicas than min.insync.replicas have it",
-        remedy="kafka-topics.sh --describe --under-min-isr-partitions lists such partitions",
-    ),
-    ClientError(
-        "NOT_ENOUGH_REPLICAS",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])NOT_ENOUGH_REPLICAS(?![A-Za-z0-9_])",
-            r"NotEnoughReplicas(?:Exception|Error)",
-            r"fewer in-sync replicas than required",
-            r"Broker: Not enough in-sync replicas",
-        ),
-        "The partition has fewer in-sync replicas than min.insync.replicas, so its leader refused the batch",
-        remedy="kafka-topics.sh --describe --under-min-isr-partitions lists such partitions",
-    ),
-    ClientError(
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])COORDINATOR_LOAD_IN_PROGRESS(?![A-Za-z0-9_])",
-            r"CoordinatorLoadInProgress",
-            r"(?i)coordinator (?:is loading|load in progress)",
-        ),
-        "The coordinator is new, and still reads its log: clients try again until it has done so",
-        remedy="If it lasts, look at the log of that broker",
-    ),
-    ClientError(
-        "COORDINATOR_NOT_AVAILABLE",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])COORDINATOR_NOT_AVAILABLE(?![A-Za-z0-9_])",
-            r"CoordinatorNotAvailable",
-            r"(?i)the coordinator is not available",
-            r"Broker: Coordinator not available",
-        ),
-        "The coordinator is not available, as while its log has no leader or too few in-sync replicas",
-        remedy="txnscan check shows whether every coordinator answers",
-    ),
-    ClientError(
-        "NOT_COORDINATOR",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])NOT_COORDINATOR(?![A-Za-z0-9_])",
-            r"NotCoordinator(?:Exception|Error)",
-            r"This is not the correct coordinator",
-            r"Broker: Not coordinator",
-        ),
-        "The broker is not the coordinator any more: clients look for the new one, and try again",
-        remedy="txnscan check shows whether every coordinator answers",
-    ),
-    ClientError(
-        "_TIMED_OUT",
-        ErrorKind.ITSELF,
-        (
-            r"(?<![A-Za-z0-9_])_TIMED_OUT(?![A-Za-z0-9_])",
-            r"Local: Timed out",
-            r"Timed out waiting for operation to finish, retry call to resume",
-        ),
-        "A call of the client did not end in time, and the text does not show which",
-        remedy="The application calls the same method again, or aborts the transaction",
-    ),
-)
+@dataclass(frozen=True, slots=True)
+class KafkaError:
+    """An error of Kafka or of a client: the names and messages by which clients print it. words: whole words."""
+
+    name: str
+    code: int
+    message: str
+    words: tuple[str, ...]
+    texts: tuple[str, ...]
 
 
-def recognised(text: str) -> ClientError | None:
-    """The known error in this text, if any. Pure."""
-    return next((one for one in CLIENT_ERRORS if any(re.search(pattern, text) for pattern in one.texts)), None)
+class Recogniser:
+    """Finds the errors of a table in texts. Errors of Kafka that are not in the table are found last."""
+
+    def __init__(self, table: Sequence[ClientError], kafka: Sequence[KafkaError]) -> None:
+        of_name = {name: one for one in table for name in (one.name, *one.also)}
+        for one in kafka:
+            of_name.setdefault(one.name, ClientError(one.name, ErrorKind.OTHER, one.message))
+        self.errors = tuple(dict.fromkeys(of_name.values()))
+        self._rank = {one.name: at for at, one in enumerate(self.errors)}
+        self._codes = {str(one.code): of_name[one.name] for one in kafka}
+        self._words = {one.name: one for one in table}
+        self._words |= {word: of_name[one.name] for one in kafka for word in (*one.words, *forms(one.name))}
+        self._common = {word for one in kafka if one.name in _COMMON for word in (*one.words, *forms(one.name))}
+        phrases = [(phrase, one) for one in table for phrase in one.phrases if isinstance(phrase, str)]
+        phrases += [(text, of_name[one.name]) for one in kafka for text in one.texts]
+        self._phrases = [(phrase, frozenset(_WORD.findall(phrase)[1:-1]), one) for phrase, one in phrases]
+        self._near = [(phrase, one) for one in table for phrase in one.phrases if isinstance(phrase, Near)]
+
+    def find(self, text: str) -> ClientError | None:
+        """The error in this text that comes first in the table. None without a known error."""
+        return min(self._all(text), key=lambda one: self._rank[one.name], default=None)
+
+    def split(self, text: str, error: ClientError) -> tuple[str, str, str]:
+        """The text before the first line that shows this error, this line, and the text behind it. If no line shows it
+        alone, the line is the whole text.
+        """
+        words = [word for word, one in self._words.items() if one is error]
+        phrases = [phrase for phrase, _, one in self._phrases if one is error]
+        lower = text.lower()
+        places = [*(text.find(word) for word in words), *(lower.find(phrase) for phrase in phrases)]
+        places += [near.at(lower) for near, one in self._near if one is error]
+        first = min((at for at in places if at >= 0), default=-1)
+        if first < 0 or len(lower) != len(text):
+            return "", text, ""
+        start, end = text.rfind("\n", 0, first) + 1, text.find("\n", first)
+        return text[:start], text[start : end if end >= 0 else None], text[end:] if end >= 0 else ""
+
+    def _all(self, text: str) -> Iterator[ClientError]:
+        words = {word.removeprefix(_LIBRDKAFKA) for word in _WORD.findall(text)}
+        shown = plain(text)
+        if not any(mark in shown for mark in _OF_KAFKA):
+            words -= {word for word in self._common if word != text.strip()}
+        yield from (self._words[word] for word in words if word in self._words)
+        yield from (one for phrase, one in self._near if phrase.at(shown) >= 0)
+        yield from (self._codes[code] for code in _SARAMA_CODE.findall(shown) if code in self._codes)
+        # Most phrases have a word that the text has not: a search in a long text is saved.
+        lower = set(_WORD.findall(shown))
+        found = [(phrase, one) for phrase, needed, one in self._phrases if needed <= lower and phrase in shown]
+        # A phrase inside a longer one of the same text is a part of it: "timed out" in "timed out in queue".
+        for phrase, one in found:
+            rest = shown
+            for longer in (other for other, _ in found if phrase != other and phrase in other):
+                rest = rest.replace(longer, "")
+            if phrase in rest:
+                yield one
+
+
+def plain(text: str) -> str:
+    """The text in lower case, with single spaces."""
+    return " ".join(text.lower().split())
+
+
+def forms(name: str) -> tuple[str, ...]:
+    """The names that clients in other languages derive from a name of the protocol: ProducerFenced, ErrProducerFenced.
+    A name of one part is a common word, and has none but that of .NET for librdkafka's own errors: Local_TimedOut.
+    """
+    parts = name.strip("_").split("_")
+    camel = "".join(part.capitalize() for part in parts)
+    if name.startswith("_"):
+        return (f"Local_{camel}",)
+    return () if len(parts) == 1 else (camel, f"{camel}Exception", f"{camel}Error", f"Err{camel}")
+
+
+def _places(parts: tuple[str, ...], text: str) -> Iterator[int]:
+    for part in parts:
+        at = text.find(part)
+        while at >= 0:
+            yield at
+            at = text.find(part, at + 1)

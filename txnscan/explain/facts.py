@@ -23,6 +23,8 @@ from txnscan.waiting.known_causes import ExposedTo
 from txnscan.waiting.relation import NotBlocked, Pair, relation
 from txnscan.waiting.writability import UNREAD, WriteStates
 
+TIERED = "remote.storage.enable"
+
 
 @dataclass(frozen=True, slots=True)
 class CleanerProgress:
@@ -42,8 +44,9 @@ class PartitionFacts:
     lso_before: the last stable offset before the sweep. last_stable_offset, high_watermark: after it. open: the
     transactions of the sweep, by start offset. committed: the offset of the group, or the next offset of the streaming
     query. ahead: from that offset to the last stable offset; without a reader, the end of the log. compacted: whether
-    the cleaner works on its topic. disk: the sizes of its replicas, only if it is compacted. cleaning: only without an
-    open transaction. causes: of its hanging transactions. failure: why a part of it could not be observed.
+    the cleaner works on its topic. settings: of its topic, about what its log keeps. disk: the sizes of its replicas.
+    These three are only read for a topic. cleaning: of a compacted topic without an open transaction. causes: of its
+    hanging transactions. failure: why a part of it could not be observed.
     """
 
     topic: str
@@ -56,6 +59,7 @@ class PartitionFacts:
     committed: int | None = None
     ahead: Ahead | None = None
     compacted: bool | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     disk: Disk = NO_DISK
     cleaning: CleanerProgress | None = None
     failure: Failure | None = None
@@ -63,6 +67,11 @@ class PartitionFacts:
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def tiered(self) -> bool:
+        """Whether finished segments below the last stable offset move to remote storage."""
+        return self.settings.get(TIERED) == "true"
 
     @property
     def lag(self) -> int | None:
@@ -140,12 +149,13 @@ class Facts:
 
     connection: the options that reach the cluster, for the next commands. transaction: the id that was asked for, or
     the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
-    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. failures: the
-    parts that could not be observed; with any of them, absence is no evidence. exposed_to: the known causes to which
-    the cluster is exposed; read only if a transaction hangs or stays in Prepare*.
-    whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it. reads_uncommitted:
-    whether it is a share group that waits for no transaction. asked: how many partitions the sweep read.
-    max_timeout_ms: `transaction.max.timeout.ms`. writes: whether the logs of the transactions above take writes.
+    error without an id. logged: records of the id in `__transaction_state`, in the order of the log. log_failure: why a
+    part of that log could not be read. failures: the parts that could not be observed; with any of them, absence is no
+    evidence. exposed_to: the known causes to which the cluster is exposed; read only if a transaction hangs or stays in
+    Prepare*. whole_cluster: whether the sweep was of all partitions. group_state: as the coordinator lists it.
+    is_share: whether it is a share group. isolation_level: its `share.isolation.level`. asked: how many partitions the
+    sweep read. max_timeout_ms: `transaction.max.timeout.ms`. writes: whether the logs of the transactions
+    above take writes.
     """
 
     symptom: Symptom
@@ -158,11 +168,13 @@ class Facts:
     pending: tuple[PendingOffsets, ...] = ()
     coordinator: int | None = None
     group_state: str | None = None
-    reads_uncommitted: bool = False
+    is_share: bool = False
+    isolation_level: str | None = None
     transaction: Transaction | None = None
     absent: bool = False
     prepared: tuple[Transaction, ...] = ()
     logged: tuple[LoggedTransaction, ...] = ()
+    log_failure: Failure | None = None
     max_timeout_ms: int | None = None
     failures: tuple[Failure, ...] = ()
     exposed_to: tuple[ExposedTo, ...] = ()

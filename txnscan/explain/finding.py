@@ -11,10 +11,15 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.answers import PREPARED, State
+from txnscan.kafka.errors import ErrorCode
+from txnscan.kafka.failure import FailureCode
+from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
 from txnscan.waiting.relation import NotBlocked
 from txnscan.waiting.writability import WriteState
+
+_OF_DISKS = ("CORRUPT_MESSAGE", ErrorCode.KAFKA_STORAGE_ERROR.name, FailureCode.DAMAGED_BATCH)
 
 
 def fenced(f: Facts) -> Subject | None:
@@ -37,7 +42,16 @@ def setting(f: Facts) -> Subject | None:
 
 
 def itself(f: Facts) -> Subject | None:
-    return Subject() if f.symptom.needs_no_broker else None
+    """An error that shows its cause, or that is Kafka's and none of a transaction."""
+    kind = f.symptom.error.kind if f.symptom.error is not None else None
+    alone = kind is ErrorKind.OTHER and f.symptom.kind is SymptomKind.ERROR
+    asked = f.symptom.brokers_know_more and (f.absent or f.transaction is not None)
+    return Subject() if (kind is ErrorKind.ITSELF and not asked) or alone else None
+
+
+def unrecognised(f: Facts) -> Subject | None:
+    """A text without an error and without an id."""
+    return Subject() if f.symptom.kind is SymptomKind.ERROR and f.symptom.error is None else None
 
 
 def pending(f: Facts) -> Subject | None:
@@ -59,6 +73,9 @@ def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
 
 
 def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
+    if f.is_share:
+        reads_committed = f.isolation_level is not None and f.isolation_level != READ_UNCOMMITTED
+        return (p.holder,) if p.holder is not None and reads_committed else ()
     if f.symptom.is_reader:
         return (p.holder,) if p.holder is not None and p.waits else ()
     if f.symptom.kind in (SymptomKind.TRANSACTIONAL_ID, SymptomKind.PRODUCER_ID):
@@ -143,6 +160,18 @@ def cleaner_stuck(f: Facts) -> Subject | None:
     return found if found is not None and found.partition is not None and found.partition.compacted else None
 
 
+def tiering_stuck(f: Facts) -> Subject | None:
+    """As `cleaner_stuck`, for a tiered topic: segments above the last stable offset are not moved to remote storage."""
+    if f.symptom.kind is not SymptomKind.TOPIC:
+        return None
+
+    def waits(one: Judged) -> bool:
+        return is_live(one) and one.judgement.age_ms * SHARE_OF_LATE > f.late_after_ms
+
+    found = _judged(f, waits)
+    return found if found is not None and found.partition is not None and found.partition.tiered else None
+
+
 def cleaner_gave_up(f: Facts) -> Subject | None:
     """A line of a broker's log that says so. Without a partition in it, the cleaner as a whole."""
     if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.CLEANER:
@@ -204,12 +233,37 @@ def not_observed(f: Facts) -> Subject | None:
     return Subject(unread, failure=unread.ahead.failure)
 
 
+def share_uncommitted(f: Facts) -> Subject | None:
+    """A share group that waits for no transaction, by its setting. The partition with a transaction comes first."""
+    if f.isolation_level != READ_UNCOMMITTED:
+        return None
+    return Subject(next((one for one in f.partitions if one.still_open), None))
+
+
 def not_read_committed(f: Facts) -> Subject | None:
     """A committed offset above the last stable offset: no read_committed reader gets there."""
     for one in f.partitions:
         if one.relation is NotBlocked.BEYOND:
             return Subject(one, one.holder)
     return None
+
+
+def unreadable(f: Facts) -> Subject | None:
+    """A partition whose leader answers the reader's next Fetch with an error of its disk."""
+    found = [
+        one
+        for one in f.partitions
+        if one.ahead is not None and one.ahead.failure is not None and one.ahead.failure.code in _OF_DISKS
+    ]
+    return Subject(found[0], failure=found[0].ahead.failure if found[0].ahead is not None else None) if found else None
+
+
+def at_marker(f: Facts) -> Subject | None:
+    """The partition with the most lag, if its next offset is a control record before records."""
+    found = real_lag(f)
+    if found is None or found.partition is None or found.partition.ahead is None:
+        return None
+    return found if found.partition.ahead.begins_with_marker else None
 
 
 def real_lag(f: Facts) -> Subject | None:

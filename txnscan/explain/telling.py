@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -13,11 +14,13 @@ from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
+from txnscan.explain.takeover import Takeover, takeover
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural, size
+from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
@@ -31,6 +34,8 @@ _MINUTE_MS = 60_000
 # Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 _TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
+# local.retention.ms and .bytes take the value of retention.ms and .bytes.
+_INHERITED = -2
 _NAMED_MAX = 5
 _EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"
 
@@ -38,6 +43,7 @@ Found = TypeVar("Found")
 
 
 _HOW_FENCED = "another instance took the id over, or its coordinator aborted a transaction that timed out"
+_EXPIRES = "transactional.id.expiration.ms"
 
 
 def fenced(f: Facts, s: Subject) -> Told:
@@ -51,9 +57,10 @@ def fenced(f: Facts, s: Subject) -> Told:
     epoch, producer_id = f.symptom.producer_epoch, f.symptom.producer_id
     was = f"epoch {epoch}" if producer_id is None else f"producer id {producer_id}, epoch {epoch}"
     logged = f" from {was}" if epoch is not None else ""
+    event = takeover(f.logged, producer_id, epoch)
     sentence = (
         f"The producer is fenced: '{one.transactional_id}' went on{logged} to epoch {one.producer_epoch} of producer "
-        f"id {one.producer_id}, because {_HOW_FENCED}."
+        f"id {one.producer_id}, because {_HOW_FENCED if event is None else _of_event(f, event)}."
     )
     records = [str(record) for record in f.logged[-_LOG_LINES_MAX:]]
     none = "Its earlier epochs are no longer in the transaction log, or could not be read."
@@ -62,7 +69,35 @@ def fenced(f: Facts, s: Subject) -> Told:
     if open_too is not None and open_too.judged is not None:
         evidence += (f"It left a transaction hanging on {open_too.judged.observation.topic_partition}.",)
     commands = (f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}",)
-    return Told(sentence, evidence, commands, _of_transaction(f, one, producer_epoch=epoch))
+    numbers = _of_transaction(f, one, producer_epoch=epoch)
+    return Told(sentence, evidence, commands, _with_event(numbers, event) if event is not None else numbers)
+
+
+def _of_event(f: Facts, event: Takeover) -> str:
+    """How a producer was fenced, after "because"."""
+    if event.timed_out is not None:
+        return _aborted_at_timeout(f, event.timed_out)
+    at = _moment(event.at_ms, f.now_ms)
+    if event.initialized == 1:
+        return f"another instance initialized it at {at}"
+    until = _moment(event.last_ms, f.now_ms)
+    return (
+        f"instances initialized it {event.initialized} times between {at} and {until}: they fight for it, or one "
+        "restarts again and again"
+    )
+
+
+def _aborted_at_timeout(f: Facts, one: LoggedTransaction) -> str:
+    at, start = _moment(one.updated_ms, f.now_ms), _moment(one.start_time_ms, f.now_ms)
+    return (
+        f"its coordinator aborted, at {at}, a transaction that was open since {start}, for longer than its timeout of "
+        f"{duration(one.timeout_ms)}"
+    )
+
+
+def _with_event(numbers: Numbers, event: Takeover) -> Numbers:
+    how = "timeout" if event.timed_out is not None else "instance" if event.initialized == 1 else "instances"
+    return replace(numbers, fenced_by=how, fenced_at_ms=event.at_ms)
 
 
 def setting(f: Facts, s: Subject) -> Told:
@@ -76,9 +111,18 @@ def setting(f: Facts, s: Subject) -> Told:
 
 def itself(f: Facts, s: Subject) -> Told:
     error = _found(f.symptom.error)
+    if error.kind is ErrorKind.OTHER:
+        message = error.meaning.rstrip(".")
+        sentence = f"The text has {error.name}, which is no error of a transaction: {message}."
+        return Told(sentence, (), (_EXPLAIN_ID,), _numbers(f, None, None))
     about = f.symptom.transactional_id
     commands = (f"txnscan explain --transactional-id {_quoted(about)}",) if about is not None else ()
-    return Told(f"{error.meaning}.", (f"{error.remedy}.",), commands, _numbers(f, None, None))
+    return Told(f"{error.meaning}.", (f"{error.remedy}.", *_known(f)), commands, _numbers(f, None, None))
+
+
+def unrecognised(f: Facts, s: Subject) -> Told:
+    sentence = "The text is not explained: it has no error that txnscan knows, and no id."
+    return Told(sentence, (), (_EXPLAIN_ID, "txnscan explain --group GROUP"), _numbers(f, None, None))
 
 
 def pending(f: Facts, s: Subject) -> Told:
@@ -110,9 +154,10 @@ def pending(f: Facts, s: Subject) -> Told:
 def hanging(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     o = judged.observation
-    stop = "read_committed readers and compaction stop" if p.compacted else "read_committed readers stop"
+    stopped = [*(["compaction"] if p.compacted else []), *(["tiering"] if p.tiered else [])]
+    stop = f"{' and '.join(['read_committed readers', *stopped])} stop"
     if f.symptom.is_reader:
-        sentence = f"{_begin(f)} waits for a transaction that hangs on {p.name}: no coordinator will end it."
+        sentence = f"{_waits(f, p)} a transaction that hangs on {p.name}: no coordinator will end it."
     elif judged.holds_lso is False:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
     else:
@@ -228,6 +273,16 @@ def cleaner(f: Facts, s: Subject) -> Told:
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
 
 
+def tiering(f: Facts, s: Subject) -> Told:
+    p, judged = _both(s)
+    age = duration(judged.judgement.age_ms)
+    sentence = (
+        f"Segments of {p.name} from offset {p.last_stable_offset} on have stayed on local disks for {age}, behind a "
+        f"transaction {_how_it_ends(f, judged)}."
+    )
+    return Told(sentence, (judged.judgement.explanation, *_stands(p)), _of_judged(f, judged), _numbers(f, p, judged))
+
+
 def cleaner_gave_up(f: Facts, s: Subject) -> Told:
     p = s.partition
     if p is None:
@@ -287,14 +342,18 @@ def _of_cleaner(p: PartitionFacts) -> tuple[str, ...]:
 
 def _log_dirs(p: PartitionFacts) -> tuple[str, ...]:
     """Kafka's own tool, which shows the sizes of all replicas."""
-    return (f"kafka-log-dirs.sh --describe --topic-list {_quoted(p.topic)}",)
+    return _log_dirs_of(p.topic)
+
+
+def _log_dirs_of(topic: str | None) -> tuple[str, ...]:
+    return (f"kafka-log-dirs.sh --describe --topic-list {_quoted(topic or '')}",)
 
 
 def owned(f: Facts, s: Subject) -> Told:
     if s.judged is not None:
         p, judged = _both(s)
         what = f"transaction on {p.name} {_how_it_ends(f, judged)}"
-        waits = f"{_begin(f)} waits for a {what}."
+        waits = f"{_waits(f, p)} a {what}."
         sentence = waits if f.symptom.is_reader else f"There is an open {what}."
         began = f"It began {duration(judged.judgement.age_ms)} ago."
         evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
@@ -324,6 +383,23 @@ def not_observed(f: Facts, s: Subject) -> Told:
     return Told(sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, "txnscan check"), numbers)
 
 
+def share_uncommitted(f: Facts, s: Subject) -> Told:
+    sentence = f"No transaction blocks {_reader(f)}: its share.isolation.level is read_uncommitted."
+    return Told(sentence, _open_on(f), _describe_group(f), _numbers(f, s.partition, None))
+
+
+def _open_on(f: Facts) -> tuple[str, ...]:
+    """The open transactions on the partitions of a group, which do not block it."""
+    held = [(one, holder) for one in f.partitions if (holder := one.holder) is not None]
+    if not held:
+        return (f"No transaction is open on its {plural(len(f.partitions), 'partition')}.",) if f.partitions else ()
+    return tuple(
+        f"On {one.name} a transaction is open at offset {holder.observation.start_offset} "
+        f"({holder.judgement.verdict.value})."
+        for one, holder in held[:_NAMED_MAX]
+    )
+
+
 def not_read_committed(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
     sentence = (
@@ -335,9 +411,40 @@ def not_read_committed(f: Facts, s: Subject) -> Told:
     return Told(sentence, evidence, (*_describe_group(f), _find_hanging(p)), _numbers(f, p, judged))
 
 
+def unreadable(f: Facts, s: Subject) -> Told:
+    p, failure = _partition(s), _failure(s)
+    sentence = (
+        f"No transaction blocks {_reader(f)}: the leader cannot read the next records of {p.name} from its disk "
+        f"({failure.code})."
+    )
+    leader = "Look at the log of the broker that leads the partition, and at its disk."
+    replica = "Another replica may have the records: move the leader, and ask again."
+    evidence = (f"{_at(f, p).capitalize()}. {_why(f, failure)}.", *_stands(p), leader, replica)
+    where = f"--topic {p.topic} --partition {p.partition}"
+    commands = (*_describe_group(f), f"txnscan explain {where}")
+    return Told(sentence, evidence, commands, _numbers(f, p, None, failure=failure.code))
+
+
+def at_marker(f: Facts, s: Subject) -> Told:
+    p, ahead = _end(s)
+    sentence = (
+        f"No transaction blocks {_reader(f)}: it stands on a transaction marker of {p.name}, at offset {p.committed}, "
+        f"and its next record is at offset {ahead.record_at}."
+    )
+    client = "A client that cannot step over control records stays there. A reader that is slow or stopped does too."
+    lag = f"Its lag is {p.lag or 0:,}, up to the high watermark."
+    return Told(sentence, (client, lag, *_stands(p)), _describe_group(f), _numbers(f, p, None))
+
+
 def real_lag(f: Facts, s: Subject) -> Told:
     p = _partition(s)
     sentence = f"No transaction blocks {_reader(f)}: it has records to read on {p.name}, and is slow or stopped."
+    if p.ahead is not None and p.ahead.aborted:
+        skipped = f"{plural(p.ahead.aborted, 'record')} of aborted transactions"
+        sentence = (
+            f"No transaction blocks {_reader(f)}: on {p.name} it has to skip {skipped} before its next record, at "
+            f"offset {p.ahead.record_at}."
+        )
     ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
     evidence = [f"{_at(f, p).capitalize()}, and its lag is {p.lag or 0:,}, up to the high watermark."]
     for one, holder in ahead[:_NAMED_MAX]:
@@ -387,13 +494,7 @@ def none(f: Facts, s: Subject) -> Told:
     if f.transaction is not None:
         return at_rest(f, f.transaction)
     if asked.transactional_id is not None:
-        why = "its coordinator knows no such id"
-        if f.writes.no_log is not None:
-            why = f"{TRANSACTION_STATE_TOPIC} does not exist, so no id was ever used"
-        sentence = f"'{asked.transactional_id}' has no transaction: {why}."
-        return Told(
-            sentence, (), (f"txnscan transaction-log --transactional-id {_quoted(asked.transactional_id)}",), numbers
-        )
+        return _absent(f, asked.transactional_id, numbers)
     if asked.kind is SymptomKind.PRODUCER_ID:
         sentence = f"Producer id {asked.producer_id} has no open transaction, and no transactional id has it now."
         evidence = (
@@ -402,13 +503,14 @@ def none(f: Facts, s: Subject) -> Told:
         return Told(sentence, evidence, (f"txnscan transaction-log --producer-id {asked.producer_id}",), numbers)
     if asked.kind is SymptomKind.ERROR:
         return Told(*_of_error_alone(f), numbers)
-    if f.reads_uncommitted:
-        sentence = f"No transaction blocks share group '{asked.group}': its share.isolation.level is read_uncommitted."
-        return Told(sentence, (), (f"kafka-share-groups.sh --describe --group {_quoted(asked.group or '')}",), numbers)
     if asked.kind is SymptomKind.TOPIC:
         where = first.name if first is not None else f"the {plural(len(f.partitions), 'partition')} of {asked.topic}"
-        sentence = f"No transaction is open on {where}."
-        return Told(sentence, tuple(x for p in f.partitions[:1] for x in _stands(p)), (), numbers)
+        kept = _kept_by(first or f.partitions[0]) if f.partitions else ()
+        because = f": {kept[0].rstrip('.')}" if kept else ""
+        sentence = f"No transaction is open on {where}, so no transaction keeps its data{because}."
+        largest = sorted(f.partitions, key=lambda p: -(p.disk.partition_bytes or 0))[:1]
+        numbers = _numbers(f, first or next(iter(largest), None), None)
+        return Told(sentence, tuple(x for p in largest for x in _stands(p)), _log_dirs_of(asked.topic), numbers)
     moving = next((one for one in f.partitions if one.blocked_records), None)
     if moving is not None:
         sentence = (
@@ -416,21 +518,57 @@ def none(f: Facts, s: Subject) -> Told:
             f"{moving.lso_before} to {moving.last_stable_offset} in the meantime, as transactions ended."
         )
         return Told(sentence, _stands(moving), _describe_group(f), _numbers(f, moving, None))
+    if f.is_share:
+        sentence = f"No transaction blocks {_reader(f)}: none is open on its {plural(len(f.partitions), 'partition')}."
+        return Told(sentence, _of_group(f, f.partitions[0]) if f.partitions else (), _describe_group(f), numbers)
     lag = sum(one.lag or 0 for one in f.partitions)
     read = "has read everything" if not lag else f"has a lag of {lag:,}, of offsets without records"
     sentence = f"No transaction blocks {_reader(f)}: it {read} on {plural(len(f.partitions), 'partition')}."
     return Told(sentence, (), _describe_group(f), numbers)
 
 
+def _absent(f: Facts, name: str, numbers: Numbers) -> Told:
+    """An id that its coordinator does not know: what the transaction log has of it."""
+    commands = (f"txnscan transaction-log --transactional-id {_quoted(name)}",)
+    if f.logged:
+        at_ms = f.logged[-1].updated_ms
+        when = f" at about {_moment(at_ms, f.now_ms)}" if at_ms >= 0 else ""
+        sentence = f"'{name}' has no transaction: it expired{when} ({_EXPIRES})."
+        evidence = (
+            "The transaction log has its tombstone, and the coordinator does not know it any more.",
+            "Its producer gets INVALID_PRODUCER_ID_MAPPING, and has to call initTransactions again.",
+        )
+        return Told(sentence, evidence, commands, replace(numbers, expired_at_ms=at_ms if at_ms >= 0 else None))
+    if f.writes.no_log is not None:
+        why = f"{TRANSACTION_STATE_TOPIC} does not exist, so no id was ever used"
+        return Told(f"'{name}' has no transaction: {why}.", (), commands, numbers)
+    sentence = f"'{name}' has no transaction: its coordinator knows no such id."
+    if f.log_failure is not None:
+        return Told(sentence, (f"Whether it expired is not known: {_why(f, f.log_failure)}.",), commands, numbers)
+    left = (
+        "The transaction log has no record of it. An id that expired longer than delete.retention.ms ago looks like "
+        "an id that never was."
+    )
+    return Told(sentence, (left,), commands, numbers)
+
+
 def at_rest(f: Facts, one: Transaction) -> Told:
     error = f.symptom.error
-    passed = f", and {error.name} has passed" if error is not None and error.kind is ErrorKind.BUSY else ""
-    sentence = f"'{one.transactional_id}' has no transaction open: it is in {one.state}{passed}."
+    is_busy = error is not None and error.kind is ErrorKind.BUSY
+    passed = f", and {error.name} has passed" if error is not None and is_busy else ""
+    how = f"it is in {one.state}{passed}"
+    event = takeover(f.logged, f.symptom.producer_id, f.symptom.producer_epoch) if is_busy else None
+    if event is not None and event.timed_out is not None and one.state == State.COMPLETE_ABORT:
+        how = f"{_aborted_at_timeout(f, event.timed_out)}"
+    elif error is not None and error.name == "INVALID_TXN_STATE" and one.state == State.EMPTY:
+        how = "nothing was added to one since it was initialized (Empty), so there is nothing to commit or to abort"
+    sentence = f"'{one.transactional_id}' has no transaction open: {how}."
     swept = "and a sweep of all partitions found no open transaction of its producer id" if f.whole_cluster else ""
     state = _state(one).rstrip(".")
     evidence = (f"{state}, {swept}." if swept else f"{state}.", *_known(f))
     command = f"txnscan transaction-log --transactional-id {_quoted(one.transactional_id)}"
-    return Told(sentence, evidence, (command,), _of_transaction(f, one))
+    numbers = _of_transaction(f, one)
+    return Told(sentence, evidence, (command,), _with_event(numbers, event) if event is not None else numbers)
 
 
 def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -454,12 +592,15 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def of_error(f: Facts) -> tuple[str, ...]:
-    if f.symptom.unrecognised:
-        return ("No error that txnscan knows is in the text: the answer does not explain it.",)
     error = f.symptom.error
-    if error is None:
+    if f.symptom.kind is SymptomKind.ERROR and f.symptom.unrecognised:
         return ()
-    if error.kind is ErrorKind.ITSELF:
+    if error is not None and error.kind is ErrorKind.OTHER:
+        return (f"The text has {error.name}, which is no error of a transaction: the answer does not explain it.",)
+    if error is None:
+        no_error = "No error that txnscan knows is in the text: the answer does not explain it."
+        return (no_error,) if f.symptom.unrecognised else ()
+    if error.kind is ErrorKind.ITSELF and not f.symptom.brokers_know_more:
         return (f"The text has {error.name}.",)
     return (f"{error.name}: {error.meaning}.",)
 
@@ -563,6 +704,8 @@ def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
         return "its coordinator will end"
     if by_ms + TIMEOUT_SLACK_MS < now_ms:
         return f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it"
+    if by_ms <= now_ms:
+        return "has reached its timeout: its coordinator is about to abort it"
     return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
 
 
@@ -573,18 +716,62 @@ def _clock(at_ms: int, now_ms: int) -> str:
     return f"{at:%H:%M} UTC" if same_day else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def _moment(at_ms: int, now_ms: int) -> str:
+    """A time of the day; with its date if that is not today."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
+    return f"{at:%H:%M:%S} UTC" if same_day else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
 def _stands(p: PartitionFacts) -> tuple[str, ...]:
     if p.last_stable_offset is None or p.high_watermark is None:
         return ()
     return (
         f"{p.name}: last stable offset {p.last_stable_offset}, high watermark {p.high_watermark}, and "
         f"{plural(p.blocked_records or 0, 'offset')} between them.",
+        *_more_open(p),
+        *_kept_by(p),
         *_disk(p),
     )
 
 
+def _more_open(p: PartitionFacts) -> tuple[str, ...]:
+    more = len(p.still_open) - 1
+    return (f"{plural(more, 'more transaction')} {'is' if more == 1 else 'are'} open on {p.name}.",) if more > 0 else ()
+
+
+def _kept_by(p: PartitionFacts) -> tuple[str, ...]:
+    """What a topic's settings keep on the disk of its leader."""
+    if "cleanup.policy" not in p.settings:
+        return ()
+    said = f"cleanup.policy of {p.topic} is {p.settings['cleanup.policy']}"
+    if "delete" in p.settings["cleanup.policy"].split(","):
+        said += f": segments are deleted {_limits(p, 'retention')}"
+    if p.tiered:
+        local = _limits(p, "local.retention", inherits=True)
+        said += f". Tiered: segments below the last stable offset go to remote storage, and leave local disks {local}"
+    return (f"{said}.",)
+
+
+def _limits(p: PartitionFacts, name: str, *, inherits: bool = False) -> str:
+    """The limits of age and size with this name, in words. inherits: whether -2 is the limit of `retention`."""
+
+    def value(unit: str) -> int:
+        found = _whole(p.settings.get(f"{name}.{unit}"))
+        return _whole(p.settings.get(f"retention.{unit}")) if inherits and found == _INHERITED else found
+
+    age_ms, size_bytes = value("ms"), value("bytes")
+    by_age = [f"after {duration(age_ms)} ({name}.ms)"] if age_ms >= 0 else []
+    by_size = [f"above {size(size_bytes)} ({name}.bytes)"] if size_bytes >= 0 else []
+    return " or ".join([*by_age, *by_size]) or f"never ({name}.ms and {name}.bytes set no limit)"
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.lstrip("-").isdigit() else -1
+
+
 def _disk(p: PartitionFacts) -> tuple[str, ...]:
-    """The size of a compacted partition, and the free space of its disk."""
+    """The size of a partition, and the free space of its disk."""
     disk = p.disk
     if disk.partition_bytes is None:
         return (f"The size of {p.name} is not known: {disk.error}.",) if disk.error is not None else ()
@@ -593,6 +780,8 @@ def _disk(p: PartitionFacts) -> tuple[str, ...]:
 
 
 def _of_group(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
+    if f.is_share:
+        return (f"Its share.isolation.level is {f.isolation_level}.",)
     if not f.symptom.is_reader or p.committed is None:
         return ()
     before = "" if p.committed == p.last_stable_offset else ", and before the last stable offset it gets no record"
@@ -606,13 +795,21 @@ def _reader(f: Facts) -> str:
     """The group or the query of the symptom, inside a sentence."""
     if f.symptom.checkpoint is not None:
         return f"the query of '{shown_location(f.symptom.checkpoint)}'"
-    return f"group '{f.symptom.group}'"
+    return f"{'share ' if f.is_share else ''}group '{f.symptom.group}'"
 
 
 def _begin(f: Facts) -> str:
     """The same at the beginning of a sentence."""
     reader = _reader(f)
     return reader[0].upper() + reader[1:]
+
+
+def _waits(f: Facts, p: PartitionFacts) -> str:
+    """That the reader waits, up to the transaction."""
+    if f.is_share:
+        # Where it stands is not visible.
+        return f"{_begin(f)} gets no record of {p.name} from offset {p.last_stable_offset} on, because of"
+    return f"{_begin(f)} waits for"
 
 
 def _at(f: Facts, p: PartitionFacts) -> str:
@@ -656,6 +853,7 @@ def _numbers(
         group=group or f.symptom.group,
         checkpoint=shown_location(f.symptom.checkpoint) if f.symptom.checkpoint is not None else None,
         group_state=f.group_state,
+        isolation_level=f.isolation_level,
         topic=p.topic if p is not None else f.symptom.topic,
         partition=p.partition if p is not None else f.symptom.partition,
         transactional_id=view.transactional_id if view is not None else f.symptom.transactional_id,
@@ -674,7 +872,10 @@ def _numbers(
         lag=p.lag if p is not None else None,
         markers=ahead.markers if ahead is not None else None,
         aborted=ahead.aborted if ahead is not None else None,
+        open_transactions=len(p.still_open) if p is not None else None,
+        next_record_offset=ahead.record_at if ahead is not None else None,
         compacted=p.compacted if p is not None else None,
+        tiered=p.tiered if p is not None and p.settings else None,
         partition_bytes=p.disk.partition_bytes if p is not None else None,
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
@@ -737,7 +938,8 @@ def _describe_group(f: Facts) -> tuple[str, ...]:
     """Kafka's own tool, which shows members and lag."""
     if f.symptom.group is None:
         return ()
-    return (f"kafka-consumer-groups.sh --describe --group {_quoted(f.symptom.group)}",)
+    tool = "kafka-share-groups.sh" if f.is_share else "kafka-consumer-groups.sh"
+    return (f"{tool} --describe --group {_quoted(f.symptom.group)}",)
 
 
 def _quoted(name: str) -> str:

@@ -27,6 +27,7 @@ class FailureCode(StrEnum):
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED", "The broker refuses the credentials, or there is no token"
     BROKER_BEHIND = "BROKER_BEHIND", "The broker's metadata remains older than that of other brokers, or went back"
     UNUSABLE_ANSWER = "UNUSABLE_ANSWER", "The answer is invalid, or exceeds a limit"
+    DAMAGED_BATCH = "DAMAGED_BATCH", "The leader returns a record batch that cannot be decoded"
     LEFT_OUT = "LEFT_OUT", "The answer lacks a requested item"
     UNKNOWN_RECORD = "UNKNOWN_RECORD", "A record of the transaction log cannot be decoded"
     NO_LEADER = "NO_LEADER", "The partition has no leader"

@@ -247,7 +247,7 @@ TOOLS: tuple[ReadOnlyTool, ...] = (
             "partition": {**_NUMBER, "description": "Only this partition of topic."},
             "transactional_id": {**_TEXT, "description": "A transactional id that is stuck."},
             "producer_id": {**_ID, "description": "A producer id, as logs and brokers show it."},
-            "error": {**_TEXT, "description": "A line of a client's log, or of a broker's log cleaner."},
+            "error": {**_TEXT, "description": "Lines of a client's or a broker's log."},
         },
         narrow="give a partition",
     ),

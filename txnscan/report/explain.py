@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from txnscan.explain.cause import Explanation
 
 # Times are text in JSON, as in all other commands.
-_TIMES = {"started_at_ms": "started_at", "ends_by_ms": "ends_by"}
+_TIMES = {
+    "started_at_ms": "started_at",
+    "ends_by_ms": "ends_by",
+    "fenced_at_ms": "fenced_at",
+    "expired_at_ms": "expired_at",
+}
 
 
 def explained_lines(found: Mapping[str, Any]) -> list[str]:
@@ -40,6 +45,7 @@ def explained_object(cause: Explanation) -> dict[str, Any]:
     }
     return {
         "cause": cause.code.value,
+        "error": cause.error,
         "sentence": cause.sentence,
         "evidence": list(cause.evidence),
         "next": list(cause.next),

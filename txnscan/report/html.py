@@ -71,7 +71,7 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
         age=duration(now_ms - epoch_ms(sweep["started_at"])),
         made_at=timestamp(now_ms),
         counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
-        groups=[_group(group, incidents, location) for group in grouped(shown[:STORIES_MAX])],
+        groups=[_group(group, incidents, location, timestamp(now_ms)) for group in grouped(shown[:STORIES_MAX])],
         stories_left=max(len(shown) - STORIES_MAX, 0),
         errors=stored.errors[:ERRORS_MAX],
         errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
@@ -91,7 +91,7 @@ def _shown(text: object) -> str:
     return printable(str(text))
 
 
-def _group(group: Sequence[Row], incidents: Mapping[str, Row], location: str) -> dict[str, Any]:
+def _group(group: Sequence[Row], incidents: Mapping[str, Row], location: str, now: datetime) -> dict[str, Any]:
     """An event, or the transactions of another verdict: their heading, what all share, and each of them."""
     verdict, text = heading(group)
     return {
@@ -100,12 +100,13 @@ def _group(group: Sequence[Row], incidents: Mapping[str, Row], location: str) ->
         "heading": text,
         "sentences": list(shared_sentences(group)),
         "stories": [
-            _story(row, incidents.get(TransactionKey.of(row).incident_id(row["cluster_id"])), location) for row in group
+            _story(row, incidents.get(TransactionKey.of(row).incident_id(row["cluster_id"])), location, now)
+            for row in group
         ],
     }
 
 
-def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:
+def _story(row: Row, incident: Row | None, location: str, now: datetime) -> dict[str, Any]:
     """One transaction: what it is, what it blocks, how it came about, and what to do next."""
     where = ["--topic", row["topic"], "--partition", str(row["partition"])]
     at = ["--bootstrap-server", "HOST:PORT"]
@@ -123,7 +124,9 @@ def _story(row: Row, incident: Row | None, location: str) -> dict[str, Any]:
         "outcome": _OUTCOMES.get(row["outcome"] or ""),
         "impact": impact_sentences(row),
         "ends_by": ends_by(row),
-        "origin": [said(row) for said in (end_sentence, cause_sentence, owner_sentence) if said(row) is not None],
+        "origin": [
+            said for said in (end_sentence(row, now), cause_sentence(row), owner_sentence(row)) if said is not None
+        ],
         "events": _events(row, incident),
         "commands": [shlex.join(words) for words in commands],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from txnscan.config import printable
@@ -55,11 +55,20 @@ def owner_sentence(row: Row) -> str | None:
     return f"Owner: {name}{row['advice']}."
 
 
-def end_sentence(row: Row) -> str | None:
-    """When a live transaction ends at the latest. None for others, and if that is not known."""
+def end_sentence(row: Row, at: datetime) -> str | None:
+    """When a live transaction ends at the latest. None for others, and if that is not known. at: the time at which the
+    sentence is read.
+    """
     if row["verdict"] != Verdict.ONGOING or row.get("ends_by") is None:
         return None
+    if time_of(row["ends_by"]) <= at:
+        return f"Its timeout, {ends_by(row)}, is over: its coordinator is about to abort it, unless it has ended."
     return f"Its coordinator aborts it at its timeout, {ends_by(row)}, unless it ends before."
+
+
+def time_of(value: datetime | str) -> datetime:
+    """A time as the JSON object has it; one without a zone, as Spark gives it, is of this machine's zone."""
+    return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
 
 
 def ends_by(row: Row) -> str | None:
@@ -81,6 +90,8 @@ def impact_sentences(row: Row) -> list[str]:
     said += _readers(row)
     if row["compaction_blocked"]:
         said.append("Compaction does not pass the last stable offset.")
+    if row["tiering_blocked"]:
+        said.append("Tiering does not pass the last stable offset: segments above it stay on local disks.")
     said += disk_sentences(row)
     retention_ms = row["retention_ms"]
     if retention_ms is not None and 0 <= retention_ms * _RETENTION_NEAR < row["age_ms"]:
@@ -91,7 +102,7 @@ def impact_sentences(row: Row) -> list[str]:
 
 
 def disk_sentences(row: Row) -> list[str]:
-    """The size of a compacted partition, its growth, and when its disk is full. Empty if they are not known."""
+    """The size of a partition that fills its disk, its growth, and when it is full. Empty if they are not known."""
     if row.get("partition_bytes") is None:
         return [f"Disk not known: {printable(row['disk_error'])}."] if row.get("disk_error") is not None else []
     said = f"Its replica on broker {row['disk_broker']} has {size(row['partition_bytes'])}"
@@ -113,7 +124,8 @@ def urgent_disk_sentence(rows: Iterable[Row]) -> str | None:
     if first is None or first["hours_until_full"] >= URGENT_HOURS:
         return None
     where, hours = f"{first['topic']}-{first['partition']}", _in_hours(first["hours_until_full"])
-    return f"Compaction is blocked: {where} alone fills the disk of broker {first['disk_broker']} in {hours}."
+    what = "Tiering" if first.get("tiering_blocked") else "Compaction"
+    return f"{what} is blocked: {where} alone fills the disk of broker {first['disk_broker']} in {hours}."
 
 
 def _in_hours(hours: int) -> str:

@@ -123,7 +123,8 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             ("cluster",),
         ),
         "txnscan_compaction_blocked_bytes": (
-            "Size of the largest partition of a compacted topic whose compaction a transaction blocks",
+            "Size of the largest partition of a compacted or tiered topic whose compaction or tiering a transaction "
+            "blocks",
             ("cluster", "topic"),
         ),
         "txnscan_compaction_blocked_usable_bytes": (
@@ -349,7 +350,7 @@ def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:
 
 
 def _of_disks(scan: Scan, label: Callable[[str], str]) -> Iterator[Sample]:
-    """The disks behind blocked compaction, the worst of each topic."""
+    """The disks behind blocked compaction or tiering, the worst of each topic."""
     by_topic: dict[str, list[Disk]] = defaultdict(list)
     for which, impact in scan.impacts.items():
         by_topic[label(which.topic)].append(impact.disk)

@@ -6,7 +6,6 @@ Takes the JSON object (`report.json`), so that a sweep looks the same fresh and 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
-from txnscan.report.impact import cause_sentence, end_sentence, impact_sentences, owner_sentence
+from txnscan.report.impact import cause_sentence, end_sentence, impact_sentences, owner_sentence, time_of
 from txnscan.verdict.evidence import Reason
 
 Row = Mapping[str, Any]
@@ -129,7 +128,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     print_text(console, title)
     print_text(console, Text(printable(first["explanation"])), indent=2)
     # The owner comes before the markers.
-    for sentence in (end_sentence(first), cause_sentence(first), owner_sentence(first)):
+    for sentence in (end_sentence(first, time_of(started_at)), cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
     if (outcome := outcome_sentence(first)) is not None:
@@ -186,8 +185,3 @@ def _since(t: Mapping[str, Any], started_at: Any) -> str:
         whose = "records'" if t["verdict"] in ("hanging", "indeterminate") else "coordinator's"
         return f"open for {duration(t['age_ms'])} by its {whose} time, {first_seen}"
     return f"open, {first_seen}"
-
-
-def time_of(value: datetime | str) -> datetime:
-    """A time as the JSON object has it; one without a zone, as Spark gives it, is of this machine's zone."""
-    return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
+from txnscan.report.impact import time_of
 from txnscan.report.overview import print_overview
-from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_text, print_transactions, time_of
+from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_text, print_transactions
 from txnscan.report.plain import utc
 from txnscan.tables.schema import epoch_ms
 

@@ -59,10 +59,10 @@ def with_disks(
     now_ms: Callable[[], int],
     boot: Callable[[], BootTime | None],
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
-    """The impacts, with the disk of each compacted partition; and a warning if a replica could not be read. impacts:
+    """The impacts, with the disk of each partition that grows; and a warning if a replica could not be read. impacts:
     the more important ones first.
     """
-    blocked = dict.fromkeys(_partition_id(which) for which, one in impacts.items() if one.compaction_blocked)
+    blocked = dict.fromkeys(_partition_id(which) for which, one in impacts.items() if one.fills_disk)
     if not blocked:
         return dict(impacts), ()
     wanted = list(blocked)[:PARTITIONS_MAX]

@@ -43,7 +43,7 @@ from enum import StrEnum
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.fetch import Reading, fetch
+from txnscan.kafka.protocol.fetch import LONG_READ_BYTES_MAX, Reading, fetch
 from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.observation import Observation, TransactionKey
@@ -52,7 +52,7 @@ from txnscan.sweeps.restored import LogPosition, is_of_other_log
 
 PIECE_BYTES = 1024 * 1024
 # At most this much of a log is read to find how a transaction went on or ended.
-BYTES_MAX = 64 * 1024 * 1024
+BYTES_MAX = LONG_READ_BYTES_MAX
 _UNKNOWN_EPOCH = -1
 
 

@@ -29,7 +29,7 @@ from txnscan.waiting.complete_up_to import Completeness, PartitionRead, TopicRea
 from txnscan.waiting.disk import DiskRead
 from txnscan.waiting.impact import BlockedGroup, BlockedReader
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +372,12 @@ IMPACT_COLUMNS = (
         "BOOLEAN",
         "Whether the topic is compacted: the cleaner does not pass the last stable offset",
         _impact("compaction_blocked"),
+    ),
+    Column(
+        "tiering_blocked",
+        "BOOLEAN",
+        "Whether the topic is tiered: segments above the last stable offset stay on local disks",
+        _impact("tiering_blocked"),
     ),
     Column(
         "retention_ms",

@@ -6,33 +6,34 @@ records. Pure but for `send`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, Permission
-from txnscan.kafka.protocol.fetch import fetch_committed
+from txnscan.kafka.protocol.fetch import LONG_READ_BYTES_MAX, fetch_committed
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import Partition
 from txnscan.waiting.delivered import starved
 
-_PIECE_BYTES = 256 * 1024
-# The counts are for a sentence: what is behind so many pieces is not counted.
-PIECES_MAX = 8
+_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
 
-    has_record: whether it gets a record. markers: control records. aborted: records of aborted transactions.
-    failure: of the read.
+    has_record: whether it gets a record. record_at: where its next record is. markers: control records before that, or
+    on the whole stretch. aborted: records of aborted transactions there. begins_with_marker: whether the first batch is
+    a control record. failure: of the read.
     """
 
     has_record: bool | None
     markers: int = 0
     aborted: int = 0
     failure: Failure | None = None
+    record_at: int | None = None
+    begins_with_marker: bool = False
 
 
 def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int) -> Ahead:
@@ -42,10 +43,11 @@ def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int
     found = starved(send, partition, [offset], last_stable_offset)
     if found.failure is not None:
         return Ahead(None, failure=_of_topic(found.failure.failure, partition))
-    if not found.offsets:
-        return Ahead(has_record=True)
+    if found.record_at == offset:
+        return Ahead(has_record=True, record_at=offset)
     try:
-        return _counted(send, partition, offset, last_stable_offset)
+        counted = _counted(send, partition, offset, found.record_at or last_stable_offset)
+        return replace(counted, has_record=found.record_at is not None, record_at=found.record_at)
     except RequestFailed as failed:
         return Ahead(None, failure=_of_topic(failed.failure, partition))
 
@@ -71,21 +73,23 @@ def end_of_log(send: Send, partition: Partition, log_start: int, end: int) -> Ah
 
 def _counted(send: Send, partition: Partition, offset: int, end: int) -> Ahead:
     """The markers and the aborted records in a stretch without a record to deliver."""
-    start, markers, aborted = offset, 0, 0
-    for _ in range(PIECES_MAX):
+    start, markers, aborted, left_bytes, is_marker = offset, 0, 0, LONG_READ_BYTES_MAX, False
+    while left_bytes > 0:
         fetched = fetch_committed(send, partition, offset, _PIECE_BYTES)
         for batch in fetched.batches:
             if batch.last_offset < start or batch.base_offset >= end:
                 continue
+            is_marker |= batch.is_control and not markers and not aborted
             if batch.is_control:
                 markers += 1
             else:
                 aborted += min(batch.records_count, batch.last_offset + 1 - max(batch.base_offset, start))
+        left_bytes -= max(fetched.size_bytes, _PIECE_BYTES // 16)
         reached = fetched.next_offset(offset)
         if reached >= end or reached == offset:
             break
         offset = reached
-    return Ahead(has_record=False, markers=markers, aborted=aborted)
+    return Ahead(has_record=False, markers=markers, aborted=aborted, begins_with_marker=is_marker)
 
 
 def _of_topic(failure: Failure, partition: Partition) -> Failure:

@@ -10,31 +10,32 @@ has that record to read, too. So reads go from the highest offset down, and most
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import FailureCode
-from txnscan.kafka.protocol.fetch import FetchedCommitted, fetch, fetch_committed
+from txnscan.kafka.protocol.fetch import LONG_READ_BYTES_MAX, FetchedCommitted, fetch, fetch_committed
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Partition
+from txnscan.kafka.units import size
 
-# The limit of requests for one partition, for all its groups.
-REQUESTS_MAX = 16
 # If a group only lags, its first batch has a record, and a broker returns the first batch whole. More is read only if
 # that batch has no record for the group.
-_FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 256 * 1024
+_FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
     """offsets: committed offsets with no record to deliver before the last stable offset. unknown: offsets that the
-    read did not decide. failure: the reason for unknown offsets.
+    read did not decide. failure: the reason for unknown offsets. record_at: where the next record of the highest offset
+    is that has one; at or before it, if its batch has gaps.
     """
 
     offsets: frozenset[int] = frozenset()
     unknown: frozenset[int] = frozenset()
     failure: RequestFailed | None = None
+    record_at: int | None = field(default=None, compare=False)
 
     def delivers(self, offset: int) -> bool | None:
         """Whether a read_committed consumer gets a record between this offset and the last stable offset. None if the
@@ -44,14 +45,18 @@ class Starved:
 
 
 class _Budget:
-    def __init__(self) -> None:
-        self.left = REQUESTS_MAX
+    """The bytes that may be read of one partition, for all its groups. Each request counts as some bytes at least."""
 
-    def take(self, offset: int, end: int) -> None:
-        if not self.left:
-            read = f"were read only up to offset {offset}, before offset {end}, in {REQUESTS_MAX} requests"
+    def __init__(self) -> None:
+        self.left_bytes = LONG_READ_BYTES_MAX
+
+    def check(self, offset: int, end: int) -> None:
+        if self.left_bytes <= 0:
+            read = f"were read only up to offset {offset}, before offset {end}, in {size(LONG_READ_BYTES_MAX)}"
             raise RequestFailed(f"the next records of groups {read}", FailureCode.NOT_ASKED)
-        self.left -= 1
+
+    def take(self, size_bytes: int) -> None:
+        self.left_bytes -= max(size_bytes, _FIRST_BYTES)
 
 
 def starved(send: Send, partition: Partition, committed: Iterable[int], last_stable_offset: int) -> Starved:
@@ -61,8 +66,9 @@ def starved(send: Send, partition: Partition, committed: Iterable[int], last_sta
     found: set[int] = set()
     for number, offset in enumerate(offsets):
         try:
-            if _delivers(send, partition, offset, end, budget):
-                break
+            record_at = _record_at(send, partition, offset, end, budget)
+            if record_at is not None:
+                return Starved(frozenset(found), record_at=record_at)
         except RequestFailed as failed:
             return Starved(frozenset(found), frozenset(offsets[number:]), failed)
         found.add(offset)
@@ -70,22 +76,25 @@ def starved(send: Send, partition: Partition, committed: Iterable[int], last_sta
     return Starved(frozenset(found))
 
 
-def _delivers(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> bool:
-    """Whether a read_committed reader gets a record from this offset on, before the end."""
+def _record_at(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> int | None:
+    """The offset of the next record that a read_committed reader gets from this offset on, before the end. None if it
+    gets none.
+    """
     start = offset
     while offset < end:
-        budget.take(offset, end)
+        budget.check(offset, end)
         size_bytes = _FIRST_BYTES if offset == start else _PIECE_BYTES
         fetched = fetch_committed(send, partition, offset, size_bytes)
+        budget.take(fetched.size_bytes)
         for batch in _kept(fetched):
             if batch.base_offset < end and _has_record(send, partition, batch, start, end, budget):
-                return True
+                return max(batch.base_offset, start)
         reached = fetched.next_offset(offset)
         if reached == offset:
             _expect_gap(send, partition, offset, end, budget)
-            return False
+            return None
         offset = reached
-    return False
+    return None
 
 
 def _kept(fetched: FetchedCommitted) -> Iterable[Batch]:
@@ -111,9 +120,10 @@ def _has_record(send: Send, partition: Partition, batch: Batch, start: int, end:
     has_gaps = batch.records_count <= batch.last_offset - batch.base_offset
     if not has_gaps or (start <= batch.base_offset and batch.last_offset < end):
         return True
-    budget.take(batch.base_offset, end)
-    read = fetch(send, partition, max(start, batch.base_offset), 1, records=True).batches
-    same = [one for one in read if one.base_offset == batch.base_offset]
+    budget.check(batch.base_offset, end)
+    read = fetch(send, partition, max(start, batch.base_offset), 1, records=True)
+    budget.take(read.size_bytes)
+    same = [one for one in read.batches if one.base_offset == batch.base_offset]
     if not same:
         raise RequestFailed(f"the batch at offset {batch.base_offset} was not returned again")
     return any(start <= at < end for one in same for at, _, _ in one.records or ())
@@ -123,7 +133,9 @@ def _expect_gap(send: Send, partition: Partition, offset: int, end: int, budget:
     """Raises RequestFailed unless the next batch after this offset is at or after the end. An empty answer alone shows
     no gap, because a broker may return it for other reasons.
     """
-    budget.take(offset, end)
-    after = fetch(send, partition, offset, 1, records=False).batches
+    budget.check(offset, end)
+    read = fetch(send, partition, offset, 1, records=False)
+    budget.take(read.size_bytes)
+    after = read.batches
     if not after or after[0].base_offset < end:
         raise RequestFailed(f"the leader returned no records at offset {offset}, before offset {end}")

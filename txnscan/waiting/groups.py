@@ -131,6 +131,17 @@ def unjudged_shares(send: Send, broker_id: int, shares: Sequence[str]) -> list[F
     return [*cut, *(one.within(f"{plural(n, 'share group')} on broker {broker_id}") for one, n in hidden.items())]
 
 
+def share_level(send: Send, broker_id: int, group: str) -> str | Failure:
+    """`share.isolation.level` of this share group, or why it is not known. Never raises."""
+    try:
+        found = share_isolation_levels(send, broker_id, [group])[group]
+    except RequestFailed as failed:
+        found = failed.failure
+    if isinstance(found, str):
+        return found
+    return needing(found, Permission("DescribeConfigs", "Group", group)).within(f"the isolation level of '{group}'")
+
+
 def _fetched(
     send: Send, broker_id: int, wanted: Mapping[str, Collection[Key] | None], *, require_stable: bool
 ) -> tuple[Mapping[str, GroupOffsets], list[Failure]]:

@@ -86,11 +86,12 @@ class Impact:
     cause, cause_reason: None for a live transaction, which does not hang. lso_since_ms: when the first sweep of the
     same history saw the last stable offset at its present value. groups: the first of the blocked groups, up to a
     limit. groups_blocked: their number, None if some may be missing. groups_asked: the number of groups that were asked
-    about. groups_error: why some may be missing. retention_ms: only for a topic that deletes by age and is not tiered;
-    -1 means no limit. Deletion does not wait for the last stable offset (`UnifiedLog.deletableSegments`), but tiering
-    does (`RemoteLogManager`). event_id: see `waiting/event.py`. readers, readers_blocked, readers_error: as for groups,
-    the streaming queries whose checkpoints were named. All are None if none was named (`readers.py`). disk: of the
-    partition, if it is compacted.
+    about. groups_error: why some may be missing. tiering_blocked: whether the topic is tiered. retention_ms: only for a
+    topic that deletes by age and is not tiered; -1 means no limit. Deletion does not wait for the last stable offset
+    (`UnifiedLog.deletableSegments`), but tiering does (`RemoteLogManager`): segments above it are not copied to remote
+    storage, and so not deleted from local disks. event_id: see `waiting/event.py`. readers, readers_blocked,
+    readers_error: as for groups, the streaming queries whose checkpoints were named. All are None if none was named
+    (`readers.py`). disk: of the partition, if it is compacted or tiered.
     """
 
     cause: Cause | None
@@ -102,6 +103,7 @@ class Impact:
     groups_asked: int | None = None
     groups_error: str | None = None
     cleanup_policy: str | None = None
+    tiering_blocked: bool | None = None
     retention_ms: int | None = None
     event_id: str | None = None
     readers: tuple[BlockedReader, ...] | None = None
@@ -113,3 +115,8 @@ class Impact:
     def compaction_blocked(self) -> bool | None:
         """See `is_compacted`."""
         return is_compacted(self.cleanup_policy)
+
+    @property
+    def fills_disk(self) -> bool:
+        """Whether the partition grows on local disks as long as the transaction is open."""
+        return bool(self.compaction_blocked or self.tiering_blocked)

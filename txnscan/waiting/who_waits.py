@@ -210,6 +210,7 @@ def _blocked(judged: Judged, blockage: Blockage, owner: Owner) -> Impact:
         groups_asked=groups.asked,
         groups_error=_said(groups.unknown, str) or None,
         cleanup_policy=cleaning.cleanup_policy,
+        tiering_blocked=cleaning.tiered if cleaning.cleanup_policy is not None else None,
         retention_ms=cleaning.retention_ms if deleted else None,
         readers=queries.readers if queries is not None else None,
         readers_blocked=queries.known_count if queries is not None else None,

@@ -309,8 +309,8 @@ def _past(before: Past, scan: Scan) -> Past:
 
 
 def _disk_reads(before: DiskReads, scan: Scan) -> dict[PartitionId, tuple[DiskRead, ...]]:
-    """The last reads of the partitions whose compaction is blocked. Their number is limited, as the sweep reads few."""
-    blocked = {which[:3]: one.disk.read for which, one in scan.impacts.items() if one.compaction_blocked}
+    """The last reads of the partitions that grow. Their number is limited, as the sweep reads few."""
+    blocked = {which[:3]: one.disk.read for which, one in scan.impacts.items() if one.fills_disk}
     news = {where: (read,) if read is not None else () for where, read in blocked.items()}
     found = {where: (*before.get(where, ()), *read)[-READS_MAX:] for where, read in news.items()}
     return {where: reads for where, reads in found.items() if reads}

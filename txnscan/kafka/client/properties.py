@@ -90,12 +90,18 @@ _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
 _PROVIDERS = "config.providers"
 # The possible names of settings. A misplaced line of a key or a password does not match, and is never shown.
 _NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
+# As Kafka parses it (`JaasConfig`), with Java's StreamTokenizer: comments as in Java, the flag in any case, and names
+# of options with dots, dashes and dollar signs. A quoted value may touch the next name.
 _JAAS = re.compile(
-    r"\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s*(?P<options>.*?)\s*;\s*", re.S
+    r"\s*(?P<module>[\w.$-]+)\s+(?i:required|requisite|sufficient|optional)(?:\s+(?P<options>.*?))?\s*;\s*", re.S
 )
+_JAAS_COMMENT = re.compile(r"""(?P<kept>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|//[^\n]*|/\*.*?\*/""", re.S)
 _JAAS_OPTION = re.compile(
-    r"""(?P<name>\w+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"']+))(?:\s+|$)"""
+    r"""(?P<name>[\w.$-]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"\s*|'(?P<single>(?:[^'\\]|\\.)*)'\s*|(?P<bare>[^\s"']+)(?:\s+|$))""",
+    re.S,
 )
+# Delegation tokens (KIP-48) log in with SCRAM, and an extension that says so.
+_DELEGATION = "tokenauth"
 
 
 class PropertiesError(ValueError):
@@ -294,12 +300,13 @@ def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
     if mechanism == "GSSAPI" and "sasl.jaas.config" not in properties:
         _refuse_of_other_mechanisms(properties, mechanism)
         return _kerberos(properties, {})
-    jaas = _JAAS.fullmatch(properties.get("sasl.jaas.config", ""))
+    line = _JAAS_COMMENT.sub(lambda found: found["kept"] or " ", properties.get("sasl.jaas.config", ""))
+    jaas = _JAAS.fullmatch(line)
     if jaas is None:
         raise PropertiesError('sasl.jaas.config must read: <login module> required username="..." password="...";')
     if jaas["module"] != _LOGIN_MODULES[mechanism]:
         raise PropertiesError(f"sasl.jaas.config must name {_LOGIN_MODULES[mechanism]} with sasl.mechanism={mechanism}")
-    options = _jaas_options(jaas["options"])
+    options = _jaas_options(jaas["options"] or "")
     _refuse_of_other_mechanisms(properties, mechanism)
     if mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": mechanism, "oauth": _oauth(properties, options)}
@@ -307,6 +314,9 @@ def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
         return _kerberos(properties, options)
     if mechanism == "AWS_MSK_IAM":
         return {"sasl_mechanism": _msk(options, protocol)}
+    if options.pop(_DELEGATION, "false").strip().lower() == "true":
+        why = "delegation tokens are not supported; use a password"
+        raise PropertiesError(f"sasl.jaas.config has {_DELEGATION}: {why}")
     if set(options) != {"username", "password"}:
         raise PropertiesError("sasl.jaas.config must give username and password and nothing else")
     return {"sasl_mechanism": mechanism, "sasl_username": options["username"], "sasl_password": options["password"]}
@@ -392,8 +402,8 @@ def _jaas_options(text: str) -> dict[str, str]:
         match = _JAAS_OPTION.match(text, position)
         if match is None:
             raise PropertiesError("sasl.jaas.config cannot be parsed after its login module")
-        quoted = match["double"]
-        value = _unescaped(quoted) if quoted is not None else match["single"] or match["bare"] or ""
+        quoted = match["double"] if match["double"] is not None else match["single"]
+        value = _unescaped(quoted) if quoted is not None else match["bare"]
         options[match["name"]] = value
         position = match.end()
     return options

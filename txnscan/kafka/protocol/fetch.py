@@ -18,7 +18,7 @@ from kafka.protocol.consumer import FetchRequest
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.protocol.record_batch import HEADER, Batch
 from txnscan.kafka.protocol.records import decoded
 from txnscan.kafka.protocol.search import Undecoded, undecoded
 from txnscan.kafka.topology import Key, Partition
@@ -62,6 +62,8 @@ class FetchedCommitted(Fetched):
     aborted: tuple[AbortedTransaction, ...] = ()
 
 
+# The most that a read for one answer takes of a log.
+LONG_READ_BYTES_MAX = 64 * 1024 * 1024
 # Small or compacted segments give small answers. But if a broker gives less than this over so many requests, a reader
 # would never finish.
 _SMALL_ANSWERS_MAX = 10_000
@@ -144,6 +146,18 @@ def fetch_undecoded(send: Send, partition: Partition, offset: int, bytes_max: in
     """The same batches, to be searched (`search.py`), and the high watermark. Raises RequestFailed as `fetch` does."""
     answer = _fetched(send, partition, offset, bytes_max)
     return undecoded(bytes(answer.records or b"")), answer.high_watermark
+
+
+def batch_time_ms(send: Send, partition: Partition, offset: int) -> int | None:
+    """The greatest timestamp in the batch with this offset. None if no batch has the offset any more. Raises
+    RequestFailed as `fetch` does.
+    """
+    found, _ = fetch_undecoded(send, partition, offset, _BEGINNING_BYTES)
+    for at in found.bounds[:-1]:
+        base_offset, _, _, _, _, _, last_delta, _, greatest_ms, *_ = HEADER.unpack_from(found.data, at)
+        if base_offset <= offset <= base_offset + last_delta:
+            return int(greatest_ms)
+    return None
 
 
 def _fetched(

@@ -20,6 +20,7 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatch
 
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.protocol.record_batch import (
     ABORT,
@@ -64,7 +65,8 @@ def decoded(data: bytes, records: bool) -> list[Batch]:
     try:
         return [_batch(batch, records, room) for batch in MemoryRecords(data)]
     except _DAMAGED as damaged:
-        raise RequestFailed(f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+        why = f"a record batch cannot be decoded ({type(damaged).__name__}: {damaged})"
+        raise RequestFailed(why, FailureCode.DAMAGED_BATCH) from damaged
 
 
 def marker(data: bytes) -> Marker | None:
@@ -81,7 +83,8 @@ def marker(data: bytes) -> Marker | None:
     try:
         held = [(r.timestamp, r.key, r.value) for batch in MemoryRecords(bytes(as_data)) for r in batch]
     except _DAMAGED as damaged:
-        raise RequestFailed(f"a control batch cannot be decoded ({type(damaged).__name__}: {damaged})") from damaged
+        why = f"a control batch cannot be decoded ({type(damaged).__name__}: {damaged})"
+        raise RequestFailed(why, FailureCode.DAMAGED_BATCH) from damaged
     if not held:
         # Its records were compacted away, with the whole transaction (`ProducerAppendInfo.append`).
         return None

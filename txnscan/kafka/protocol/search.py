@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from itertools import pairwise, zip_longest
 
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.checksum import crc32c
 from txnscan.kafka.protocol.record_batch import (
     COMPRESSED,
@@ -117,14 +118,15 @@ def _bounds(data: bytes) -> list[int]:
     while at + HEADER.size <= end:
         length, magic, crc = unpack(data, at + LENGTH_AT)
         if length < shortest:
-            raise RequestFailed(f"a record batch cannot be decoded (its length is {length})")
+            raise RequestFailed(f"a record batch cannot be decoded (its length is {length})", FailureCode.DAMAGED_BATCH)
         begin, at = at, at + LENGTH_FROM + length
         if at > end:
             break
         if checksum(view[begin + CRC_FROM : at]) != crc and magic == MAGIC:
             base_offset = HEADER.unpack_from(data, begin)[0]
             raise RequestFailed(
-                f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)"
+                f"a record batch cannot be decoded (the batch at offset {base_offset} fails its checksum)",
+                FailureCode.DAMAGED_BATCH,
             )
         take(at)
     return found
