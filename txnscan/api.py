@@ -291,24 +291,12 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
     A session without Delta reads the present files of a table on this machine. Raises ConfigError for an invalid
     location, for an unknown table name, and if the session cannot read the table.
     """
-    from pyspark.errors import PySparkException
-
-    from txnscan.tables.open import frame_of_files
-    from txnscan.tables.spark import SparkDelta
+    from txnscan.tables.spark import frame_of_table
 
     found = next((one for one in TABLES if one.name == name), None)
     if found is None:
         raise ConfigError("table", f"there is none of the name '{printable(name)}'; see docs/tables.md")
-    delta = SparkDelta(spark, tables)
-    delta.check(found)
-    try:
-        return spark.table(delta.name(found))
-    except PySparkException as error:
-        files = frame_of_files(spark, tables, found)
-        if files is None:
-            why = "sweep first, or give the session Delta (delta-spark, or spark-submit.sh)"
-            raise ConfigError("table", f"{delta.said(error)}; {why}") from None
-        return files
+    return frame_of_table(spark, tables, found)
 
 
 def create_views(spark: SparkSession, tables: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.config import is_catalog_schema, local_path, parse_location, scheme_of
+from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, scheme_of
 from txnscan.engine.rows import spark_type
 from txnscan.engine.spark.errors import in_one_line
 from txnscan.engine.spark.guest import frame_of
@@ -255,6 +255,22 @@ def frame_in_tasks(spark: SparkSession, rows: pa.Table) -> DataFrame:
 def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[object]) -> DataFrame:
     """The rows of a sweep as a DataFrame with the table's columns. Made from Arrow, which needs no Spark job."""
     return spark.createDataFrame(arrow_rows(table.columns, table.rows(scan, items)))
+
+
+def frame_of_table(spark: SparkSession, location: str, table: Table) -> DataFrame:
+    """A stored table. A session without Delta reads the present files of one on this machine. Raises ConfigError."""
+    from txnscan.tables.open import frame_of_files
+
+    delta = SparkDelta(spark, location)
+    delta.check(table)
+    try:
+        return spark.table(delta.name(table))
+    except PySparkException as error:
+        files = frame_of_files(spark, location, table)
+        if files is None:
+            why = "sweep first, or give the session Delta (delta-spark, or spark-submit.sh)"
+            raise ConfigError("table", f"{delta.said(error)}; {why}") from None
+        return files
 
 
 def last_actions(spark: SparkSession, location: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
