@@ -44,6 +44,7 @@ def test_a_majority_that_fetched_since_shows_that_the_leader_was_not_replaced() 
             ("two of five with the leader", five, later(1_100, 0, 0, 0), False),
             ("three of five with the leader", five, later(1_100, 0, 1_100, 0), True),
             ("a leader without others", alone, later(), True),
+            ("a leader without others, in the same millisecond", alone, later(time_ms=1_000), True),
             ("another leader", FIRST, replace(later(1_100, 1_100), leader=2), False),
             ("another epoch", FIRST, replace(later(1_100, 1_100), leader_epoch=6), False),
             ("other voters", FIRST, later(1_100, 1_100, 1_100), False),
@@ -127,7 +128,8 @@ class Asked:
         )
 
     def ask(self) -> AgreedMetadata:
-        return agreed({1: self.offsets.pop(0)})
+        offset = self.offsets.pop(0)
+        return agreed({1: offset}) if offset >= 0 else AgreedMetadata((), (SILENT,), {})
 
     def sleep(self, seconds: float) -> None:
         self.waits += 1
@@ -155,6 +157,7 @@ def test_the_quorum_confirms_an_image_with_all_committed_records() -> None:
             ("a majority needs a moment", Asked([FIRST, NOBODY, NOBODY, ONE]), 100, 2, True),
             ("it gets there", Asked([FIRST, ONE], 99, 100), 98, 2, True),
             ("it has more when it is asked again", Asked([FIRST, ONE], 250), 98, 1, True),
+            ("no broker answers any more", Asked([FIRST], *([-1] * 8)), 99, 8, False),
             ("it never gets there", Asked([FIRST], *([99] * 8)), 99, 8, False),
             ("no majority in time", Asked([FIRST, *([NOBODY] * 8)]), 100, 8, False),
             ("it has more than what was committed", Asked([FIRST]), 101, 0, False),
@@ -165,9 +168,24 @@ def test_the_quorum_confirms_an_image_with_all_committed_records() -> None:
                 assert (asked.confirmed({1: offset}), asked.waits, asked.quorums) == (expected, waits, [])
 
 
+def test_the_offset_of_the_broker_that_showed_the_metadata_counts() -> None:
+    nobody_yet = replace(FIRST, high_watermark=1)
+    unknown = agreed({3: 0})
+    asked = Asked([nobody_yet], *([-1] * 8))
+    assert confirmed_by_quorum(asked.send, unknown, asked.ask, asked.sleep).errors == (SILENT,)
+    assert Asked([nobody_yet, replace(ONE, high_watermark=1)]).confirmed({1: 0})
+
+
 def test_a_broker_with_more_than_what_was_committed_shows_a_deposed_leader() -> None:
     assert not Asked([FIRST]).confirmed({1: 100, 3: 101})
     assert Asked([FIRST, ONE]).confirmed({1: 100, 3: 99})
+
+
+def test_brokers_that_leave_kraft_mode_meanwhile_show_nothing() -> None:
+    asked = Asked([FIRST])
+    both = replace(agreed({}), views=agreed({}).views * 2, errors=())
+    found = confirmed_by_quorum(asked.send, agreed({1: 99}), lambda: both, asked.sleep)
+    assert (found, asked.waits) == (both, 8)
 
 
 @pytest.mark.parametrize("change", [lambda one: replace(one, views=()), lambda one: replace(one, offsets={})])

@@ -55,7 +55,7 @@ def confirmed_by_quorum(
     """
     if not agreed.views or not agreed.offsets:
         return agreed
-    through = agreed.views[0].answered_by
+    through = _shown_by(agreed)
     try:
         first = describe_quorum(send, through)
         if any(offset >= first.high_watermark for offset in agreed.offsets.values()):
@@ -66,7 +66,9 @@ def confirmed_by_quorum(
                 break
             sleep(_WAIT_S)
             agreed = ask()
-        for _ in range(_TRIES if _reaches(agreed, first.high_watermark) else 0):
+        if not _reaches(agreed, first.high_watermark):
+            return agreed
+        for _ in range(_TRIES):
             if led_still(first, describe_quorum(send, through)):
                 return replace(agreed, errors=(), unheard=agreed.errors)
             sleep(_WAIT_S)
@@ -77,4 +79,10 @@ def confirmed_by_quorum(
 
 def _reaches(agreed: AgreedMetadata, high_watermark: int) -> bool:
     """Whether the image that the metadata shows has all records below a high watermark."""
-    return bool(agreed.views) and agreed.offsets.get(agreed.views[0].answered_by, -1) >= high_watermark - 1
+    offset = agreed.offsets.get(_shown_by(agreed)) if agreed.views else None
+    return offset is not None and offset >= high_watermark - 1
+
+
+def _shown_by(agreed: AgreedMetadata) -> int:
+    """The broker that showed the view. In KRaft mode there is only one."""
+    return agreed.views[0].answered_by
