@@ -150,18 +150,16 @@ def _prepared(f: Facts, applies: Callable[[Transaction], bool]) -> Subject | Non
 
 
 def cleaner_stuck(f: Facts) -> Subject | None:
-    if f.symptom.kind is not SymptomKind.TOPIC:
-        return None
-
-    def waits(one: Judged) -> bool:
-        return is_live(one) and one.judgement.age_ms * SHARE_OF_LATE > f.late_after_ms
-
-    found = _judged(f, waits)
-    return found if found is not None and found.partition is not None and found.partition.compacted else None
+    return _kept_by_live(f, lambda one: one.compacted)
 
 
 def tiering_stuck(f: Facts) -> Subject | None:
     """As `cleaner_stuck`, for a tiered topic: segments above the last stable offset are not moved to remote storage."""
+    return _kept_by_live(f, lambda one: one.tiered)
+
+
+def _kept_by_live(f: Facts, applies: Callable[[PartitionFacts], bool | None]) -> Subject | None:
+    """A live transaction that has kept the data of a topic like this for long."""
     if f.symptom.kind is not SymptomKind.TOPIC:
         return None
 
@@ -169,7 +167,7 @@ def tiering_stuck(f: Facts) -> Subject | None:
         return is_live(one) and one.judgement.age_ms * SHARE_OF_LATE > f.late_after_ms
 
     found = _judged(f, waits)
-    return found if found is not None and found.partition is not None and found.partition.tiered else None
+    return found if found is not None and found.partition is not None and applies(found.partition) else None
 
 
 def cleaner_gave_up(f: Facts) -> Subject | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from txnscan.coordinators.cluster import Cluster
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
 from txnscan.kafka.protocol.describe_configs import min_in_sync_replicas, transaction_log_factor
@@ -50,7 +50,7 @@ def read_no_log(cluster: Cluster, view: ClusterView) -> NoLog | None:
     """The reason if `__transaction_state` does not exist. None if it does, or if that is not known. view: the newest
     metadata, of this topic.
     """
-    if not any(name == TRANSACTION_STATE_TOPIC and error == _UNKNOWN for name, error in view.topic_errors):
+    if dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name:
         return None
     for broker in view.brokers:
         try:
@@ -58,9 +58,6 @@ def read_no_log(cluster: Cluster, view: ClusterView) -> NoLog | None:
         except RequestFailed:
             continue
     return NoLog(None, len(view.brokers))
-
-
-_UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def states_of(cluster: Cluster, asked: int, partitions: Iterable[PartitionReplicas]) -> list[WriteState]:
