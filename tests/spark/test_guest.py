@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -63,6 +64,16 @@ def test_many_rows_are_written_by_several_tasks(spark: SparkSession) -> None:
         frame = frame_in_tasks(own, rows)
         assert frame.rdd.getNumPartitions() == tasks
         assert frame.count() == count
+
+
+def test_nested_columns_with_nulls_are_written_by_several_tasks(spark: SparkSession) -> None:
+    """PySpark refuses a slice of such a column, as the transactions of a sweep with more than 500 KB have it."""
+    own = own_session(spark, FOR_WRITES)
+    owners = [[{"id": "x" * 400, "at": datetime(2026, 1, 1, tzinfo=UTC)}], None] * 2_000
+    frame = frame_in_tasks(own, pa.table({"owners": owners}))
+    assert frame.rdd.getNumPartitions() == 2
+    assert frame.where("owners IS NULL").count() == 2_000
+    assert frame_in_tasks(own, pa.table({"owners": owners}).slice(0, 0)).count() == 0
 
 
 def test_row_groups_of_spark_are_below_the_limit_of_readers(spark: SparkSession, tmp_path: Path) -> None:

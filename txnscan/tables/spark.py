@@ -248,7 +248,10 @@ def frame_in_tasks(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """The rows as a DataFrame for a write of few files, a task for each 500 KB. Spark warns of 1,000 KiB."""
     pieces = max(1, -(-rows.nbytes // _TASK_BYTES))
     size = -(-rows.num_rows // pieces)
-    frames = [frame_of(spark, rows.slice(number * size, size)) for number in range(pieces)]
+    # PySpark cannot take a slice of a nested column that has nulls. Rows that were taken are a copy of their own.
+    starts = range(0, rows.num_rows, size) if size else (0,)
+    taken = (pa.array(range(start, min(start + size, rows.num_rows)), pa.int64()) for start in starts)
+    frames = [frame_of(spark, rows.take(numbers)) for numbers in taken]
     return reduce(DataFrame.union, frames).coalesce(pieces)
 
 
