@@ -128,7 +128,9 @@ def test_the_growth_between_two_sweeps_is_known(world: World, later: Later, tmp_
 def test_brokers_report_only_requested_replicas(world: World) -> None:
     """The version is chosen by kafka-python: the highest that both know."""
     wire = world.shared.wire
-    assert {key: one.replicas for key, one in read_replicas(wire.send, 3, [TOPIC]).items()} == {(TOPIC, 0): (1, 2)}
+    assert {key: one.replicas for key, one in read_replicas(wire.send, 3, {TOPIC: None}).items()} == {
+        (TOPIC, 0): (1, 2)
+    }
     for broker_id, held in ((1, {(TOPIC, 0)}), (3, set())):
         (found,) = describe_log_dirs(wire.send, broker_id, [(TOPIC, 0), (TOPIC, 7), ("disk-nowhere", 0)])
         assert (set(found.sizes_bytes), found.failure) == (held, None)

@@ -61,7 +61,7 @@ def answered(cluster: KafkaCluster, *words: str, status: int = 0) -> dict[str, A
 def in_log(wire: Wire, prefix: str, replicas: set[int]) -> tuple[Producer, int]:
     """A producer whose id has these brokers as replicas of its partition of the log, and that partition."""
     wait_until(Producer(wire, prefix).coordinator, "there was a transaction log")
-    found = wait_until(lambda: read_replicas(wire.send, 1, [TRANSACTION_STATE_TOPIC]), "broker 1 showed the log")
+    found = wait_until(lambda: read_replicas(wire.send, 1, {TRANSACTION_STATE_TOPIC: None}), "broker 1 showed the log")
     wanted = {index for (_, index), one in found.items() if {*one.replicas} == replicas}
     number = next(n for n in range(1_000) if coordinator_partition(f"{prefix}-{n}", len(found)) in wanted)
     producer = Producer(wire, f"{prefix}-{number}", timeout_ms=TIMEOUT_MS)
@@ -185,7 +185,7 @@ def test_with_the_broker_back_every_transaction_can_end(world: World) -> None:
     cluster.wait_for_leader(FAR, 0, AWAY)
     topics = [TRANSACTION_STATE_TOPIC, LEDGER, FAR]
     wait_until(
-        lambda: all(one.is_complete for one in read_replicas(wire.send, 1, topics).values()),
+        lambda: all(one.is_complete for one in read_replicas(wire.send, 1, dict.fromkeys(topics)).values()),
         "all replicas were in sync",
     )
     decided = str(world.decided.transactional_id)

@@ -182,7 +182,7 @@ def _replicas(sockets: Sockets) -> State:
     """The replicas of some topics, and of one that does not exist."""
     sender = Sender(sockets)
     for broker_id in SHAPE.broker_ids:
-        found = read_replicas(sender, broker_id, REPLICAS_OF)
+        found = read_replicas(sender, broker_id, dict.fromkeys(REPLICAS_OF))
         with_eligible(sender, broker_id, [*found.values(), PartitionReplicas("nowhere", 0, 1, (1,), (1,))])
     return State(REPLICAS, sender.asked)
 

@@ -83,6 +83,22 @@ def test_topics_of_complete_partitions_are_skipped() -> None:
     ]
 
 
+def test_only_wanted_partitions_are_decoded() -> None:
+    alike = [shown(index, 1, (1, 2, 3)) for index in (4, 0, 2, 1, 3)]
+    uneven = [*alike[:4], shown(3, 1, (1, 2))]
+    numbers = {"t": {0, 3}, "all": None}
+    with Cases() as cases:
+        for version in VERSIONS_OF_METADATA:
+            for name, given in (("alike", alike), ("uneven", uneven)):
+                with cases.case((version, name)):
+                    body = answer(version, *given, more=(TOPIC(0, "all", partitions=given),))
+                    found = read_replicas(lambda *_, body=body: body, 1, numbers)
+                    every = {one.key: one for one in decode(body)}
+                    assert found == {key: one for key, one in every.items() if key[0] == "all" or key[1] in (0, 3)}
+                    assert len(found) == 7
+    assert len([*decode(answer(12, *alike), {"t": {0, 3}})]) == 2
+
+
 def test_an_answer_that_is_cut_short_or_too_long_is_an_error() -> None:
     body = answer(12, shown(0, 1, (1, 2, 3)), shown(1, 2, (2,)))
     with Cases() as cases:
@@ -120,7 +136,7 @@ def test_recorded_brokers_show_eligible_leader_replicas(kafka: str) -> None:
     (state,) = (one for one in recording.states if one.label == REPLICAS)
     send = Sender(Replay(recording.offered, state.asked))
     for broker_id in SHAPE.broker_ids:
-        found = read_replicas(send, broker_id, REPLICAS_OF)
+        found = read_replicas(send, broker_id, dict.fromkeys(REPLICAS_OF))
         nowhere = PartitionReplicas("nowhere", 0, 1, (1,), (1,))
         assert {topic for topic, _ in found} == {*REPLICAS_OF}
         # All replicas are in sync, so none is eligible besides.

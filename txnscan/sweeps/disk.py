@@ -15,7 +15,7 @@ from txnscan.engine.clock import BootTime
 from txnscan.kafka.errors import LEFT_OUT, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_log_dirs import LogDir, describe_log_dirs
-from txnscan.kafka.protocol.replicas import read_replicas
+from txnscan.kafka.protocol.replicas import numbers_of, read_replicas
 from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
@@ -101,11 +101,11 @@ def read_replica_sizes(cluster: Cluster, partitions: Sequence[Key]) -> dict[Key,
 
 def _holders(cluster: Cluster, partitions: Iterable[Key]) -> tuple[Mapping[Key, Sequence[int]], Failure | None]:
     """The brokers with replicas of each partition, by the first broker that answers."""
-    topics = sorted({topic for topic, _ in partitions})
+    numbers = numbers_of(partitions)
     failure: Failure | None = Failure("no broker is known", FailureCode.NOT_ASKED)
     for broker_id in cluster.broker_ids:
         try:
-            found = read_replicas(cluster.send, broker_id, topics)
+            found = read_replicas(cluster.send, broker_id, numbers)
         except RequestFailed as failed:
             failure = failed.failure
             continue

@@ -126,6 +126,8 @@ class Scan:
 
     def seen_over(self, incidents: Incidents) -> dict[TransactionKey, str]:
         """The same, but an election may undo the ends on existing topics."""
+        if not incidents:
+            return {}
         seen = {j.observation.transaction_key for j in self.transactions if j.judgement.verdict is not Verdict.GONE}
         found = {}
         for which, incident in incidents.items():

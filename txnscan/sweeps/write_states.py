@@ -49,7 +49,8 @@ def read_for(
     wanted = _keys(judged, live)
     states, in_danger = read_in_danger(run.cluster, asked, wanted, leaderless, run.now_ms)
     warnings = (log_warning(states), partition_warning(states.stopped), doubt_warning(states), in_danger)
-    return [with_reason(one, states) for one in judged], states, tuple(one for one in warnings if one is not None)
+    explained = [with_reason(one, states) for one in judged] if states.stopped else [*judged]
+    return explained, states, tuple(one for one in warnings if one is not None)
 
 
 def read_in_danger(

@@ -11,7 +11,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
 from txnscan.kafka.protocol.describe_configs import min_in_sync_replicas, transaction_log_factor
-from txnscan.kafka.protocol.replicas import read_incomplete, read_replicas, with_eligible
+from txnscan.kafka.protocol.replicas import numbers_of, read_incomplete, read_replicas, with_eligible
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, PartitionReplicas
 from txnscan.waiting.known_causes import drops_markers
@@ -24,9 +24,8 @@ def read_write_states(cluster: Cluster, asked: int, keys: Collection[Key], *, wi
     asked: a broker with the newest metadata. An older one may show replicas in sync that are not, or the reverse.
     with_last: whether partitions matter, too, that would have no leader if theirs stopped.
     """
-    topics = {TRANSACTION_STATE_TOPIC, *(topic for topic, _ in keys)}
     try:
-        found = read_replicas(cluster.send, asked, topics)
+        found = read_replicas(cluster.send, asked, {**numbers_of(keys), TRANSACTION_STATE_TOPIC: None})
     except RequestFailed as failed:
         return WriteStates(failure=failed.failure)
     logs = [key for key in found if key[0] == TRANSACTION_STATE_TOPIC]

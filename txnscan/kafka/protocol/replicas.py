@@ -9,7 +9,8 @@ Versions: DescribeTopicPartitions since v0 (Kafka 3.8, KRaft alone). No other AP
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kafka.protocol.admin import DescribeTopicPartitionsRequest
@@ -26,11 +27,28 @@ _FLEXIBLE_SINCE, _TOPIC_IDS_SINCE, _OPERATIONS_UNTIL = 9, 10, 10
 _PARTITIONS_A_REQUEST = 2_000
 
 
-def read_replicas(send: Send, broker_id: int, topics: Iterable[str]) -> dict[Key, PartitionReplicas]:
-    """The replicas of each partition of these topics, by one broker's view. A topic that does not exist, or that this
-    principal may not describe, has none. Raises RequestFailed.
+# The numbers of partitions, by topic. None: all partitions of the topic.
+Numbers = Mapping[str, Collection[int] | None]
+
+
+def numbers_of(keys: Iterable[Key]) -> dict[str, set[int]]:
+    """The numbers of these partitions, by topic."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for topic, number in sorted(keys):
+        found[topic].add(number)
+    return found
+
+
+def read_replicas(send: Send, broker_id: int, numbers: Numbers) -> dict[Key, PartitionReplicas]:
+    """The replicas of these partitions, by one broker's view. A topic that does not exist, or that this principal may
+    not describe, has none. Raises RequestFailed.
     """
-    return {one.key: one for one in decode(send(broker_id, as_bytes(topics)))}
+    found = decode(send(broker_id, as_bytes(numbers)), numbers)
+    return {one.key: one for one in found if _is_wanted(one.partition, numbers.get(one.topic))}
+
+
+def _is_wanted(number: int, wanted: Collection[int] | None) -> bool:
+    return wanted is None or number in wanted
 
 
 def read_incomplete(send: Send, broker_id: int) -> list[PartitionReplicas]:
@@ -40,9 +58,10 @@ def read_incomplete(send: Send, broker_id: int) -> list[PartitionReplicas]:
     return [one for one in decode(send(broker_id, as_bytes(None)), only_incomplete=True) if not one.is_complete]
 
 
-def decode(body: Body, *, only_incomplete: bool = False) -> Iterator[PartitionReplicas]:
-    """The partitions in an answer to Metadata. only_incomplete: topics whose partitions certainly are complete may be
-    left out. Pure. Raises RequestFailed if the bytes make no sense.
+def decode(body: Body, numbers: Numbers | None = None, *, only_incomplete: bool = False) -> Iterator[PartitionReplicas]:
+    """The partitions in an answer to Metadata. numbers: other partitions of these topics may be left out.
+    only_incomplete: topics whose partitions certainly are complete may be left out. Pure. Raises RequestFailed if the
+    bytes make no sense.
     """
     if body.version < _FLEXIBLE_SINCE:
         yield from _decode_old(body)
@@ -63,13 +82,29 @@ def decode(body: Body, *, only_incomplete: bool = False) -> Iterator[PartitionRe
         count, at = answer.length(), answer.at
         if not (only_incomplete and _certainly_complete(answer, count)):
             answer.at = at
-            for _ in range(count):
-                yield _partition(answer, name)
+            yield from _partitions(answer, name, count, (numbers or {}).get(name))
         answer.skip(4)
         answer.tags()
     answer.skip(4 if body.version <= _OPERATIONS_UNTIL else 0)
     answer.tags()
     answer.end()
+
+
+def _partitions(answer: Cursor, topic: str, count: int, wanted: Collection[int] | None) -> Iterator[PartitionReplicas]:
+    """The partitions of a topic. If all take as many bytes, only the wanted ones are decoded."""
+    at = answer.at
+    columns = partitions_alike(answer, count) if wanted is not None else None
+    if wanted is None or columns is None:
+        answer.at = at
+        for _ in range(count):
+            yield _partition(answer, topic)
+        return
+    end, width = answer.at, (answer.at - at) // count
+    for place, number in enumerate(columns[0]):
+        if number in wanted:
+            answer.at = at + place * width
+            yield _partition(answer, topic)
+    answer.at = end
 
 
 def _certainly_complete(answer: Cursor, count: int) -> bool:
