@@ -24,7 +24,7 @@ from txnscan.tables import data_files, delta_rs, parquet
 from txnscan.tables.delta import By
 from txnscan.tables.maintain import kept, maintain
 from txnscan.tables.open import open_tables
-from txnscan.tables.schema import SWEEPS, TOPIC_READS
+from txnscan.tables.schema import INCIDENTS, SWEEPS, TOPIC_READS
 from txnscan.tables.tables import Tables
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
 
@@ -139,6 +139,28 @@ def test_a_read_of_too_many_rows_or_bytes_fails(
         with cases.case("a limit of rows"), monkeypatch.context() as limits:
             limits.setattr(data_files, "READ_ROWS_MAX", 1_000)
             assert len(tables.rows(SWEEPS, order=(By("started_at"),), limit=10)) == 10
+
+
+def test_tables_of_too_many_files_are_not_read_and_maintain_merges_them(
+    opens: Opens, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = str(tmp_path / "tables")
+    shutil.copytree(template, location)
+    for number in range(2, 6):
+        opens(location).write(next_sweep(number))
+    # The first file has two sweeps.
+    monkeypatch.setattr(delta_rs, "FILES_MAX", 4)
+    tables = opens(location)
+    with pytest.raises(ConfigError, match="run txnscan maintain"):
+        tables.rows(SWEEPS)
+    with pytest.raises(ConfigError, match="run txnscan maintain"):
+        tables.rows(SWEEPS, columns=("sweep_id",), limit=1)
+    # Tables with fewer files are read, and rows are stored.
+    assert tables.rows(INCIDENTS) == []
+    tables.write(next_sweep(6))
+    allowed = open_tables(location, None, to_maintain=True)
+    maintain(allowed, kept(allowed, 0, NOW_MS), vacuum_after_hours=1)
+    assert opens(location).rows(SWEEPS)
 
 
 # Uses the tables in each of these ways, and prints the most memory of the process in KiB, if all failed.

@@ -12,7 +12,6 @@ from tests.cases import Cases
 from tests.tables.stored import ORPHAN, next_sweep
 from txnscan.tables import delta_rs
 from txnscan.tables.delta_log import Examination
-from txnscan.tables.delta_rs import DeltaRs
 from txnscan.tables.replay import COMMIT_BYTES, REPLAY_BYTES_MAX, Room
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SWEEPS
 
@@ -42,6 +41,30 @@ def test_a_table_of_many_small_files_is_compacted_by_a_sweep(
     assert len(opens(location).rows(SWEEPS)) == len(opens(location).rows(OPEN_TRANSACTIONS)) == 2 * FEW + 2
 
 
+def test_small_files_of_many_bytes_are_merged_and_large_files_are_left_alone(
+    opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = opens(location)
+    tables.create()
+    tables.write(next_sweep(0))
+    (first,) = DeltaTable(str(Path(location) / SWEEPS.name)).file_uris()
+    size = Path(first).stat().st_size
+    monkeypatch.setattr(delta_rs, "_SMALL_BYTES_MAX", 3 * size + size // 2)
+    counts = []
+    for number in range(1, 5):
+        tables.write(next_sweep(number))
+        counts.append(files(location, SWEEPS))
+    assert counts == [2, 3, 1, 2]
+    # The merged file is above this size, so only the other files are merged.
+    monkeypatch.setattr(delta_rs, "_MERGED_BYTES", 2 * size + size // 2)
+    merged = max(DeltaTable(str(Path(location) / SWEEPS.name)).file_uris(), key=lambda one: Path(one).stat().st_size)
+    monkeypatch.setattr(delta_rs, "_SMALL_BYTES", Path(merged).stat().st_size)
+    for number in range(5, 8):
+        tables.write(next_sweep(number))
+    assert merged in DeltaTable(str(Path(location) / SWEEPS.name)).file_uris()
+    assert len(opens(location).rows(SWEEPS)) == 8
+
+
 def test_a_process_that_goes_on_counts_no_commit_before_the_checkpoint(location: str, opens: Opens) -> None:
     tables = opens(location)
     tables.create()
@@ -62,7 +85,7 @@ def test_a_process_that_goes_on_counts_no_commit_before_the_checkpoint(location:
 def test_a_sweep_is_stored_though_its_table_cannot_be_compacted_or_is_large(
     opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(delta: DeltaRs, table: Table) -> None:
+    def fails(*given: object) -> None:
         # delta-rs raises many kinds, and after the rows are stored.
         raise ValueError("no room")
 
@@ -71,7 +94,7 @@ def test_a_sweep_is_stored_though_its_table_cannot_be_compacted_or_is_large(
     tables.create()
     with Cases() as cases:
         for first, (what, change) in enumerate(
-            {"it fails": (DeltaRs, "compact", fails), "it is large": (delta_rs, "_TIDY_BYTES_MAX", 0)}.items()
+            {"it fails": (delta_rs, "_merged", fails), "it is large": (delta_rs, "_TIDY_BYTES_MAX", 0)}.items()
         ):
             with cases.case(what), monkeypatch.context() as patch:
                 patch.setattr(*change)

@@ -14,12 +14,35 @@ READ_ROWS_MAX = 5_000_000
 READ_BYTES_MAX = 80 << 20
 # Of 8,192 rows, which a write that reads rows expands at once.
 BATCH_BYTES_MAX = 128 << 20
+# Of all tables of a location that a process reads through delta-rs: each file takes 75 KB until the read ends.
+FILES_MAX = 2_000
+# `maintain` makes few files of many.
+MAINTAIN_FILES_MAX = 2 * FILES_MAX
 _ROWS_TOGETHER = 16
 _REMEDY = "remove files that txnscan did not write, or run txnscan maintain with a shorter --keep"
 
 
 class TooLarge(Exception):
     """A file, or a read of a table, has more rows or bytes than its limit. The message is a clause."""
+
+
+class Files:
+    """Counts the files of the tables that a process reads."""
+
+    def __init__(self, files_max: int) -> None:
+        self._files_max = files_max
+        self._of: dict[str, int] = {}
+
+    def add(self, table: str, files: int) -> None:
+        """Notes how many files a table has now. Raises TooLarge if all tables have too many."""
+        self._of[table] = files
+        if sum(self._of.values()) <= self._files_max:
+            return
+        # Tables with fewer files can still be read.
+        del self._of[table]
+        tool = "txnscan maintain" if self._files_max < MAINTAIN_FILES_MAX else "Spark's OPTIMIZE"
+        why = f"has {files:,} files, and all tables together may have {self._files_max:,}"
+        raise TooLarge(f"{why}; run {tool}, or remove files that txnscan did not write")
 
 
 class Counted:

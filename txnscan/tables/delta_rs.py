@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -36,7 +37,15 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
 from txnscan.tables.conditions import DATAFUSION, Condition
-from txnscan.tables.data_files import Counted, ListValues, TooLarge, check_batch
+from txnscan.tables.data_files import (
+    FILES_MAX,
+    MAINTAIN_FILES_MAX,
+    Counted,
+    Files,
+    ListValues,
+    TooLarge,
+    check_batch,
+)
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import is_local
@@ -69,10 +78,12 @@ _ONE_FILE = {"datafusion.execution.target_partitions": "1"}
 # Of rows with lists, a thousand take megabytes.
 _FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
-# A table with more files is compacted by the sweep that adds one, unless its files have more bytes: then that would
-# take longer than a sweep should, and `maintain` does it. Of one table, so many files take about two seconds. A sweep
-# every five minutes makes them in eight hours.
-SMALL_FILES_MAX, _TIDY_BYTES_MAX = 100, 16 << 20
+# A sweep merges the small files of a table when it adds one to so many files, or to so many bytes. That takes about two
+# seconds. Files of half the size of a merged file are left alone from then on. If nobody ever merged the small files of
+# a table, that would take longer than a sweep should, and `maintain` does it.
+SMALL_FILES_MAX, _SMALL_BYTES_MAX = 100, 16 << 20
+_MERGED_BYTES, _SMALL_BYTES, _TIDY_BYTES_MAX = 4 << 20, 2 << 20, 64 << 20
+_TIDY_ROWS = 1_024
 
 
 class DeltaRs:
@@ -90,6 +101,7 @@ class DeltaRs:
             raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
         self._options = dict(storage_options or {})
         room = Room(MAINTAIN_BYTES_MAX if to_maintain else REPLAY_BYTES_MAX)
+        self._files = Files(MAINTAIN_FILES_MAX if to_maintain else FILES_MAX)
         # Tables are used at once. Their examinations are not: each has a part of a file in memory.
         self._one_examines = Lock()
         self._examinations = (
@@ -243,21 +255,35 @@ class DeltaRs:
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
         values = ListValues()
-        optimizer = self._writable(table, decodes=True, values=values).optimize
-        written = _written(values.rows_max(VALUES_MAX, ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)))
-        metrics = optimizer.compact(writer_properties=written, post_commithook_properties=_AFTER_COMMIT)
-        return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+        return _merged(table, self._writable(table, decodes=True, values=values), values)
 
     def _tidy(self, table: Table, found: DeltaTable) -> None:
-        """Compacts a table of many small files, so that it can be opened also where nobody runs `maintain`. The rows
-        are stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
+        """Merges the files of a table if many are small, so that it can be opened also where nobody runs `maintain`.
+        The rows are stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
         """
         with contextlib.suppress(Exception):
             files = found.get_add_actions()
-            if files.num_rows <= SMALL_FILES_MAX or sum(files.column("size_bytes").to_pylist()) > _TIDY_BYTES_MAX:
-                return
-            self._roomy(table)
-            self.compact(table)
+            sizes = zip(_paths(files), files.column("size_bytes").to_pylist(), strict=True)
+            small = {path: size for path, size in sizes if size < _SMALL_BYTES}
+            folders, total = {path.rpartition("/")[0] for path in small}, sum(small.values())
+            many = len(small) - len(folders) >= SMALL_FILES_MAX or total > _SMALL_BYTES_MAX
+            if many and total <= _TIDY_BYTES_MAX:
+                found = self._roomy(table)
+                _merged(table, found, self._values_in(table, small), _MERGED_BYTES)
+
+    def _values_in(self, table: Table, paths: Collection[str]) -> ListValues:
+        """The values in lists of these files, if files have limits. Raises Refused, and TooLarge."""
+        values, examination = ListValues(), self._examinations.get(table.name)
+        if examination is None:
+            return values
+        with self._one_examines:
+            examination.check_data(paths)
+        for path in paths:
+            with pq.ParquetFile(f"{self._uri(table)}/{path}") as file:
+                for batch in file.iter_batches(_TIDY_ROWS):
+                    check_batch(batch)
+                    values.add(batch)
+        return values
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
         """See Delta. A full vacuum, as Spark's is: the files of the change data feed are in no list of removed ones."""
@@ -275,7 +301,7 @@ class DeltaRs:
         """The paths of its present files on a disk, for other readers."""
         found = self._table(table)
         self._check_data(table, found)
-        return [f"{self._uri(table)}/{path}" for path in _paths(found)]
+        return [f"{self._uri(table)}/{path}" for path in _paths(found.get_add_actions())]
 
     def why_shared(self, scheme: str) -> str | None:
         """See Delta. On S3 a commit rests on a conditional put. Amazon has it; other servers of S3 are tried."""
@@ -355,7 +381,12 @@ class DeltaRs:
         # With a mapping, columns have other names in files.
         is_mapped = any(name.casefold().startswith(_MAPPING) for name in found.metadata().configuration)
         unused = () if sql is None or is_mapped else [one.name for one in table.columns if one.name not in sql]
-        examination.check_data(_paths(found), unused)
+        paths = _paths(found.get_add_actions())
+        try:
+            self._files.add(table.name, len(paths))
+        except TooLarge as error:
+            raise Refused(table, f"it {error}") from None
+        examination.check_data(paths, unused)
 
     def _writable(self, table: Table, *, decodes: bool = False, values: ListValues | None = None) -> DeltaTable:
         """The table, for a write. decodes: one that reads rows. values: gets those rows, if files have limits. delta-rs
@@ -434,9 +465,18 @@ def _written(rows: int) -> WriterProperties:
     return WriterProperties(compression="ZSTD", compression_level=4, max_row_group_size=rows, write_batch_size=64)
 
 
-def _paths(found: DeltaTable) -> list[str]:
-    """The paths of the files of a table, relative to its folder."""
-    return [unquote(path) for path in found.get_add_actions().column("path").to_pylist()]
+def _merged(table: Table, found: DeltaTable, values: ListValues, target_size: int | None = None) -> Compacted:
+    """Merges files, up to this size or Delta's own. values: in the lists of the rows that may be merged."""
+    written = _written(values.rows_max(VALUES_MAX, ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)))
+    metrics = found.optimize.compact(
+        target_size=target_size, writer_properties=written, post_commithook_properties=_AFTER_COMMIT
+    )
+    return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+
+def _paths(files: pa.RecordBatch) -> list[str]:
+    """The paths of files, relative to the folder of their table."""
+    return [unquote(path) for path in files.column("path").to_pylist()]
 
 
 def _own(table: Table, found: DeltaTable) -> list[str]:
