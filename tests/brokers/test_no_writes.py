@@ -123,6 +123,12 @@ def test_explain_names_what_takes_no_writes_and_promises_no_end(world: World) ->
                 assert "ends by" not in found["sentence"] and f"broker {AWAY}" in " ".join(found["evidence"])
 
 
+def test_explain_says_that_a_partition_has_no_leader(world: World) -> None:
+    found = answered(world.cluster, "explain", "--topic", FAR)
+    assert (found["cause"], found["no_writes"], found["restore_brokers"]) == ("no_writes", f"{FAR}-0", [AWAY])
+    assert f"{FAR}-0" in found["sentence"] and any(f"Start broker {AWAY}" in line for line in found["evidence"])
+
+
 def test_explain_warns_before_a_marker_is_lost(world: World) -> None:
     name = str(world.torn.transactional_id)
     found = answered(world.cluster, "explain", "--transactional-id", name)

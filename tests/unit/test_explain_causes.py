@@ -21,7 +21,7 @@ from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
 from txnscan.kafka.answers import State
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import NO_LEADER, Failure, Permission
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, PartitionReplicas
 from txnscan.report.explain import explained_lines, explained_object
 from txnscan.txnlog.facts import LoggedTransaction
@@ -483,6 +483,22 @@ CASES = (
     Case("nobody has it, and it hangs", facts(NUMBER, on(HANGING, base=NO_GROUP)), C.HANGING, {"producer_id": 7}),
     Case("an id may be hidden", facts(NUMBER, failures=(REFUSED,)), C.NOT_OBSERVED),
     # Logs that take no writes.
+    Case(
+        "the partition has no leader",
+        facts(TOPIC, replace(CLOSED, failure=NO_LEADER), writes=states(p=())),
+        C.NO_WRITES,
+        {"no_writes": "p-0", "in_sync_replicas": 0, "restore_brokers": (2,)},
+    ),
+    Case(
+        "another partition has no leader, and a transaction hangs",
+        facts(TOPIC, replace(CLOSED, failure=NO_LEADER), on(HANGING, partition=1), writes=states(p=())),
+        C.HANGING,
+    ),
+    Case(
+        "the partition had no leader, and has one again",
+        facts(TOPIC, replace(CLOSED, failure=NO_LEADER), writes=states()),
+        C.NOT_OBSERVED,
+    ),
     Case(
         "the coordinator's log takes no writes",
         facts(GROUP, on(OWNED), writes=states(AWAY)),

@@ -105,16 +105,21 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
 
 def _with_writes(asking: Asking, facts: Facts) -> Facts:
     """The facts with the write states of the logs that the transactions in them need for their end, or that the id of
-    the symptom needs to begin one.
+    the symptom needs to begin one, and of partitions without a leader.
     """
     seen = [*facts.partitions, *(one.log for one in facts.pending)]
     claims = [claim_of(one) for each in seen for one in each.still_open]
     ids = [one for one in (*claims, facts.transaction, *facts.prepared) if one is not None]
-    if not (ids or facts.symptom.transactional_id is not None or finding.is_busy(facts)):
+    unled = {
+        (one.topic, one.partition)
+        for one in facts.partitions
+        if one.failure is not None and one.failure.code == FailureCode.NO_LEADER
+    }
+    if not (ids or unled or facts.symptom.transactional_id is not None or finding.is_busy(facts)):
         return facts
     asking.progress("ask which logs take writes", 0, 1)
     view = asking.cluster.newest([TRANSACTION_STATE_TOPIC])
-    keys = {key_of(name) for one in ids for name in one.partitions}
+    keys = {key_of(name) for one in ids for name in one.partitions} | unled
     states = read_write_states(asking.cluster, view.answered_by, keys, with_last=True)
     return with_writes(facts, replace(states, no_log=read_no_log(asking.cluster, view)))
 

@@ -8,7 +8,7 @@ order below, and the first rule with a subject gives the cause. The most urgent 
 - then offsets that a transaction withholds, and transactions that hold readers back: proven hanging before those that
   cannot end because a log takes no writes, before decided, before owned, over all partitions of the symptom;
 - then a share group that waits for no transaction by its isolation level;
-- then an error of the leader's disk at the reader's next records;
+- then an error of the leader's disk at the reader's next records, and a partition without a leader;
 - then failures to observe. All rules below conclude from absence, and absence counts only if all was seen;
 - then, for a compacted topic, the log cleaner: compaction that is due and not done, or that no transaction holds back;
 - then lag without a transaction: a reader that passes the last stable offset, records that wait for a slow reader, and
@@ -54,6 +54,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
     CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, telling.share_uncommitted),
     CauseRule(CauseCode.UNREADABLE, finding.unreadable, telling.unreadable),
+    CauseRule(CauseCode.NO_WRITES, finding.leaderless, telling.leaderless),
     # Absence counts only from here on: all was observed.
     CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
     CauseRule(CauseCode.NO_TRANSACTION_LOG, finding.no_log, telling.no_log),

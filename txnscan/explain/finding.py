@@ -107,6 +107,15 @@ def no_writes(f: Facts) -> Subject | None:
     return Subject(stopped=stopped) if stopped is not None else None
 
 
+def leaderless(f: Facts) -> Subject | None:
+    """A partition without a leader, which therefore could not be observed."""
+    for one in f.partitions:
+        state = f.writes.partitions.get((one.topic, one.partition))
+        if one.failure is not None and state is not None and state.replicas.has_no_leader:
+            return Subject(one, stopped=state)
+    return None
+
+
 def _stopped(state: WriteState | None) -> WriteState | None:
     return state if state is not None and state.takes_writes is False else None
 

@@ -205,6 +205,13 @@ def no_writes(f: Facts, s: Subject) -> Told:
     return Told(f"{what}.", (f"{why}.", *_known(f)), commands, _numbers(f, None, None))
 
 
+def leaderless(f: Facts, s: Subject) -> Told:
+    p, stopped = _found(s.partition), _found(s.stopped)
+    sentence = f"{reason(stopped)}, so nobody reads or writes it, and a transaction on it could not be observed."
+    evidence = (f"{remedy(stopped)}.", *_of_group(f, p), *_known(f))
+    return Told(sentence, evidence, ("kafka-topics.sh --describe --unavailable-partitions",), _numbers(f, p, None))
+
+
 _PREPARED_AND_STOPPED = {state: f"is in {state}, and cannot complete" for state in PREPARED}
 
 
