@@ -38,7 +38,7 @@ class CauseCode(StrEnum):
     CLIENT_ERROR = "client_error", "The error shows its cause itself, and no broker is asked"
     NO_WRITES = (
         "no_writes",
-        "A partition takes no writes: it has no leader, or too few replicas are in sync. So no transaction begins or ends there",
+        "A partition takes no writes: it has no leader or too few in-sync replicas, so no transaction ends there",
     )
     MARKER_AT_RISK = (
         "marker_at_risk",
