@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, observation, view
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, known, observation, view
 from tests.cases import Cases
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import CauseCode, Explanation
@@ -20,12 +20,15 @@ from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, Pendin
 from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import CoordinatorView, State
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, PartitionReplicas
 from txnscan.report.explain import explained_lines, explained_object
+from txnscan.resolve.guard import Allowed, offered
+from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
+from txnscan.verdict.outcome import with_outcome
 from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.waiting.ahead import Ahead
@@ -837,9 +840,43 @@ def test_a_missing_permission_comes_with_the_command_that_grants_it() -> None:
 def test_next_commands_reach_the_same_cluster() -> None:
     connection = "--bootstrap-server b:9092 --command-config 'my file'"
     lag = replace(CLOSED, committed=5, ahead=Ahead(True))
-    for case, tool in ((on(HANGING), ["txnscan", "find-hanging"]), (lag, ["kafka-consumer-groups.sh"])):
+    for case, tool in ((on(HANGING), ["txnscan", "force-terminate"]), (lag, ["kafka-consumer-groups.sh"])):
         words = shlex.split(cause_of(facts(GROUP, case, connection=connection)).next[0])
         assert words[: len(tool) + 4] == [*tool, "--bootstrap-server", "b:9092", "--command-config", "my file"]
+
+
+def test_the_next_commands_do_what_the_guards_of_a_plan_allow() -> None:
+    stale, young = view("Empty", 9), {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
+    table: tuple[tuple[tuple[CoordinatorView, ...], str | None, dict[str, Any], list[str]], ...] = (
+        ((stale,), "not_committed", {}, ["sweep", "plan", "abort"]),
+        ((stale,), "not_committed", young, ["sweep", "plan"]),
+        ((stale,), "committed", {}, ["sweep", "plan"]),
+        ((), "unknown", {}, ["sweep", "plan"]),
+        ((stale,), "maybe_committed", {}, ["transaction-log"]),
+        ((stale,), "mixed", {}, ["transaction-log"]),
+        ((stale,), None, {}, ["check", "sweep"]),
+        ((view("Empty", 3),), "unknown", {}, ["force-terminate", "sweep"]),
+        ((view("CompleteCommit", 3),), "committed", {}, ["force-terminate", "sweep"]),
+    )
+    with Cases() as cases:
+        for views, outcome, changes, expected in table:
+            one = judged(*views, **changes)
+            if outcome is not None:
+                one = with_outcome(one, known(outcome))
+            with cases.case(f"{one.judgement.reason} {outcome}"):
+                cause = cause_of(facts(TOPIC, on(one, base=NO_GROUP), connection="--bootstrap-server b:9092"))
+                assert [command.split()[1] for command in cause.next] == expected
+                given = offered(swept(one))
+                assert in_words(given) in cause.evidence
+                assert ("plan" in expected) == isinstance(given, Allowed)
+                reach = {command.split()[1]: "--bootstrap-server b:9092" in command for command in cause.next}
+                assert reach == {name: name != "plan" for name in expected}
+
+
+def test_offsets_of_groups_are_planned_with_their_option() -> None:
+    one = with_outcome(judged(view("Empty", 9), topic="__consumer_offsets"), known())
+    cause = cause_of(facts(TOPIC, on(one, base=NO_GROUP)))
+    assert cause.next[-1].endswith("--include-consumer-offsets")
 
 
 def test_names_in_commands_are_quoted() -> None:

@@ -20,6 +20,8 @@ from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural, size
+from txnscan.resolve.guard import Allowed, offered
+from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
@@ -172,9 +174,10 @@ def hanging(f: Facts, s: Subject) -> Told:
     outcome = judged.judgement.outcome
     reason = judged.judgement.outcome_reason
     decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
+    ended = in_words(offered(swept(judged)))
     cause = p.cause(judged)
     caused = (sentence_of_cause(*cause),) if cause is not None else ()
-    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_of_group(f, p))
+    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, ended, *_of_group(f, p))
     return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
 
 
@@ -915,13 +918,32 @@ def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = 
 def _of_judged(f: Facts, judged: Judged) -> tuple[str, ...]:
     o, view = judged.observation, _view(judged)
     if judged.judgement.verdict is Verdict.HANGING:
-        return (
-            f"txnscan find-hanging --topic {o.topic} --partition {o.partition}",
-            "txnscan sweep --tables DIRECTORY",
-        )
+        return _to_end(judged)
     if view is None:
         return (f"txnscan describe-producers --topic {o.topic} --partition {o.partition} --open",)
     return _of_id(view.transactional_id, stuck=judged.judgement.verdict is Verdict.PENDING_MARKER)
+
+
+_SWEEP = "txnscan sweep --tables LOCATION"
+_PLAN = "txnscan plan --tables LOCATION --out plan.json"
+
+
+def _to_end(judged: Judged) -> tuple[str, ...]:
+    """What leads to the end of a hanging transaction, by the answer of a plan's guards."""
+    about, o = swept(judged), judged.observation
+    given, where = offered(about), f"--topic {o.topic} --partition {o.partition}"
+    if isinstance(given, Allowed):
+        # The expert's way waits for no second sweep. Without an option it takes only an outcome that is proven.
+        is_expert = judged.judgement.late and not given.commit and given.needs is None
+        abort = (f"txnscan abort {where} --start-offset {o.start_offset}",) if is_expert else ()
+        return (_SWEEP, _PLAN, *abort)
+    if given.guard == "live_owner" and about.transactional_id is not None:
+        return (f"txnscan force-terminate --transactional-id {_quoted(about.transactional_id)}", _SWEEP)
+    if given.guard == "consumer_offsets":
+        return (_SWEEP, f"{_PLAN} --include-consumer-offsets")
+    if given.guard in ("mixed", "maybe_committed"):
+        return (f"txnscan transaction-log --producer-id {o.producer_id}",)
+    return ("txnscan check", _SWEEP)
 
 
 def _of_id(name: str, *, stuck: bool = False) -> tuple[str, ...]:
@@ -947,7 +969,11 @@ def _quoted(name: str) -> str:
 
 
 def command(f: Facts, command: str) -> str:
-    """The command with the options that reach the cluster, right behind its name. Kafka's tools have the same ones."""
+    """The command with the options that reach the cluster, right behind its name. Kafka's tools have the same ones, and
+    `txnscan plan` asks no broker.
+    """
     words = command.split(" ")
+    if words[:2] == ["txnscan", "plan"]:
+        return command
     at = 2 if words[0] == "txnscan" else 1
     return " ".join([*words[:at], f.connection, *words[at:]])

@@ -18,8 +18,7 @@ from txnscan.report.impact import cause_sentence, causes_sentence, ends_by, owne
 from txnscan.report.paragraphs import (
     STYLES,
     alike,
-    endangers_commit,
-    marker_sentence,
+    marker_sentences,
     outcome_sentence,
     print_text,
     urgency,
@@ -103,8 +102,7 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
         elif sentence is cause_sentence and (causes := causes_sentence(group)) is not None:
             yield causes
         elif sentence is outcome_sentence:
-            outcomes = {t["outcome"] for t in group if not endangers_commit(t)}
-            yield from filter(None, map(marker_sentence, sorted(outcomes - {None})))
+            yield from marker_sentences(group)
     if groups := _names(one["group"] for t in group for one in t.get("blocked_groups") or ()):
         yield f"Blocked groups: {groups}."
     if readers := _names(one["path"] for t in group for one in t.get("blocked_readers") or ()):
