@@ -20,7 +20,7 @@ from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, Pendin
 from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
-from txnscan.kafka.answers import CoordinatorView, State
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, PartitionReplicas
 from txnscan.report.explain import explained_lines, explained_object
@@ -29,7 +29,6 @@ from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
-from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.waiting.ahead import Ahead
 from txnscan.waiting.cause import Cause

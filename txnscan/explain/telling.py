@@ -15,7 +15,7 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
 from txnscan.explain.takeover import Takeover, takeover
-from txnscan.kafka.answers import PREPARED, CoordinatorView, State
+from txnscan.kafka.answers import PREPARED, TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -23,18 +23,16 @@ from txnscan.kafka.units import duration, plural, size
 from txnscan.resolve.guard import Allowed, offered
 from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
-from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
+from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, held_by
 from txnscan.waiting.ahead import Ahead
-from txnscan.waiting.blocking import aborts_by_ms, ends_by_ms, timeout_end_ms
+from txnscan.waiting.blocking import aborts_by_ms, end_of
 from txnscan.waiting.cause import sentence as sentence_of_cause
 from txnscan.waiting.groups import NO_MEMBERS
 from txnscan.waiting.writability import WriteState, no_log_reason, no_log_remedy, reason, remedy, stopped_logs
 
-_MINUTE_MS = 60_000
-# Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
-_TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
 # local.retention.ms and .bytes take the value of retention.ms and .bytes.
 _INHERITED = -2
@@ -363,8 +361,8 @@ def owned(f: Facts, s: Subject) -> Told:
         return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
     one = _id(s)
     blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
-    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else _cannot_end(blocker)
-    sentence = f"'{one.transactional_id}' has a transaction open that {ends}."
+    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else f" that {_cannot_end(blocker)}"
+    sentence = f"'{one.transactional_id}' has a transaction open{ends}."
     return Told(sentence, (_state(one), *_partitions_of(one)), _of_id(one.transactional_id), _of_transaction(f, one))
 
 
@@ -679,7 +677,7 @@ def _how_it_ends(f: Facts, judged: Judged) -> str:
     if (blocker := f.writes.blocker_of(judged)) is not None:
         return f"of '{view.transactional_id}' that {_cannot_end(blocker)}"
     torn = ", and its abort would delete committed records" if judged.endangers_commit else ""
-    return f"of '{view.transactional_id}' that {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}{torn}"
+    return f"of '{view.transactional_id}'{_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}{torn}"
 
 
 def _cannot_end(blocker: WriteState) -> str:
@@ -690,33 +688,25 @@ def _cannot_end(blocker: WriteState) -> str:
 
 
 def due(f: Facts, start_ms: int | None, timeout_ms: int | None) -> str | None:
-    """When a live transaction ends at the latest: the time that is left, and the time of the day."""
+    """When a live transaction ends at the latest: the time that is left, and the time."""
     by_ms = timeout_end_ms(start_ms, timeout_ms)
     if by_ms is None:
         return None
     left_ms = by_ms - f.now_ms
-    return f"in {duration(left_ms)} ({_clock(by_ms, f.now_ms)})" if left_ms > 0 else "at any moment"
+    return f"in {duration(left_ms)} ({utc_time(by_ms)})" if left_ms > 0 else "at any moment"
 
 
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
-    """The end of a live transaction, after "that"."""
+    """The end of a live transaction, right behind its name."""
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return "has no timeout: it takes part in a two-phase commit, and only its external coordinator ends it"
+        return " that has no timeout: it takes part in a two-phase commit, and only its external coordinator ends it"
     by_ms = timeout_end_ms(start_ms, timeout_ms)
     if by_ms is None:
-        return "its coordinator will end"
+        return " that its coordinator will end"
     if by_ms + TIMEOUT_SLACK_MS < now_ms:
-        return f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it"
-    if by_ms <= now_ms:
-        return "has reached its timeout: its coordinator is about to abort it"
-    return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
-
-
-def _clock(at_ms: int, now_ms: int) -> str:
-    """A time of the day, rounded up to the minute; with its date if that is not today."""
-    at = datetime.fromtimestamp(-(-at_ms // _MINUTE_MS) * _MINUTE_MS / 1_000, UTC)
-    same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
-    return f"{at:%H:%M} UTC" if same_day else f"{at:%Y-%m-%d %H:%M} UTC"
+        overdue = duration(now_ms - by_ms)
+        return f" that is past its timeout, {utc_time(by_ms)}, by {overdue}: its coordinator should have aborted it"
+    return f": {coordinator_aborts(by_ms, now_ms)}"
 
 
 def _moment(at_ms: int, now_ms: int) -> str:
@@ -883,7 +873,7 @@ def _numbers(
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
         timeout_ms=timeout_ms,
-        ends_by_ms=ends_by_ms(view, f.writes.blocker_of(judged)) if view is not None and judged is not None else None,
+        ends_by_ms=end_of(judged, f.writes) if judged is not None else None,
         age_ms=judged.judgement.age_ms if judged is not None else None,
         overdue_ms=max(f.now_ms - by_ms, 0) if by_ms is not None else None,
         max_timeout_ms=f.max_timeout_ms,
