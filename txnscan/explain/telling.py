@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -16,11 +17,11 @@ from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
 from txnscan.explain.takeover import Takeover, takeover
 from txnscan.kafka.answers import PREPARED, TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural, size
-from txnscan.resolve.guard import Allowed, offered
+from txnscan.resolve.guard import Allowed, fence_refusal, offered
 from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
@@ -28,7 +29,7 @@ from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, held_by
 from txnscan.waiting.ahead import Ahead
-from txnscan.waiting.blocking import aborts_by_ms, end_of
+from txnscan.waiting.blocking import ORDINARY_MS, aborts_by_ms, end_of
 from txnscan.waiting.cause import sentence as sentence_of_cause
 from txnscan.waiting.groups import NO_MEMBERS
 from txnscan.waiting.writability import WriteState, no_log_reason, no_log_remedy, reason, remedy, stopped_logs
@@ -153,10 +154,15 @@ def pending(f: Facts, s: Subject) -> Told:
 
 def hanging(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
-    o = judged.observation
+    o, every = judged.observation, [_both(one) for one in finding.every_hanging(f)]
+    names = tuple(dict.fromkeys(where.name for where, _ in every))
     stopped = [*(["compaction"] if p.compacted else []), *(["tiering"] if p.tiered else [])]
     stop = f"{' and '.join(['read_committed readers', *stopped])} stop"
-    if f.symptom.is_reader:
+    if len(names) > 1:
+        what = f"transactions that hang on {plural(len(names), 'partition')}, {_some(names)}"
+        waits = f"{_waits(f, p)} {what}" if f.symptom.is_reader else what[0].upper() + what[1:].replace(" that", "", 1)
+        sentence = f"{waits}: no coordinator will end them."
+    elif f.symptom.is_reader:
         sentence = f"{_waits(f, p)} a transaction that hangs on {p.name}: no coordinator will end it."
     elif judged.holds_lso is False:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
@@ -172,11 +178,46 @@ def hanging(f: Facts, s: Subject) -> Told:
     outcome = judged.judgement.outcome
     reason = judged.judgement.outcome_reason
     decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
-    ended = in_words(offered(swept(judged)))
     cause = p.cause(judged)
     caused = (sentence_of_cause(*cause),) if cause is not None else ()
-    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, ended, *_of_group(f, p))
-    return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+    more = (f"All partitions: {', '.join(names)}.",) if len(names) > _NAMED_MAX else ()
+    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_offers(every), *more)
+    commands = dict.fromkeys(one for _, each in every for one in _to_end(each, alone=len(every) == 1))
+    numbers = replace(_numbers(f, p, judged), partitions=names)
+    return Told(sentence, (*evidence, *_of_group(f, p)), tuple(commands), numbers)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of these names, and the number of others."""
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _offers(every: Sequence[tuple[PartitionFacts, Judged]]) -> Iterable[str]:
+    """What ends each of these hanging transactions, with its partitions if the answers differ."""
+    places: dict[str, list[str]] = {}
+    for p, judged in every:
+        places.setdefault(in_words(offered(swept(judged))), []).append(p.name)
+    if len(places) == 1:
+        return list(places)
+    shown = [f"{_some(where)}: {said}" for said, where in list(places.items())[:_NAMED_MAX]]
+    more = len(places) - len(shown)
+    return [
+        *shown,
+        *([f"And {plural(more, 'more answer')}, which txnscan find-hanging --verbose has."] if more else []),
+    ]
+
+
+def unasked(f: Facts) -> Told:
+    """What an error means whose cause only brokers can show, if none is named."""
+    asked, error = f.symptom, _found(f.symptom.error)
+    ids = (("--transactional-id", asked.transactional_id), ("--producer-id", asked.producer_id))
+    given = [f"{option} {_quoted(str(one))}" for option, one in ids if one is not None]
+    about = [f"--group {_quoted(asked.group)}"] if asked.group is not None else [*given[:1], f"--error {error.name}"]
+    remedy = (f"{error.remedy}.",) if error.remedy else ()
+    evidence = (*remedy, "No broker was asked: give --bootstrap-server to find the cause on the cluster.", *_known(f))
+    numbers = replace(_numbers(f, None, None), failure=FailureCode.NOT_ASKED.value)
+    return Told(f"{error.meaning}.", evidence, (f"txnscan explain {' '.join(about)}",), numbers)
 
 
 def no_writes(f: Facts, s: Subject) -> Told:
@@ -270,8 +311,10 @@ def cleaner(f: Facts, s: Subject) -> Told:
         f"Compaction of {p.name} has been stopped at offset {p.last_stable_offset} for {age}, before a transaction "
         f"{_how_it_ends(f, judged)}."
     )
-    evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
-    return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+    sooner, fence = _sooner(f, _view(judged), f.writes.blocker_of(judged))
+    passes = "The cleaner does not pass the last stable offset."
+    evidence = (judged.judgement.explanation, *sooner, *_stands(p), passes)
+    return Told(sentence, evidence, (*_of_judged(f, judged), *fence), _numbers(f, p, judged))
 
 
 def tiering(f: Facts, s: Subject) -> Told:
@@ -281,7 +324,9 @@ def tiering(f: Facts, s: Subject) -> Told:
         f"Segments of {p.name} from offset {p.last_stable_offset} on have stayed on local disks for {age}, behind a "
         f"transaction {_how_it_ends(f, judged)}."
     )
-    return Told(sentence, (judged.judgement.explanation, *_stands(p)), _of_judged(f, judged), _numbers(f, p, judged))
+    sooner, fence = _sooner(f, _view(judged), f.writes.blocker_of(judged))
+    evidence = (judged.judgement.explanation, *sooner, *_stands(p))
+    return Told(sentence, evidence, (*_of_judged(f, judged), *fence), _numbers(f, p, judged))
 
 
 def cleaner_gave_up(f: Facts, s: Subject) -> Told:
@@ -357,13 +402,36 @@ def owned(f: Facts, s: Subject) -> Told:
         waits = f"{_waits(f, p)} a {what}."
         sentence = waits if f.symptom.is_reader else f"There is an open {what}."
         began = f"It began {duration(judged.judgement.age_ms)} ago."
-        evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
-        return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+        sooner, fence = _sooner(f, _view(judged), f.writes.blocker_of(judged))
+        evidence = (judged.judgement.explanation, began, *sooner, *_stands(p), *_of_group(f, p))
+        return Told(sentence, evidence, (*_of_judged(f, judged), *fence), _numbers(f, p, judged))
     one = _id(s)
     blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
     ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else f" that {_cannot_end(blocker)}"
     sentence = f"'{one.transactional_id}' has a transaction open{ends}."
-    return Told(sentence, (_state(one), *_partitions_of(one)), _of_id(one.transactional_id), _of_transaction(f, one))
+    sooner, fence = _sooner(f, one, blocker)
+    evidence = (_state(one), *sooner, *_partitions_of(one))
+    return Told(sentence, evidence, (*_of_id(one.transactional_id), *fence), _of_transaction(f, one))
+
+
+def _sooner(
+    f: Facts, one: Transaction | CoordinatorView | None, blocker: WriteState | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What ends a live transaction before its timeout, in words and as a command. Empty if it ends in a moment, if its
+    end cannot be written, or if the guard of fences refuses.
+    """
+    if one is None or blocker is not None:
+        return (), ()
+    by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
+    is_endless = one.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+    soon = by_ms is not None and 0 <= by_ms - f.now_ms <= ORDINARY_MS
+    if by_ms is None or soon or fence_refusal(two_phase_commit=is_endless) is not None:
+        return (), ()
+    how = (
+        "To end it earlier, let its application commit or abort, or restart the application: initTransactions aborts "
+        "the transaction. If no application has the id any more, fence it"
+    )
+    return (f"{how}.",), (f"txnscan force-terminate --transactional-id {_quoted(one.transactional_id)}",)
 
 
 def not_observed(f: Facts, s: Subject) -> Told:
@@ -918,13 +986,15 @@ _SWEEP = "txnscan sweep --tables LOCATION"
 _PLAN = "txnscan plan --tables LOCATION --out plan.json"
 
 
-def _to_end(judged: Judged) -> tuple[str, ...]:
-    """What leads to the end of a hanging transaction, by the answer of a plan's guards."""
+def _to_end(judged: Judged, *, alone: bool = True) -> tuple[str, ...]:
+    """What leads to the end of a hanging transaction, by the answer of a plan's guards. alone: whether no other one
+    hangs. A plan ends several at once.
+    """
     about, o = swept(judged), judged.observation
     given, where = offered(about), f"--topic {o.topic} --partition {o.partition}"
     if isinstance(given, Allowed):
         # The expert's way waits for no second sweep. Without an option it takes only an outcome that is proven.
-        is_expert = judged.judgement.late and not given.commit and given.needs is None
+        is_expert = alone and judged.judgement.late and not given.commit and given.needs is None
         abort = (f"txnscan abort {where} --start-offset {o.start_offset}",) if is_expert else ()
         return (_SWEEP, _PLAN, *abort)
     if given.guard == "live_owner" and about.transactional_id is not None:

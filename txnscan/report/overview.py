@@ -22,6 +22,7 @@ from txnscan.report.paragraphs import (
     outcome_sentence,
     print_text,
     urgency,
+    urgency_of_event,
 )
 from txnscan.report.rows import Column, headers, table_line
 
@@ -46,8 +47,8 @@ _COLUMNS = (
 
 
 def print_overview(console: Console, transactions: Iterable[Row]) -> None:
-    """Prints these transactions, the most urgent first."""
-    for group in grouped(sorted(transactions, key=urgency)):
+    """Prints these transactions. The event that blocks most readers comes first."""
+    for group in grouped(transactions):
         print_text(console, Text())
         verdict, text = heading(group)
         style = STYLES.get(group[0]["verdict"], "green")
@@ -62,8 +63,10 @@ def print_overview(console: Console, transactions: Iterable[Row]) -> None:
 
 
 def grouped(transactions: Iterable[Row]) -> list[list[Row]]:
-    """Transactions by event; others by verdict, reason and explanation. Keeps the given order."""
-    return alike(transactions, _table_of)
+    """Transactions by event; others by verdict, reason and explanation. The most urgent groups and transactions come
+    first.
+    """
+    return sorted(alike(sorted(transactions, key=urgency), _table_of), key=urgency_of_event)
 
 
 def _table_of(t: Row) -> Hashable:

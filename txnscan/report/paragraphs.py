@@ -73,6 +73,11 @@ def print_transactions(
                 print_text(console, Text(printable(line)), indent=2)
 
 
+def print_line(console: Console, sentence: str) -> None:
+    """Prints a sentence of a command's own."""
+    print_text(console, Text(sentence))
+
+
 def print_text(console: Console, text: Text, indent: int = 0) -> None:
     """Prints a sentence: on a terminal wrapped under its indentation, in a pipe whole on one line."""
     width = max(console.width - indent, 20)
@@ -99,14 +104,36 @@ def rank(transaction: Mapping[str, Any]) -> int:
     return SHOWN.index(verdict) if verdict in SHOWN else len(SHOWN) + (not transaction.get("blocking"))
 
 
+def readers_blocked(of: Iterable[Mapping[str, Any]]) -> int:
+    """How many groups and streaming queries wait for any of these transactions, as far as they are known."""
+    rows = list(of)
+    names = {("group", one["group"]) for t in rows for one in t.get("blocked_groups") or ()}
+    names |= {("query", one["path"]) for t in rows for one in t.get("blocked_readers") or ()}
+    counted = ((t.get("groups_blocked") or 0) + (t.get("readers_blocked") or 0) for t in rows)
+    return max(len(names), *counted) if rows else 0
+
+
 def urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The order of transactions, the most urgent first."""
+    """The order of transactions, the most urgent first: those that more readers wait for come before late ones."""
     return (
         rank(transaction),
+        -readers_blocked([transaction]),
         not transaction["candidate"],
+        -(transaction["blocked_records"] or 0),
         -transaction["age_ms"],
         transaction["topic"],
         transaction["partition"],
+    )
+
+
+def urgency_of_event(group: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    """The same for the transactions of an event."""
+    return (
+        min(map(rank, group)),
+        -readers_blocked(group),
+        not any(t["candidate"] for t in group),
+        -sum(t["blocked_records"] or 0 for t in group),
+        -max(t["age_ms"] for t in group),
     )
 
 

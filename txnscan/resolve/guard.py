@@ -150,6 +150,16 @@ def offered(swept: Swept, limits: Limits = NO_LIMITS) -> Allowed | Refused:
     return _decided(swept, limits, LASTING)
 
 
+def fence_refusal(*, two_phase_commit: bool) -> str | None:
+    """Why fencing an id needs --force with a reason, if it does, as a clause."""
+    if two_phase_commit:
+        return (
+            "it takes part in two-phase commit (it has no timeout): another system may commit its transaction, and a "
+            "fence would abort it; give --force REASON if you know that no other system will commit it"
+        )
+    return None
+
+
 def _decided(about: About, limits: Limits, guards: Iterable[Guard[About]]) -> Allowed | Refused:
     for guard in guards:
         if guard.refuses(about, limits):
