@@ -20,6 +20,7 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import Producer
 from txnscan.demo.reader import read_values
+from txnscan.report.findings import Findings
 from txnscan.tables.conditions import Is
 from txnscan.tables.delta import Row
 from txnscan.tables.open import open_tables
@@ -79,7 +80,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         for topic in TOPICS:
             producers[topic].write(topic, 0, MORE)
         found = sweep(None, config)
-        joined, urgent, incidents = by_topic(found), len(found.scan.urgent), incidents_of(config)
+        joined, urgent, incidents = by_topic(found), Findings.of(found.scan).endangered, incidents_of(config)
 
         ended_all(wire, producers, {COMMITS: True, ABORTS: False})
         sweep(None, config)

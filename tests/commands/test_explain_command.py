@@ -46,12 +46,25 @@ def test_an_error_that_shows_its_cause_needs_no_broker() -> None:
 def test_other_symptoms_need_a_broker() -> None:
     for words in (
         ("--group", "g"),
-        ("--error", "CONCURRENT_TRANSACTIONS"),
-        ("--error", "transactionalId=a-1 ProducerFencedException"),
         ("--error", "transactionalId=a-1 something went wrong"),
     ):
         ran = run_here("explain", *words)
         assert (ran.returncode, ran.stdout) == (2, "") and ran.stderr.startswith("txnscan: --bootstrap-server")
+
+
+def test_an_error_gets_its_meaning_and_the_command_that_asks_brokers() -> None:
+    table = (
+        ("CONCURRENT_TRANSACTIONS", "CONCURRENT_TRANSACTIONS", "--error CONCURRENT_TRANSACTIONS"),
+        ("transactionalId=a-1 ProducerFencedException", "PRODUCER_FENCED", "--transactional-id a-1"),
+        ("UNSTABLE_OFFSET_COMMIT", "UNSTABLE_OFFSET_COMMIT", "--error UNSTABLE_OFFSET_COMMIT"),
+    )
+    with Cases() as cases:
+        for text, error, asks in table:
+            with cases.case(text):
+                ran = run_here("explain", "--error", text, "--format", "json")
+                found = json.loads(ran.stdout)
+                assert (ran.returncode, found["cause"], found["error"]) == (4, "not_observed", error)
+                assert found["failure"] == "NOT_ASKED" and asks in found["next"][0]
 
 
 def test_the_log_line_is_not_printed() -> None:

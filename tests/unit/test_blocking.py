@@ -10,6 +10,7 @@ import pytest
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, failed, judged, scan, view
 from tests.cases import Cases
 from txnscan.kafka.topology import PartitionReplicas
+from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting import blocking as under_test
 from txnscan.waiting.blocking import (
@@ -21,7 +22,6 @@ from txnscan.waiting.blocking import (
     gets_a_row,
     looked_at,
     only_counted_warning,
-    timeout_end_ms,
 )
 from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
 from txnscan.waiting.owner import Owner

@@ -10,28 +10,30 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, observation, view
+from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, known, observation, view
 from tests.cases import Cases
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import CauseCode, Explanation
-from txnscan.explain.causes import RULES, cause_of
+from txnscan.explain.causes import RULES, cause_of, cause_unasked
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
 from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
-from txnscan.kafka.answers import State
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
 from txnscan.kafka.failure import NO_LEADER, Failure, Permission
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, PartitionReplicas
 from txnscan.report.explain import explained_lines, explained_object
+from txnscan.resolve.guard import Allowed, offered
+from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
-from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS
+from txnscan.verdict.outcome import with_outcome
 from txnscan.verdict.rules import judge_observation
 from txnscan.waiting.ahead import Ahead
 from txnscan.waiting.cause import Cause
 from txnscan.waiting.disk import DiskRead, ReplicaSize, disk_of
-from txnscan.waiting.known_causes import KNOWN_CAUSES, ExposedTo
+from txnscan.waiting.known_causes import KNOWN_CAUSES, LONG_LIVED, ExposedTo
 from txnscan.waiting.writability import NoLog, WriteState, WriteStates
 
 if TYPE_CHECKING:
@@ -853,9 +855,121 @@ def test_a_missing_permission_comes_with_the_command_that_grants_it() -> None:
 def test_next_commands_reach_the_same_cluster() -> None:
     connection = "--bootstrap-server b:9092 --command-config 'my file'"
     lag = replace(CLOSED, committed=5, ahead=Ahead(True))
-    for case, tool in ((on(HANGING), ["txnscan", "find-hanging"]), (lag, ["kafka-consumer-groups.sh"])):
+    for case, tool in ((on(HANGING), ["txnscan", "force-terminate"]), (lag, ["kafka-consumer-groups.sh"])):
         words = shlex.split(cause_of(facts(GROUP, case, connection=connection)).next[0])
         assert words[: len(tool) + 4] == [*tool, "--bootstrap-server", "b:9092", "--command-config", "my file"]
+
+
+def test_the_next_commands_do_what_the_guards_of_a_plan_allow() -> None:
+    stale, young = view("Empty", 9), {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
+    table: tuple[tuple[tuple[CoordinatorView, ...], str | None, dict[str, Any], list[str]], ...] = (
+        ((stale,), "not_committed", {}, ["sweep", "plan", "abort"]),
+        ((stale,), "not_committed", young, ["sweep", "plan"]),
+        ((stale,), "committed", {}, ["sweep", "plan"]),
+        ((), "unknown", {}, ["sweep", "plan"]),
+        ((stale,), "maybe_committed", {}, ["transaction-log"]),
+        ((stale,), "mixed", {}, ["transaction-log"]),
+        ((stale,), None, {}, ["check", "sweep"]),
+        ((view("Empty", 3),), "unknown", {}, ["force-terminate", "sweep"]),
+        ((view("CompleteCommit", 3),), "committed", {}, ["force-terminate", "sweep"]),
+    )
+    with Cases() as cases:
+        for views, outcome, changes, expected in table:
+            one = judged(*views, **changes)
+            if outcome is not None:
+                one = with_outcome(one, known(outcome))
+            with cases.case(f"{one.judgement.reason} {outcome}"):
+                cause = cause_of(facts(TOPIC, on(one, base=NO_GROUP), connection="--bootstrap-server b:9092"))
+                assert [command.split()[1] for command in cause.next] == expected
+                given = offered(swept(one))
+                assert in_words(given) in cause.evidence
+                assert ("plan" in expected) == isinstance(given, Allowed)
+                reach = {command.split()[1]: "--bootstrap-server b:9092" in command for command in cause.next}
+                assert reach == {name: name != "plan" for name in expected}
+
+
+def test_a_hanging_transaction_is_named_on_all_its_partitions() -> None:
+    names = [("p", 0), ("p", 1), *(("q", n) for n in range(5))]
+    several = [
+        on(
+            with_outcome(judged(view("Empty", 9), topic=topic, partition=n), known()),
+            base=PartitionFacts(topic, n, 105 + n, 100, 100, committed=100),
+        )
+        for topic, n in names
+    ]
+    for symptom in (GROUP, NUMBER):
+        for count in (1, 2, 7):
+            cause = cause_of(facts(symptom, *several[:count]))
+            listed = [one.name for one in several[:count]]
+            assert sorted(cause.numbers.partitions) == sorted(listed)
+            told = " ".join((cause.sentence, *cause.evidence))
+            assert all(name in told for name in listed)
+            commands = [one.split()[1] for one in cause.next]
+            assert commands == ["sweep", "plan", *(["abort"] if count == 1 else [])]
+
+
+def test_different_answers_of_the_guards_name_their_partitions() -> None:
+    ends, to_fence = with_outcome(judged(view("Empty", 9)), known()), judged(view("Empty", 3), partition=1)
+    cause = cause_of(facts(GROUP, on(ends, high_watermark=900), on(to_fence, partition=1)))
+    answers = {one.topic_partition: in_words(offered(one)) for one in map(swept, (ends, to_fence))}
+    assert all(f"{name}: {said}" in cause.evidence for name, said in answers.items())
+    assert [one.split()[1] for one in cause.next] == ["sweep", "plan", "force-terminate"]
+
+
+def test_a_live_transaction_can_be_fenced_before_its_timeout() -> None:
+    def live(age_ms: int, timeout_ms: int = 15 * MINUTE_MS) -> Judged:
+        return judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - age_ms, timeout_ms=timeout_ms))
+
+    table: tuple[tuple[str, Judged, WriteStates, bool], ...] = (
+        ("minutes are left", live(MINUTE_MS), states(), True),
+        ("it ends in a moment", live(14 * MINUTE_MS + 30_000), states(), False),
+        ("it is overdue", live(18 * MINUTE_MS), states(), True),
+        ("an external coordinator decides", TWO_PHASE, states(), False),
+        ("its end cannot be written", live(MINUTE_MS), states(p=AWAY), False),
+    )
+    with Cases() as cases:
+        for name, one, writes, fences in table:
+            with cases.case(name):
+                cause = cause_of(facts(GROUP, on(one), writes=writes))
+                assert any("force-terminate" in command for command in cause.next) == fences
+    assert any("force-terminate" in one for one in cause_of(facts(ID, transaction=ONGOING)).next)
+
+
+def test_a_long_timeout_is_a_known_cause_of_a_live_transaction_alone() -> None:
+    known_ = (ExposedTo("long-timeout", "long-timeout", frozenset({LONG_LIVED})),)
+    hours = judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - MINUTE_MS, timeout_ms=7 * 60 * MINUTE_MS))
+    for one, listed in ((hours, ["long-timeout"]), (OWNED, []), (HANGING, []), (STUCK, [])):
+        assert [*cause_of(facts(GROUP, on(one), exposed_to=known_)).known_causes] == listed
+    asked = x("Ongoing", start_time_ms=NOW_MS - MINUTE_MS, timeout_ms=7 * 60 * MINUTE_MS, age_ms=MINUTE_MS)
+    assert cause_of(facts(ID, transaction=asked, exposed_to=known_)).known_causes == ("long-timeout",)
+
+
+def test_offsets_in_a_hanging_transaction_have_known_causes() -> None:
+    late = (ExposedTo("KAFKA-14402", "KAFKA-14402", frozenset({Cause.LATE_WRITE})),)
+    for holder, count in ((HANGING, 1), (OWNED, 0)):
+        pending = PendingOffsets("g", (P,), on(holder, base=OFFSETS_LOG), holder)
+        assert len(cause_of(facts(GROUP, pending=(pending,), exposed_to=late)).known_causes) == count
+
+
+def test_an_error_is_explained_without_brokers_as_far_as_its_text_shows() -> None:
+    with Cases() as cases:
+        for one in CLIENT_ERRORS:
+            for asked in (replace(ALONE, error=one), replace(ID, error=one)):
+                with cases.case(f"{one.name} {asked.kind}"):
+                    if asked.needs_no_broker:
+                        continue
+                    found = cause_unasked(asked)
+                    assert (found.code, found.error) == (CauseCode.NOT_OBSERVED, one.name)
+                    assert found.sentence == f"{one.meaning}." and found.numbers.failure == "NOT_ASKED"
+                    (command,) = found.next
+                    assert "--bootstrap-server HOST:PORT" in command and one.name in command
+                    assert ("--transactional-id X" in command) == (asked.kind is SymptomKind.TRANSACTIONAL_ID)
+
+
+def test_offsets_of_groups_are_planned_with_their_option() -> None:
+    one = with_outcome(judged(view("Empty", 9), topic="__consumer_offsets"), known())
+    cause = cause_of(facts(TOPIC, on(one, base=NO_GROUP)))
+    assert cause.next[-1].endswith("--include-consumer-offsets")
 
 
 def test_names_in_commands_are_quoted() -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.builders import judged, scan, view
 from txnscan.report.json import scan_object
-from txnscan.report.overview import ROWS_MAX
+from txnscan.report.overview import ROWS_MAX, grouped
 from txnscan.report.sweep import print_sweep
 
 if TYPE_CHECKING:
@@ -68,6 +68,30 @@ def test_an_event_of_several_transactions_has_all_causes_that_are_known() -> Non
         lines = [line for line in shown(of_event) if "Cause:" in line]
         assert len(lines) == bool(words)
         assert all(word in line for line in lines for word in words)
+
+
+def waited_for(*names: str) -> dict[str, Any]:
+    return {
+        "blocked_groups": [{"group": one, "reason": "at_lso", "committed_offset": 1, "lag": 2} for one in names],
+        "groups_blocked": len(names),
+    }
+
+
+def test_the_event_that_blocks_most_readers_comes_first() -> None:
+    """By the distinct groups and queries of all its partitions; then late ones, blocked records and age."""
+    query = {"blocked_readers": [{"path": "/q"}], "readers_blocked": 1}
+    events = [
+        transaction("old", event_id="e1", age_ms=9_000_000, blocked_records=900),
+        transaction("much", event_id="e2", age_ms=10, blocked_records=5_000),
+        transaction("young", event_id="e3", age_ms=1, late=False, candidate=False, blocked_records=9_000),
+        transaction("one", 0, event_id="e4", **waited_for("a", "b")),
+        transaction("many", 0, event_id="e5", age_ms=2, late=False, candidate=False, **waited_for("a")),
+        transaction("many", 1, event_id="e5", age_ms=1, **waited_for("b"), **query),
+        transaction("cut", event_id="e6", blocked_groups=[], groups_blocked=101),
+        transaction("not known", event_id="e7", groups_blocked=None, age_ms=0, blocked_records=None),
+    ]
+    order = [group[0]["topic"] for group in grouped([*events[4:], *events[:4]])]
+    assert order == ["cut", "many", "one", "much", "old", "not known", "young"]
 
 
 def test_lines_fit_into_80_columns() -> None:

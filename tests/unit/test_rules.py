@@ -14,8 +14,9 @@ import pytest
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, context, evidence, failed, observation, view
 from tests.cases import Cases
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.verdict.evidence import Evidence, Reason, Verdict
-from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS
+from txnscan.verdict.predicates import TIMEOUT_SLACK_MS
 from txnscan.verdict.rules import RULES, judge, judge_observation
 
 if TYPE_CHECKING:

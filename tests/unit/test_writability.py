@@ -10,6 +10,7 @@ from tests.cases import Cases
 from txnscan.kafka.answers import State
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas
 from txnscan.verdict.evidence import Reason, Verdict
+from txnscan.verdict.rules import judge
 from txnscan.waiting.writability import (
     NoLog,
     WriteState,
@@ -188,7 +189,9 @@ def test_the_reason_replaces_the_promise_of_an_end_and_keeps_the_verdict(wording
         assert with_reason(one, states(state(key=LOG), state())) is one
         assert with_reason(one, states(state((1,), LOG, min_in_sync=None), state())) is one
     joined = judged(view("Ongoing", 3, (P,), **YOUNG))
-    endangers = replace(joined, judgement=replace(joined.judgement, reason=Reason.JOINED_COMMIT))
+    evidence = replace(joined.evidence, joined_commit="'X' committed epoch 3")
+    endangers = replace(joined, evidence=evidence, judgement=judge(evidence))
+    assert endangers.judgement.reason is Reason.JOINED_COMMIT
     found["joined commit"] = with_reason(endangers, short).judgement.explanation
     hanging = judged(view("CompleteCommit", 3))
     assert hanging.judgement.verdict is Verdict.HANGING and with_reason(hanging, short) is hanging

@@ -13,8 +13,8 @@ from typing import NoReturn
 import typer
 
 from txnscan.cli.logs import stderr_lines
-from txnscan.cli.options import FailOn
 from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.report.findings import FailOn, Findings
 
 # Messages of the operating system and of Python.
 _NO_MEMORY = re.compile("Cannot allocate memory|failed to map segment|can't start new thread").search
@@ -85,13 +85,11 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, former)
 
 
-def fail_on_findings(urgent: int, complete: bool, fail_on: list[FailOn] | None) -> None:
-    """Hanging outranks incomplete, because it needs action. urgent: the number of transactions of `Scan.urgent`."""
-    wanted = fail_on or []
-    if FailOn.HANGING in wanted and urgent:
-        raise typer.Exit(ExitStatus.HANGING)
-    if FailOn.INCOMPLETE in wanted and not complete:
-        raise typer.Exit(ExitStatus.INCOMPLETE)
+def fail_on_findings(findings: Findings, fail_on: list[FailOn] | None) -> None:
+    """Ends the command with the status of `--fail-on`, unless that is 0."""
+    status = findings.status(fail_on or [])
+    if status:
+        raise typer.Exit(status)
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -34,7 +34,7 @@ def explain(
         typer.Option(
             "--bootstrap-server",
             metavar="HOST:PORT[,...]",
-            help="Brokers to start from. Some errors need none.",
+            help="Brokers to start from. --error alone is answered without brokers too, as far as its text shows.",
         ),
     ] = None,
     command_config: CommandConfig = None,
@@ -109,8 +109,13 @@ def explain(
                 topic_names=() if asked.topic is None else (asked.topic,),
             )
             warn(config)
-        with progress_bar() as progress:
-            cause = explain_symptom(config, asked, progress=progress)
+        if config is None and asked.error is not None and not asked.needs_no_broker:
+            from txnscan.explain.causes import cause_unasked
+
+            cause = cause_unasked(asked)
+        else:
+            with progress_bar() as progress:
+                cause = explain_symptom(config, asked, progress=progress)
         if format is Format.JSON:
             write_json(explained_object(cause))
         else:

@@ -27,7 +27,9 @@ from txnscan.cli.options import (
 from txnscan.cli.sweep import _MINUTES_MAX
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.kafka.units import plural
+from txnscan.report.findings import Findings
 from txnscan.report.help import OneCommand, examples
+from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
     from txnscan.verdict.evidence import Judged
@@ -103,17 +105,21 @@ def find_hanging(
         warn(config)
         check_metrics_file(metrics_file)
         from txnscan.api import find_hanging as run_find_hanging
+        from txnscan.report.paragraphs import print_line
 
         with progress_bar() as progress:
             found = run_find_hanging(config, progress=progress)
         write_metrics(metrics_file, {config.bootstrap_servers: found})
         print_scan(found, format, every, verbose)
+        findings = Findings.of(found)
+        if format is Format.TABLE and (exits := findings.sentence()) is not None:
+            print_line(stdout_console(), exits)
         if ageless := _without_age(found.transactions):
             note_at_terminal(
                 f"{plural(ageless, 'hanging transaction')} cannot become late here: record timestamps give no age, and "
                 "find-hanging does not remember earlier runs; use sweep --tables, or watch"
             )
-    fail_on_findings(len(found.urgent), found.complete, fail_on)
+    fail_on_findings(findings, fail_on)
 
 
 def _without_age(transactions: Iterable[Judged]) -> int:

@@ -13,6 +13,7 @@ from txnscan.cli.app import app, progress_bar, started_spark, write_json
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
 from txnscan.cli.options import CheckCrc, FailOnOption, Format, LogPartitions, OfflineLateAfter, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
+from txnscan.report.findings import Findings
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
 
@@ -67,7 +68,7 @@ def segments(
             _warn(found)
         else:
             print_segments(stdout_console(), read, found, every=every)
-    fail_on_findings(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
+    fail_on_findings(Findings.of_object(found), fail_on)
 
 
 def show_logged(

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from txnscan.report.findings import FailOn
+
 
 class Format(StrEnum):
     """The output format of a sweep."""
@@ -33,13 +35,6 @@ class StateName(StrEnum):
     PREPARE_ABORT = "PrepareAbort"
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
-
-
-class FailOn(StrEnum):
-    """The results of a sweep with their own exit status."""
-
-    HANGING = "hanging"
-    INCOMPLETE = "incomplete"
 
 
 BootstrapServer = Annotated[
@@ -118,10 +113,10 @@ FailOnOption = Annotated[
     list[FailOn] | None,
     typer.Option(
         "--fail-on",
-        metavar="hanging|incomplete",
-        help="Exit with 3 when transactions hang and are late, or endanger a commit (joined_commit); with 4 when not "
-        "everything was observed. "
-        "May be repeated.",
+        metavar="proven|hanging|incomplete",
+        help="proven: exit with 3 when a transaction hangs. hanging: only when it is late, too. Both also when one "
+        "endangers a commit (joined_commit). incomplete: exit with 4 when not everything was observed. May be "
+        "repeated.",
     ),
 ]
 MaxAge = Annotated[

@@ -31,7 +31,6 @@ from txnscan.cli.options import (
     CommandConfig,
     CompleteUpTo,
     EveryTransaction,
-    FailOn,
     FailOnOption,
     Format,
     LateAfter,
@@ -46,6 +45,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms, shown_location
 from txnscan.errors import ExitStatus, TxnscanError
+from txnscan.report.findings import FailOn, Findings
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
 
@@ -220,10 +220,9 @@ def sweep(
             note_at_terminal(f"stored in {shown_location(tables)} (sweep {found.sweep_id})")
         advise(found)
     if not_stored is not None:
-        raise typer.Exit(
-            ExitStatus.HANGING if FailOn.HANGING in (fail_on or ()) and found.urgent else ExitStatus.FAILED
-        )
-    fail_on_findings(len(found.urgent), found.complete, fail_on)
+        hangs = Findings.of(found).status(fail_on or []) is ExitStatus.HANGING
+        raise typer.Exit(ExitStatus.HANGING if hangs else ExitStatus.FAILED)
+    fail_on_findings(Findings.of(found), fail_on)
 
 
 def _sweep_clusters(
@@ -265,13 +264,10 @@ def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: boo
 
 
 def _status(cluster: ClusterSweep, fail_on: Sequence[FailOn]) -> ExitStatus:
-    found = cluster.scan
-    if found is not None and found.urgent and FailOn.HANGING in fail_on:
-        return ExitStatus.HANGING
-    if cluster.error is not None:
+    status = Findings.of(cluster.scan).status(fail_on) if cluster.scan is not None else ExitStatus.DONE
+    if cluster.error is not None and status is not ExitStatus.HANGING:
         return cluster.error.exit_status if isinstance(cluster.error, TxnscanError) else ExitStatus.FAILED
-    incomplete = found is not None and not found.complete and FailOn.INCOMPLETE in fail_on
-    return ExitStatus.INCOMPLETE if incomplete else ExitStatus.DONE
+    return status
 
 
 def worst_status(statuses: Sequence[ExitStatus]) -> ExitStatus:

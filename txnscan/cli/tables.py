@@ -25,6 +25,7 @@ from txnscan.cli.options import (
 from txnscan.config import ConfigError, is_catalog_schema, parse_duration_ms, parse_location, printable
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, write_whole
+from txnscan.report.findings import Findings
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console, write_line
 
@@ -58,7 +59,7 @@ def show(
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.json import stored_object
-        from txnscan.report.sweep import endangered_commits, print_stored
+        from txnscan.report.sweep import print_stored
         from txnscan.tables.selection import find_sweep, stale
 
         with progress_bar() as progress:
@@ -83,9 +84,7 @@ def show(
         too_old = stale(last, max_age_ms, wall_clock_ms())
         if too_old is not None:
             complain(f"txnscan: {too_old}")
-    # Tables of an earlier version may call a sweep complete that has errors.
-    complete = found["sweep"]["complete"] and not found["errors"]
-    fail_on_findings(found["sweep"]["candidates"] + endangered_commits(found), complete, fail_on)
+    fail_on_findings(Findings.of_object(found), fail_on)
     if too_old is not None:
         raise typer.Exit(ExitStatus.INCOMPLETE)
 

@@ -25,6 +25,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.kafka.failure import Unobserved
+from txnscan.report.findings import Findings
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.rows import LineRows
 
@@ -116,7 +117,7 @@ def transaction_log(
     if bootstrap_server is not None:
         end_by(errors, read)
     else:
-        fail_on_findings(found["sweep"]["candidates"], found["sweep"]["complete"], fail_on)
+        fail_on_findings(Findings.of_object(found), fail_on)
 
 
 def _of_files(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from txnscan.kafka.answers import COMPLETE, IN_TRANSACTION, State
+from txnscan.kafka.answers import COMPLETE, IN_TRANSACTION, TWO_PHASE_COMMIT_TIMEOUT_MS, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved, no_leader
@@ -25,8 +25,6 @@ from txnscan.reads.rows import OffsetsRow, ReadBatch
 
 # The states that a coordinator lists. It never lists PrepareEpochFence and Dead.
 LISTED_STATES = (State.EMPTY, *IN_TRANSACTION, *COMPLETE)
-# The timeout of an id in a two-phase commit (KIP-939). It means that there is no timeout.
-TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 _IDS_AT_ONCE = 1_000
 # The answers of a coordinator that moves or loads. It is asked again.
 _PASSING = (

@@ -98,7 +98,7 @@ def ask(asking: Asking, symptom: Symptom) -> Facts:
         SymptomKind.ERROR: _ask_error,
     }
     found = questions[symptom.kind](asking, facts)
-    if finding.hanging(found) is not None or finding.stuck_prepare(found) is not None:
+    if finding.hanging(found) or finding.stuck_prepare(found) or finding.long_lived(found):
         found = replace(found, exposed_to=_exposed_to(asking.cluster))
     return replace(_with_writes(asking, found), now_ms=asking.now_ms())
 

@@ -73,6 +73,7 @@ class Numbers:
     takes no writes, as "topic-partition", and the next three its replicas; without a transaction log,
     replication_factor is the one to be. restore_brokers: the brokers whose replicas it needs. brokers: the number of
     running ones, without a transaction log. markers_at_risk: the partitions without a leader whose marker will be lost.
+    partitions: all partitions on which a hanging transaction causes the symptom.
     """
 
     group: str | None = None
@@ -121,6 +122,7 @@ class Numbers:
     restore_brokers: tuple[int, ...] = ()
     brokers: int | None = None
     markers_at_risk: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

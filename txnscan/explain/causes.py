@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from txnscan.explain import finding, telling, writes
 from txnscan.explain.cause import CauseCode, Explanation, Subject, Told
 from txnscan.explain.facts import Facts
-from txnscan.waiting.known_causes import STUCK_PREPARE, ExposedTo
+from txnscan.explain.symptom import Symptom
+from txnscan.verdict.evidence import Verdict
+from txnscan.waiting.known_causes import LONG_LIVED, STUCK_PREPARE, ExposedTo
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,44 @@ def cause_of(facts: Facts) -> Explanation:
 
 
 def _behind(facts: Facts, code: CauseCode, subject: Subject) -> tuple[ExposedTo, ...]:
-    """The known causes that can be behind this one on this cluster."""
+    """The known causes that can be behind this one on this cluster, by the verdict and cause of each transaction."""
+    wanted: set[str | None] = set()
     if code is CauseCode.STUCK_PREPARE:
-        return tuple(one for one in facts.exposed_to if one.may_explain(STUCK_PREPARE))
-    if code is not CauseCode.HANGING:
-        return ()
-    found = None
-    if subject.partition is not None and subject.judged is not None:
-        found = subject.partition.cause(subject.judged)
-    return tuple(one for one in facts.exposed_to if one.may_explain(found[0] if found is not None else None))
+        wanted = {STUCK_PREPARE}
+    elif code in _LIVE and finding.long_lived(facts):
+        wanted = {LONG_LIVED}
+    elif code is CauseCode.HANGING:
+        wanted = {_cause_of(one) for one in finding.every_hanging(facts)}
+    elif code is CauseCode.PENDING_OFFSETS and subject.pending is not None:
+        holder = subject.pending.holder
+        if holder is not None and finding.is_(holder, Verdict.HANGING):
+            wanted = {_cause_of(Subject(subject.pending.log, holder))}
+    return tuple(one for one in facts.exposed_to if any(map(one.may_explain, wanted)))
+
+
+_LIVE = (CauseCode.OWNED, CauseCode.CLEANER_STUCK, CauseCode.TIERING_STUCK)
+
+
+def _cause_of(subject: Subject) -> str | None:
+    """The cause of a hanging transaction, None if it was not examined."""
+    if subject.partition is None or subject.judged is None:
+        return None
+    found = subject.partition.cause(subject.judged)
+    return found[0] if found is not None else None
+
+
+def cause_unasked(symptom: Symptom) -> Explanation:
+    """What the text of an error alone shows, if brokers would have the cause and none is named."""
+    facts = Facts(symptom, 0, 0)
+    error = symptom.error
+    if error is None:
+        raise ValueError("without an error nothing is known of a symptom")
+    told = telling.unasked(facts)
+    return Explanation(
+        code=CauseCode.NOT_OBSERVED,
+        sentence=told.sentence,
+        evidence=told.evidence,
+        next=tuple(telling.command(facts, one) for one in told.commands),
+        numbers=told.numbers,
+        error=error.name,
+    )

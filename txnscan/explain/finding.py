@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from txnscan.coordinators.transactions import Transaction, key_of
@@ -16,8 +16,9 @@ from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
+from txnscan.waiting.known_causes import LONG_TIMEOUT_MS
 from txnscan.waiting.relation import NotBlocked
-from txnscan.waiting.writability import WriteState
+from txnscan.waiting.writability import WriteState, claim_of
 
 _OF_DISKS = ("CORRUPT_MESSAGE", ErrorCode.KAFKA_STORAGE_ERROR.name, FailureCode.DAMAGED_BATCH)
 
@@ -61,15 +62,19 @@ def pending(f: Facts) -> Subject | None:
 
 
 def _judged(f: Facts, applies: Callable[[Judged], bool]) -> Subject | None:
-    """The first transaction like this that can cause the symptom: for a reader, the holder of the last stable offset at
+    """The first transaction like this that can cause the symptom."""
+    return next(_every(f, applies), None)
+
+
+def _every(f: Facts, applies: Callable[[Judged], bool]) -> Iterator[Subject]:
+    """The transactions like this that can cause the symptom: for a reader, the holders of the last stable offsets at
     which it waits; for an id, the transactions of its producer; otherwise all. The partition that blocks most comes
     first.
     """
     for one in sorted(f.partitions, key=lambda p: -(p.blocked_records or 0)):
         for judged in _in_the_way(f, one):
             if applies(judged):
-                return Subject(one, judged)
-    return None
+                yield Subject(one, judged)
 
 
 def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
@@ -85,7 +90,22 @@ def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
 
 
 def hanging(f: Facts) -> Subject | None:
-    return _judged(f, lambda one: is_(one, Verdict.HANGING))
+    return next(every_hanging(f), None)
+
+
+def every_hanging(f: Facts) -> Iterator[Subject]:
+    """All hanging transactions that can cause the symptom."""
+    return _every(f, lambda one: is_(one, Verdict.HANGING))
+
+
+def long_lived(f: Facts) -> bool:
+    """Whether a live transaction that can cause the symptom has a timeout that is a known cause by itself."""
+    found = owned(f)
+    view = claim_of(found.judged) if found is not None and found.judged is not None else None
+    timeout_ms = view.timeout_ms if view is not None else None
+    if found is not None and found.transaction is not None:
+        timeout_ms = found.transaction.timeout_ms
+    return timeout_ms is not None and timeout_ms > LONG_TIMEOUT_MS
 
 
 def no_writes(f: Facts) -> Subject | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -15,24 +16,24 @@ from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.symptom import SymptomKind
 from txnscan.explain.takeover import Takeover, takeover
-from txnscan.kafka.answers import PREPARED, CoordinatorView, State
-from txnscan.kafka.failure import Failure
+from txnscan.kafka.answers import PREPARED, TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural, size
+from txnscan.resolve.guard import Allowed, fence_refusal, offered
+from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
-from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, TWO_PHASE_COMMIT_TIMEOUT_MS, held_by
+from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, held_by
 from txnscan.waiting.ahead import Ahead
-from txnscan.waiting.blocking import aborts_by_ms, ends_by_ms, timeout_end_ms
+from txnscan.waiting.blocking import ORDINARY_MS, aborts_by_ms, end_of
 from txnscan.waiting.cause import sentence as sentence_of_cause
 from txnscan.waiting.groups import NO_MEMBERS
 from txnscan.waiting.writability import WriteState, no_log_reason, no_log_remedy, reason, remedy, stopped_logs
 
-_MINUTE_MS = 60_000
-# Coordinators look for expired transactions every 10 s (transaction.abort.timed.out.transaction.cleanup.interval.ms).
-_TIMEOUT_CHECK_MS = 10_000
 _LOG_LINES_MAX = 8
 # local.retention.ms and .bytes take the value of retention.ms and .bytes.
 _INHERITED = -2
@@ -153,10 +154,15 @@ def pending(f: Facts, s: Subject) -> Told:
 
 def hanging(f: Facts, s: Subject) -> Told:
     p, judged = _both(s)
-    o = judged.observation
+    o, every = judged.observation, [_both(one) for one in finding.every_hanging(f)]
+    names = tuple(dict.fromkeys(where.name for where, _ in every))
     stopped = [*(["compaction"] if p.compacted else []), *(["tiering"] if p.tiered else [])]
     stop = f"{' and '.join(['read_committed readers', *stopped])} stop"
-    if f.symptom.is_reader:
+    if len(names) > 1:
+        what = f"transactions that hang on {plural(len(names), 'partition')}, {_some(names)}"
+        waits = f"{_waits(f, p)} {what}" if f.symptom.is_reader else what[0].upper() + what[1:].replace(" that", "", 1)
+        sentence = f"{waits}: no coordinator will end them."
+    elif f.symptom.is_reader:
         sentence = f"{_waits(f, p)} a transaction that hangs on {p.name}: no coordinator will end it."
     elif judged.holds_lso is False:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
@@ -174,8 +180,44 @@ def hanging(f: Facts, s: Subject) -> Told:
     decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
     cause = p.cause(judged)
     caused = (sentence_of_cause(*cause),) if cause is not None else ()
-    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_of_group(f, p))
-    return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+    more = (f"All partitions: {', '.join(names)}.",) if len(names) > _NAMED_MAX else ()
+    evidence = (judged.judgement.explanation, proof, *caused, *_stands(p), *decided, *_offers(every), *more)
+    commands = dict.fromkeys(one for _, each in every for one in _to_end(each, alone=len(every) == 1))
+    numbers = replace(_numbers(f, p, judged), partitions=names)
+    return Told(sentence, (*evidence, *_of_group(f, p)), tuple(commands), numbers)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of these names, and the number of others."""
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _offers(every: Sequence[tuple[PartitionFacts, Judged]]) -> Iterable[str]:
+    """What ends each of these hanging transactions, with its partitions if the answers differ."""
+    places: dict[str, list[str]] = {}
+    for p, judged in every:
+        places.setdefault(in_words(offered(swept(judged))), []).append(p.name)
+    if len(places) == 1:
+        return list(places)
+    shown = [f"{_some(where)}: {said}" for said, where in list(places.items())[:_NAMED_MAX]]
+    more = len(places) - len(shown)
+    return [
+        *shown,
+        *([f"And {plural(more, 'more answer')}, which txnscan find-hanging --verbose has."] if more else []),
+    ]
+
+
+def unasked(f: Facts) -> Told:
+    """What an error means whose cause only brokers can show, if none is named."""
+    asked, error = f.symptom, _found(f.symptom.error)
+    ids = (("--transactional-id", asked.transactional_id), ("--producer-id", asked.producer_id))
+    given = [f"{option} {_quoted(str(one))}" for option, one in ids if one is not None]
+    about = [f"--group {_quoted(asked.group)}"] if asked.group is not None else [*given[:1], f"--error {error.name}"]
+    remedy = (f"{error.remedy}.",) if error.remedy else ()
+    evidence = (*remedy, "No broker was asked: give --bootstrap-server to find the cause on the cluster.", *_known(f))
+    numbers = replace(_numbers(f, None, None), failure=FailureCode.NOT_ASKED.value)
+    return Told(f"{error.meaning}.", evidence, (f"txnscan explain {' '.join(about)}",), numbers)
 
 
 def no_writes(f: Facts, s: Subject) -> Told:
@@ -276,8 +318,10 @@ def cleaner(f: Facts, s: Subject) -> Told:
         f"Compaction of {p.name} has been stopped at offset {p.last_stable_offset} for {age}, before a transaction "
         f"{_how_it_ends(f, judged)}."
     )
-    evidence = (judged.judgement.explanation, *_stands(p), "The cleaner does not pass the last stable offset.")
-    return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+    sooner, fence = _sooner(f, _view(judged), f.writes.blocker_of(judged))
+    passes = "The cleaner does not pass the last stable offset."
+    evidence = (judged.judgement.explanation, *sooner, *_stands(p), passes)
+    return Told(sentence, evidence, (*_of_judged(f, judged), *fence), _numbers(f, p, judged))
 
 
 def tiering(f: Facts, s: Subject) -> Told:
@@ -287,7 +331,9 @@ def tiering(f: Facts, s: Subject) -> Told:
         f"Segments of {p.name} from offset {p.last_stable_offset} on have stayed on local disks for {age}, behind a "
         f"transaction {_how_it_ends(f, judged)}."
     )
-    return Told(sentence, (judged.judgement.explanation, *_stands(p)), _of_judged(f, judged), _numbers(f, p, judged))
+    sooner, fence = _sooner(f, _view(judged), f.writes.blocker_of(judged))
+    evidence = (judged.judgement.explanation, *sooner, *_stands(p))
+    return Told(sentence, evidence, (*_of_judged(f, judged), *fence), _numbers(f, p, judged))
 
 
 def cleaner_gave_up(f: Facts, s: Subject) -> Told:
@@ -363,13 +409,36 @@ def owned(f: Facts, s: Subject) -> Told:
         waits = f"{_waits(f, p)} a {what}."
         sentence = waits if f.symptom.is_reader else f"There is an open {what}."
         began = f"It began {duration(judged.judgement.age_ms)} ago."
-        evidence = (judged.judgement.explanation, began, *_stands(p), *_of_group(f, p))
-        return Told(sentence, evidence, _of_judged(f, judged), _numbers(f, p, judged))
+        sooner, fence = _sooner(f, _view(judged), f.writes.blocker_of(judged))
+        evidence = (judged.judgement.explanation, began, *sooner, *_stands(p), *_of_group(f, p))
+        return Told(sentence, evidence, (*_of_judged(f, judged), *fence), _numbers(f, p, judged))
     one = _id(s)
     blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
-    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else _cannot_end(blocker)
-    sentence = f"'{one.transactional_id}' has a transaction open that {ends}."
-    return Told(sentence, (_state(one), *_partitions_of(one)), _of_id(one.transactional_id), _of_transaction(f, one))
+    ends = _ends(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else f" that {_cannot_end(blocker)}"
+    sentence = f"'{one.transactional_id}' has a transaction open{ends}."
+    sooner, fence = _sooner(f, one, blocker)
+    evidence = (_state(one), *sooner, *_partitions_of(one))
+    return Told(sentence, evidence, (*_of_id(one.transactional_id), *fence), _of_transaction(f, one))
+
+
+def _sooner(
+    f: Facts, one: Transaction | CoordinatorView | None, blocker: WriteState | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What ends a live transaction before its timeout, in words and as a command. Empty if it ends in a moment, if its
+    end cannot be written, or if the guard of fences refuses.
+    """
+    if one is None or blocker is not None:
+        return (), ()
+    by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
+    is_endless = one.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+    soon = by_ms is not None and 0 <= by_ms - f.now_ms <= ORDINARY_MS
+    if by_ms is None or soon or fence_refusal(two_phase_commit=is_endless) is not None:
+        return (), ()
+    how = (
+        "To end it earlier, let its application commit or abort, or restart the application: initTransactions aborts "
+        "the transaction. If no application has the id any more, fence it"
+    )
+    return (f"{how}.",), (f"txnscan force-terminate --transactional-id {_quoted(one.transactional_id)}",)
 
 
 def not_observed(f: Facts, s: Subject) -> Told:
@@ -683,7 +752,7 @@ def _how_it_ends(f: Facts, judged: Judged) -> str:
     if (blocker := f.writes.blocker_of(judged)) is not None:
         return f"of '{view.transactional_id}' that {_cannot_end(blocker)}"
     torn = ", and its abort would delete committed records" if judged.endangers_commit else ""
-    return f"of '{view.transactional_id}' that {_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}{torn}"
+    return f"of '{view.transactional_id}'{_ends(f.now_ms, view.start_time_ms, view.timeout_ms)}{torn}"
 
 
 def _cannot_end(blocker: WriteState) -> str:
@@ -694,33 +763,25 @@ def _cannot_end(blocker: WriteState) -> str:
 
 
 def due(f: Facts, start_ms: int | None, timeout_ms: int | None) -> str | None:
-    """When a live transaction ends at the latest: the time that is left, and the time of the day."""
+    """When a live transaction ends at the latest: the time that is left, and the time."""
     by_ms = timeout_end_ms(start_ms, timeout_ms)
     if by_ms is None:
         return None
     left_ms = by_ms - f.now_ms
-    return f"in {duration(left_ms)} ({_clock(by_ms, f.now_ms)})" if left_ms > 0 else "at any moment"
+    return f"in {duration(left_ms)} ({utc_time(by_ms)})" if left_ms > 0 else "at any moment"
 
 
 def _ends(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> str:
-    """The end of a live transaction, after "that"."""
+    """The end of a live transaction, right behind its name."""
     if timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return "has no timeout: it takes part in a two-phase commit, and only its external coordinator ends it"
+        return " that has no timeout: it takes part in a two-phase commit, and only its external coordinator ends it"
     by_ms = timeout_end_ms(start_ms, timeout_ms)
     if by_ms is None:
-        return "its coordinator will end"
+        return " that its coordinator will end"
     if by_ms + TIMEOUT_SLACK_MS < now_ms:
-        return f"is past its timeout by {duration(now_ms - by_ms)}: its coordinator should have aborted it"
-    if by_ms <= now_ms:
-        return "has reached its timeout: its coordinator is about to abort it"
-    return f"ends by {_clock(by_ms + _TIMEOUT_CHECK_MS, now_ms)} at the latest"
-
-
-def _clock(at_ms: int, now_ms: int) -> str:
-    """A time of the day, rounded up to the minute; with its date if that is not today."""
-    at = datetime.fromtimestamp(-(-at_ms // _MINUTE_MS) * _MINUTE_MS / 1_000, UTC)
-    same_day = at.date() == datetime.fromtimestamp(now_ms / 1_000, UTC).date()
-    return f"{at:%H:%M} UTC" if same_day else f"{at:%Y-%m-%d %H:%M} UTC"
+        overdue = duration(now_ms - by_ms)
+        return f" that is past its timeout, {utc_time(by_ms)}, by {overdue}: its coordinator should have aborted it"
+    return f": {coordinator_aborts(by_ms, now_ms)}"
 
 
 def _moment(at_ms: int, now_ms: int) -> str:
@@ -887,7 +948,7 @@ def _numbers(
         usable_bytes=p.disk.usable_bytes if p is not None else None,
         started_at_ms=start_ms,
         timeout_ms=timeout_ms,
-        ends_by_ms=ends_by_ms(view, f.writes.blocker_of(judged)) if view is not None and judged is not None else None,
+        ends_by_ms=end_of(judged, f.writes) if judged is not None else None,
         age_ms=judged.judgement.age_ms if judged is not None else None,
         overdue_ms=max(f.now_ms - by_ms, 0) if by_ms is not None else None,
         max_timeout_ms=f.max_timeout_ms,
@@ -922,13 +983,34 @@ def _of_transaction(f: Facts, one: Transaction, *, producer_epoch: int | None = 
 def _of_judged(f: Facts, judged: Judged) -> tuple[str, ...]:
     o, view = judged.observation, _view(judged)
     if judged.judgement.verdict is Verdict.HANGING:
-        return (
-            f"txnscan find-hanging --topic {o.topic} --partition {o.partition}",
-            "txnscan sweep --tables DIRECTORY",
-        )
+        return _to_end(judged)
     if view is None:
         return (f"txnscan describe-producers --topic {o.topic} --partition {o.partition} --open",)
     return _of_id(view.transactional_id, stuck=judged.judgement.verdict is Verdict.PENDING_MARKER)
+
+
+_SWEEP = "txnscan sweep --tables LOCATION"
+_PLAN = "txnscan plan --tables LOCATION --out plan.json"
+
+
+def _to_end(judged: Judged, *, alone: bool = True) -> tuple[str, ...]:
+    """What leads to the end of a hanging transaction, by the answer of a plan's guards. alone: whether no other one
+    hangs. A plan ends several at once.
+    """
+    about, o = swept(judged), judged.observation
+    given, where = offered(about), f"--topic {o.topic} --partition {o.partition}"
+    if isinstance(given, Allowed):
+        # The expert's way waits for no second sweep. Without an option it takes only an outcome that is proven.
+        is_expert = alone and judged.judgement.late and not given.commit and given.needs is None
+        abort = (f"txnscan abort {where} --start-offset {o.start_offset}",) if is_expert else ()
+        return (_SWEEP, _PLAN, *abort)
+    if given.guard == "live_owner" and about.transactional_id is not None:
+        return (f"txnscan force-terminate --transactional-id {_quoted(about.transactional_id)}", _SWEEP)
+    if given.guard == "consumer_offsets":
+        return (_SWEEP, f"{_PLAN} --include-consumer-offsets")
+    if given.guard in ("mixed", "maybe_committed"):
+        return (f"txnscan transaction-log --producer-id {o.producer_id}",)
+    return ("txnscan check", _SWEEP)
 
 
 def _of_id(name: str, *, stuck: bool = False) -> tuple[str, ...]:
@@ -954,7 +1036,11 @@ def _quoted(name: str) -> str:
 
 
 def command(f: Facts, command: str) -> str:
-    """The command with the options that reach the cluster, right behind its name. Kafka's tools have the same ones."""
+    """The command with the options that reach the cluster, right behind its name. Kafka's tools have the same ones, and
+    `txnscan plan` asks no broker.
+    """
     words = command.split(" ")
+    if words[:2] == ["txnscan", "plan"]:
+        return command
     at = 2 if words[0] == "txnscan" else 1
     return " ".join([*words[:at], f.connection, *words[at:]])

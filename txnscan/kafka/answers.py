@@ -7,6 +7,10 @@ from enum import StrEnum
 
 from txnscan.kafka.failure import Failure
 
+# The timeout of a transaction in a two-phase commit (KIP-939). It means that there is no timeout: an external
+# coordinator decides.
+TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:

@@ -120,6 +120,7 @@ def _check(source: Source, _: Arguments, __: int) -> Answer:
 def _find_hanging(source: Source, arguments: Arguments, _: int) -> Answer:
     from txnscan.api import find_hanging
     from txnscan.report.json import scan_object
+    from txnscan.report.paragraphs import urgency
 
     config = replace(
         source.config,
@@ -129,14 +130,7 @@ def _find_hanging(source: Source, arguments: Arguments, _: int) -> Answer:
         broker_ids=tuple(arguments.get("broker_id", ())),
     )
     found = scan_object(find_hanging(config))
-    return Answer({**found, "transactions": sorted(found["transactions"], key=_urgent_first)})
-
-
-def _urgent_first(row: Mapping[str, Any]) -> tuple[int, bool, int, str, int, int]:
-    from txnscan.report.paragraphs import rank
-
-    where = (row["topic"], row["partition"], row["start_offset"])
-    return rank(row), not row["late"], -(row["blocked_records"] or 0), *where
+    return Answer({**found, "transactions": sorted(found["transactions"], key=urgency)})
 
 
 def _list(source: Source, arguments: Arguments, rows_max: int) -> Answer:
@@ -263,7 +257,7 @@ TOOLS: tuple[ReadOnlyTool, ...] = (
         "find_hanging",
         "Sweep the cluster for open transactions, and prove which ones hang. Without topic it reads every partition. "
         "Only the verdict hanging is proven; indeterminate means that it could not be observed, with the reason. "
-        "Largest blockers first.",
+        "Those that most readers wait for come first.",
         _find_hanging,
         {
             "topic": {"type": "array", "items": _TEXT, "description": "Only these topics, by name."},

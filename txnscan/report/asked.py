@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import ConfigError, printable
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import (
-    TWO_PHASE_COMMIT_TIMEOUT_MS,
     Transaction,
     describe,
     key_of,
     list_on,
     with_offsets,
 )
-from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS, OpenProducer
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.units import duration, plural

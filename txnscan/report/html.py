@@ -20,8 +20,10 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.report.charts import events_chart, sweeps_chart
 from txnscan.report.impact import cause_sentence, end_sentence, ends_by, impact_sentences, owner_sentence
 from txnscan.report.overview import grouped, heading, shared_sentences
-from txnscan.report.paragraphs import is_shown, urgency
+from txnscan.report.paragraphs import is_shown, outcome_sentence, urgency
 from txnscan.report.plain import utc
+from txnscan.resolve.guard import Allowed
+from txnscan.resolve.offer import answer, swept_row
 from txnscan.tables.schema import epoch_ms, timestamp
 from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
@@ -29,13 +31,6 @@ from txnscan.version import __version__
 Row = Mapping[str, Any]
 STORIES_MAX = 100
 ERRORS_MAX = 50
-_OUTCOMES = {
-    "committed": "It committed: a COMMIT marker completes it, and an abort would delete its data.",
-    "not_committed": "It did not commit: an ABORT marker deletes no committed data.",
-    "maybe_committed": "It may have committed: no marker may be written.",
-    "mixed": "Some of its data was committed and some was not: no marker is right.",
-    "unknown": "It is not known whether it committed.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +111,12 @@ def _story(row: Row, incident: Row | None, location: str, now: datetime) -> dict
     ]
     if incident is not None:
         commands.append(["txnscan", "history", "--tables", location, "--incident", incident["incident_id"]])
-    if row["candidate"]:
+    if isinstance(answer(swept_row(row)), Allowed):
         commands.append(["txnscan", "plan", "--tables", location, "--out", "plan.json"])
     return {
         "row": row,
         "age": duration(row["age_ms"]),
-        "outcome": _OUTCOMES.get(row["outcome"] or ""),
+        "outcome": outcome_sentence(row),
         "impact": impact_sentences(row),
         "ends_by": ends_by(row),
         "origin": [

@@ -8,8 +8,9 @@ from typing import Any
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural, size
-from txnscan.report.plain import utc
-from txnscan.verdict.evidence import Verdict
+from txnscan.tables.schema import epoch_ms
+from txnscan.verdict.ending import coordinator_aborts, utc_time
+from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.waiting.cause import Cause, sentence
 from txnscan.waiting.disk import URGENT_HOURS
 from txnscan.waiting.impact import BlockReason
@@ -56,14 +57,13 @@ def owner_sentence(row: Row) -> str | None:
 
 
 def end_sentence(row: Row, at: datetime) -> str | None:
-    """When a live transaction ends at the latest. None for others, and if that is not known. at: the time at which the
-    sentence is read.
+    """When a live transaction ends at the latest. None for others, if that is not known, and for a transaction that
+    endangers a commit, whose explanation has it. at: the time at which the sentence is read.
     """
-    if row["verdict"] != Verdict.ONGOING or row.get("ends_by") is None:
+    if row["verdict"] != Verdict.ONGOING or row.get("ends_by") is None or row.get("reason") == Reason.JOINED_COMMIT:
         return None
-    if time_of(row["ends_by"]) <= at:
-        return f"Its timeout, {ends_by(row)}, is over: its coordinator is about to abort it, unless it has ended."
-    return f"Its coordinator aborts it at its timeout, {ends_by(row)}, unless it ends before."
+    clause = coordinator_aborts(epoch_ms(time_of(row["ends_by"])), epoch_ms(at))
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def time_of(value: datetime | str) -> datetime:
@@ -73,8 +73,7 @@ def time_of(value: datetime | str) -> datetime:
 
 def ends_by(row: Row) -> str | None:
     """The time at which a live transaction times out. None if that is not known."""
-    at = row.get("ends_by")
-    return None if at is None else utc(datetime.fromisoformat(at) if isinstance(at, str) else at)
+    return None if row.get("ends_by") is None else utc_time(epoch_ms(time_of(row["ends_by"])))
 
 
 def impact_sentences(row: Row) -> list[str]:

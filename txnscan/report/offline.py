@@ -24,6 +24,8 @@ from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.paragraphs import print_text, print_transactions
 from txnscan.report.plain import SHOWN_MS_END, iso_utc, record_row, step_row, utc
+from txnscan.resolve.guard import Allowed
+from txnscan.resolve.offer import answer, swept_row
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import timestamp
 from txnscan.txnlog.facts import LoggedTransaction
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 _STAGE = "read files"
 _ERRORS_SHOWN = 20
 _IDS_SHOWN = 50
-# Reasons of transactions with an owner, or with a decision that an abort may contradict.
-_NOT_BY_HAND = ("maybe_committed", "live_epoch", "decided")
+# The reason of a transaction with a decision that an abort may contradict. The files show only a part of its log.
+_NOT_BY_HAND = ("maybe_committed",)
 
 
 # --- the object -------------------------------------------------------------------------------------------------------
@@ -159,13 +161,13 @@ def commands(row: Mapping[str, Any]) -> list[str]:
     `txnscan abort` comes first: running brokers must prove again that the transaction hangs, and it asks them. Brokers
     before Kafka 2.8 cannot be asked. For them Kafka's own tool follows, if the files prove that no commit was decided.
     """
-    if row["partition"] < 0 or row["verdict"] != "hanging" or row["reason"] in _NOT_BY_HAND:
-        return []
-    if row["outcome"] not in ("not_committed", "unknown"):
+    # Running brokers have their log, even if it is not among the files.
+    given = answer(swept_row({**row, "log_failure": None}))
+    if row["partition"] < 0 or row["reason"] in _NOT_BY_HAND or not isinstance(given, Allowed) or given.commit:
         return []
     where = f"--topic {shlex.quote(row['topic'])} --partition {row['partition']}"
     proven = f"txnscan abort --bootstrap-server $BOOTSTRAP {where} --start-offset {row['start_offset']}"
-    if row["outcome"] != "not_committed":
+    if given.needs is not None:
         return [proven]
     whose = (
         f"--producer-id {row['producer_id']} --producer-epoch {row['producer_epoch']} "

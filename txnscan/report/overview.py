@@ -18,11 +18,11 @@ from txnscan.report.impact import cause_sentence, causes_sentence, ends_by, owne
 from txnscan.report.paragraphs import (
     STYLES,
     alike,
-    endangers_commit,
-    marker_sentence,
+    marker_sentences,
     outcome_sentence,
     print_text,
     urgency,
+    urgency_of_event,
 )
 from txnscan.report.rows import Column, headers, table_line
 
@@ -47,8 +47,8 @@ _COLUMNS = (
 
 
 def print_overview(console: Console, transactions: Iterable[Row]) -> None:
-    """Prints these transactions, the most urgent first."""
-    for group in grouped(sorted(transactions, key=urgency)):
+    """Prints these transactions. The event that blocks most readers comes first."""
+    for group in grouped(transactions):
         print_text(console, Text())
         verdict, text = heading(group)
         style = STYLES.get(group[0]["verdict"], "green")
@@ -63,8 +63,10 @@ def print_overview(console: Console, transactions: Iterable[Row]) -> None:
 
 
 def grouped(transactions: Iterable[Row]) -> list[list[Row]]:
-    """Transactions by event; others by verdict, reason and explanation. Keeps the given order."""
-    return alike(transactions, _table_of)
+    """Transactions by event; others by verdict, reason and explanation. The most urgent groups and transactions come
+    first.
+    """
+    return sorted(alike(sorted(transactions, key=urgency), _table_of), key=urgency_of_event)
 
 
 def _table_of(t: Row) -> Hashable:
@@ -103,8 +105,7 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
         elif sentence is cause_sentence and (causes := causes_sentence(group)) is not None:
             yield causes
         elif sentence is outcome_sentence:
-            outcomes = {t["outcome"] for t in group if not endangers_commit(t)}
-            yield from filter(None, map(marker_sentence, sorted(outcomes - {None})))
+            yield from marker_sentences(group)
     if groups := _names(one["group"] for t in group for one in t.get("blocked_groups") or ()):
         yield f"Blocked groups: {groups}."
     if readers := _names(one["path"] for t in group for one in t.get("blocked_readers") or ()):

@@ -5,7 +5,9 @@ Takes the JSON object (`report.json`), so that a sweep looks the same fresh and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +16,8 @@ from rich.text import Text
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import cause_sentence, end_sentence, impact_sentences, owner_sentence, time_of
+from txnscan.resolve.guard import Allowed, Refused
+from txnscan.resolve.offer import answer, in_words, swept_row
 from txnscan.verdict.evidence import Reason
 
 Row = Mapping[str, Any]
@@ -26,18 +30,20 @@ STYLES = {
 # Verdicts worth a reader's time, most urgent first; of the rest, transactions that hold readers back are shown, and
 # others are counted.
 SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
-# The meaning of each outcome for markers. "May be committed" is worded unlike the reason maybe_committed: the reason is
-# by the coordinator's answer, and the outcome is by its log.
-_OUTCOMES: Mapping[str, tuple[str, str]] = {
-    "committed": ("committed, proven", "A COMMIT marker completes it; an abort would delete data."),
-    "not_committed": ("not committed, proven", "An ABORT marker deletes no committed data."),
-    "maybe_committed": ("may be committed", "No marker is written."),
-    "mixed": ("mixed, proven", "A COMMIT marker shows aborted data, and an abort deletes committed data."),
-    "unknown": ("unknown", "An ABORT marker would end it, and needs --accept-unknown-outcome."),
+# "May be committed" is worded unlike the reason maybe_committed: the reason is by the coordinator's answer, and the
+# outcome is by its log.
+_OUTCOMES: Mapping[str, str] = {
+    "committed": "committed, proven",
+    "not_committed": "not committed, proven",
+    "maybe_committed": "may be committed",
+    "mixed": "mixed, proven",
+    "unknown": "unknown",
 }
 # A sweep may first see a transaction some time after it began: a difference as small as these is no age.
 _AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000
 _PARTITIONS_SHOWN = 8
+# Answers of one guard in an event, and partitions of an answer.
+_ANSWERS_SHOWN, _PLACES_SHOWN = 3, 3
 
 
 def print_one(console: Console, found: Mapping[str, Any]) -> None:
@@ -67,6 +73,11 @@ def print_transactions(
                 print_text(console, Text(printable(line)), indent=2)
 
 
+def print_line(console: Console, sentence: str) -> None:
+    """Prints a sentence of a command's own."""
+    print_text(console, Text(sentence))
+
+
 def print_text(console: Console, text: Text, indent: int = 0) -> None:
     """Prints a sentence: on a terminal wrapped under its indentation, in a pipe whole on one line."""
     width = max(console.width - indent, 20)
@@ -93,14 +104,36 @@ def rank(transaction: Mapping[str, Any]) -> int:
     return SHOWN.index(verdict) if verdict in SHOWN else len(SHOWN) + (not transaction.get("blocking"))
 
 
+def readers_blocked(of: Iterable[Mapping[str, Any]]) -> int:
+    """How many groups and streaming queries wait for any of these transactions, as far as they are known."""
+    rows = list(of)
+    names = {("group", one["group"]) for t in rows for one in t.get("blocked_groups") or ()}
+    names |= {("query", one["path"]) for t in rows for one in t.get("blocked_readers") or ()}
+    counted = ((t.get("groups_blocked") or 0) + (t.get("readers_blocked") or 0) for t in rows)
+    return max(len(names), *counted) if rows else 0
+
+
 def urgency(transaction: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The order of transactions, the most urgent first."""
+    """The order of transactions, the most urgent first: those that more readers wait for come before late ones."""
     return (
         rank(transaction),
+        -readers_blocked([transaction]),
         not transaction["candidate"],
+        -(transaction["blocked_records"] or 0),
         -transaction["age_ms"],
         transaction["topic"],
         transaction["partition"],
+    )
+
+
+def urgency_of_event(group: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    """The same for the transactions of an event."""
+    return (
+        min(map(rank, group)),
+        -readers_blocked(group),
+        not any(t["candidate"] for t in group),
+        -sum(t["blocked_records"] or 0 for t in group),
+        -max(t["age_ms"] for t in group),
     )
 
 
@@ -142,19 +175,48 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
 
 
 def outcome_sentence(t: Mapping[str, Any]) -> str | None:
-    """The outcome of its data, and the marker that it allows. None without an outcome, and for a live transaction that
-    endangers a commit: its explanation has the outcome, and no marker is right.
+    """The outcome of its data, and the guard's answer about it. None for a transaction that does not hang: if it
+    endangers a commit, its explanation has the outcome, and no marker is right.
     """
-    if t["outcome_reason"] is None or endangers_commit(t):
+    given = answer(swept_row(t))
+    if given is None:
         return None
-    known, marker = _OUTCOMES.get(t["outcome"], (printable(t["outcome"]), ""))
-    return f"Outcome {known}: {printable(t['outcome_reason'])}. {marker}".rstrip()
+    because = t["outcome_reason"]
+    known = f"Outcome {_outcome(t['outcome'])}: {because}. " if because is not None else ""
+    return printable(f"{known}{in_words(given)}")
 
 
-def marker_sentence(outcome: str) -> str | None:
-    """The marker that an outcome allows. None for an outcome of another version of txnscan."""
-    known, marker = _OUTCOMES.get(outcome, (outcome, None))
-    return marker and f"Outcome {known}. {marker}"
+def marker_sentences(group: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """The guard's answers about hanging transactions with different reasons or outcomes, each once, with its partitions
+    and the outcome of their data. Of one guard's refusals, the first few.
+    """
+    alike_by: dict[tuple[Allowed | Refused, str | None], list[Mapping[str, Any]]] = {}
+    for t in group:
+        given = answer(swept_row(t))
+        if given is not None:
+            given = replace(given, detail=None) if isinstance(given, Refused) else given
+            alike_by.setdefault((given, t["outcome"]), []).append(t)
+    shown = Counter[str]()
+    for (given, outcome), of in alike_by.items():
+        guard = given.guard if isinstance(given, Refused) else ""
+        shown[guard] += 1
+        if not guard or shown[guard] <= _ANSWERS_SHOWN:
+            known = f"outcome {_outcome(outcome)}. " if outcome is not None else ""
+            yield printable(f"{_places(of)}: {known}{in_words(given)}")
+    for guard, count in shown.items():
+        if guard and count > _ANSWERS_SHOWN:
+            yield f"{plural(count - _ANSWERS_SHOWN, 'more refusal')} of {guard}; --verbose has all."
+
+
+def _places(of: Sequence[Mapping[str, Any]]) -> str:
+    """The partitions of some transactions."""
+    more = len(of) - _PLACES_SHOWN
+    return ", ".join(map(place_name, of[:_PLACES_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _outcome(outcome: str) -> str:
+    """The words for an outcome. The outcome of another version of txnscan is unchanged."""
+    return _OUTCOMES.get(outcome, outcome)
 
 
 def where(t: Mapping[str, Any], started_at: Any) -> Text:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from txnscan.kafka.failure import Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained, granted
 from txnscan.sweeps.restored import Fall
+from txnscan.verdict.ending import utc_time
 
 if TYPE_CHECKING:
     from txnscan.txnlog.facts import LoggedTransaction
@@ -66,7 +67,7 @@ def fall_object(fall: Fall | None) -> dict[str, str] | None:
 
 def utc(at: datetime) -> str:
     """A time for people, to the second."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return utc_time(int(at.timestamp()) * 1_000)
 
 
 def error_object(error: Unobserved, principal: str) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from txnscan.report.impact import time_of
 from txnscan.report.overview import print_overview
 from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_text, print_transactions
 from txnscan.report.plain import utc
+from txnscan.resolve.guard import Allowed
+from txnscan.resolve.offer import answer, swept_row
 from txnscan.tables.schema import epoch_ms
 
 _ERRORS_SHOWN = 10
@@ -34,7 +36,7 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
     else:
         print_overview(console, [t for t in found["transactions"] if every or is_shown(t)])
         if found["sweep"]["counts"]["hanging"]:
-            print_text(console, Text("\n--verbose explains each transaction, and txnscan plan prepares its end."))
+            print_text(console, Text(f"\n{_next(found['transactions'])}"))
     if found["errors"]:
         print_text(console, Text())
         _print_errors(console, found["errors"])
@@ -101,6 +103,13 @@ def headline(found: Mapping[str, Any]) -> list[Text]:
         verb = "holds" if blocking == 1 else "hold"
         lines.append(Text(f"{plural(blocking, 'live transaction')} {verb} readers back."))
     return lines
+
+
+def _next(transactions: Sequence[Mapping[str, Any]]) -> str:
+    """What leads on from hanging transactions: a plan only if it can end some of them."""
+    can_end = sum(isinstance(answer(swept_row(t)), Allowed) for t in transactions)
+    plans = f", and txnscan plan prepares the end of {can_end}" if can_end else ""
+    return f"--verbose explains each transaction{plans}."
 
 
 def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from txnscan.config import ConfigError, printable
@@ -32,7 +32,8 @@ from txnscan.kafka.units import duration
 from txnscan.reads.observation import FencedRead, Observation, TransactionKey
 from txnscan.resolve.apply import Attempt, PartitionState, Status
 from txnscan.resolve.brokers import LiveBrokers
-from txnscan.resolve.guard import ACCEPT_UNKNOWN
+from txnscan.resolve.guard import Limits, Refused, offered
+from txnscan.resolve.offer import swept
 from txnscan.resolve.plan import Action, Plan
 from txnscan.sweeps.history import FactsAlone, Incident, Incidents, KnowsFacts
 from txnscan.sweeps.result import Scan
@@ -133,52 +134,51 @@ def _open_there(judged: Sequence[Judged]) -> str:
 
 
 def refusal(judged: Judged, accept_unknown: bool) -> str | None:
-    """Why no marker may be sent for this transaction, and what to do instead. None if a marker may be sent."""
-    return _not_to_be_ended(judged) or _of_outcome(judged, accept_unknown)
-
-
-def _not_to_be_ended(judged: Judged) -> str | None:
-    now, o = judged.judgement, judged.observation
-    if now.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING):
-        name = _owner(judged)
-        ends = f"to end the whole transaction of that id, use txnscan force-terminate --transactional-id {name}"
-        return f"it is live ({now.verdict}), and its coordinator ends it: {now.explanation} ({ends})"
-    if now.verdict is not Verdict.HANGING:
-        return f"it is not proven to hang: it is {now.verdict} ({now.reason}): {now.explanation}"
-    owners = [view for view in judged.evidence.coordinators if view.producer_epoch <= o.producer_epoch]
-    if now.reason is Reason.LIVE_EPOCH or owners:
-        return (
-            f"its owner is still at epoch {o.producer_epoch} and can write here; fence it first with txnscan "
-            f"force-terminate --transactional-id {_owner(judged)}, and try again"
-        )
-    if not now.late:
-        return f"it is not late yet: its known age is {duration(now.age_ms)}; try again later"
-    return None
-
-
-def _of_outcome(judged: Judged, accept_unknown: bool) -> str | None:
+    """Why no marker may be sent for this transaction, and what to do instead. None if a marker may be sent. The guards
+    of a plan decide (`guard.offered`), except that the user has named the partition, and that only an ABORT is sent.
+    """
+    about = swept(judged)
+    given = offered(about, _NAMED)
+    if isinstance(given, Refused) and given.guard in _BY_VERDICT:
+        return _BY_VERDICT[given.guard](judged)
+    if not judged.judgement.late:
+        return f"it is not late yet: its known age is {duration(judged.judgement.age_ms)}; try again later"
     known = judged.known_outcome
     if known is None or known.log_failure is not None:
         why = known.log_failure if known is not None else "the sweep did not read it"
         return f"it could not be checked against the transaction log: {why}"
-    if known.outcome is Outcome.COMMITTED:
+    if isinstance(given, Refused):
+        return given.why
+    if given.commit:
         return (
             f"it committed, and an abort would delete its data: {known.why}; complete it with txnscan plan and "
-            "txnscan apply --complete-commits"
+            f"txnscan apply {given.needs}"
         )
-    if known.outcome is Outcome.MIXED:
-        o = judged.observation
-        return (
-            "some of its data was committed and some was not, so no marker is right; read "
-            f"{o.topic}-{o.partition} with read_uncommitted from offset {o.start_offset} on and decide ({FORCE} REASON "
-            f"also deletes the committed data): {known.why}"
-        )
-    owner_committed = judged.judgement.reason is Reason.MAYBE_COMMITTED
-    if known.outcome is Outcome.MAYBE_COMMITTED or (owner_committed and known.outcome is Outcome.UNKNOWN):
-        return f"its data may be committed, and an abort would delete it: {known.why}"
-    if known.outcome is Outcome.UNKNOWN and not accept_unknown:
-        return f"it is not known whether it committed: {known.why}; give {ACCEPT_UNKNOWN} to abort it anyway"
+    if given.needs is not None and not accept_unknown:
+        return f"it is not known whether it committed: {known.why}; give {given.needs} to abort it anyway"
     return None
+
+
+def _not_hanging(judged: Judged) -> str:
+    now = judged.judgement
+    if now.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING):
+        name = _owner(judged)
+        ends = f"to end the whole transaction of that id, use txnscan force-terminate --transactional-id {name}"
+        return f"it is live ({now.verdict}), and its coordinator ends it: {now.explanation} ({ends})"
+    return f"it is not proven to hang: it is {now.verdict} ({now.reason}): {now.explanation}"
+
+
+def _owner_may_write(judged: Judged) -> str:
+    return (
+        f"its owner is still at epoch {judged.observation.producer_epoch} and can write here; fence it first with "
+        f"txnscan force-terminate --transactional-id {_owner(judged)}, and try again"
+    )
+
+
+# The user names the partition, so its topic needs no option.
+_NAMED = Limits(consumer_offsets=True)
+# These refusals have other remedies than in a plan, and come before the age.
+_BY_VERDICT: Mapping[str, Callable[[Judged], str]] = {"not_hanging": _not_hanging, "live_owner": _owner_may_write}
 
 
 def _owner(judged: Judged) -> str:

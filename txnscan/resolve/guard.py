@@ -11,6 +11,9 @@ allow it. The guards demand that
 - for an ABORT: no commit that may be of this data was ever seen;
 - the data was not committed in part: then no marker is right;
 - no producer id gets both a COMMIT and an ABORT at the same epoch.
+
+`guarded` decides for a plan. `offered` decides with the guards that need no second sweep, and so says what a plan will
+decide at the earliest. Every text that offers or refuses a marker prints its answer (`offer.py` has the words).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Generic, TypeVar
 
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
@@ -39,16 +43,14 @@ CONTRADICTORY = "contradictory"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(TransactionRef):
-    """A hanging transaction as the tables have it: from the rows of its sweep and of its incident.
+class Swept(TransactionRef):
+    """A transaction as one sweep shows it.
 
     outcome, outcome_reason: by all facts that sweeps and applies have stored. log_failure: why this sweep could not
     read the transaction log, or None. owner_epoch: the epoch of the id that has this producer id now; None for an
-    orphan. first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many sweeps saw it hanging. late_after_ms,
-    max_timeout_ms: the sweep's threshold, and the longest `transaction.max.timeout.ms` of the brokers.
+    orphan.
     """
 
-    incident_id: str
     verdict: str
     reason: str
     outcome: str | None
@@ -56,6 +58,17 @@ class Stored(TransactionRef):
     log_failure: Failure | None
     transactional_id: str | None
     owner_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Swept):
+    """A hanging transaction as the tables have it: from the rows of its sweep and of its incident.
+
+    first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many sweeps saw it hanging. late_after_ms,
+    max_timeout_ms: the sweep's threshold, and the longest `transaction.max.timeout.ms` of the brokers.
+    """
+
+    incident_id: str
     blocked_records: int | None
     explanation: str
     first_seen_ms: int
@@ -82,13 +95,20 @@ class Limits:
     sweeps_min: int = SWEEPS_MIN
 
 
+# What a guard needs to know about a transaction.
+About = TypeVar("About", bound=Swept, contravariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """If `refuses` is true, `why` gives the reason in one sentence, with a remedy if there is one."""
+class Guard(Generic[About]):
+    """If `refuses` is true, `why` gives the reason in one sentence, with a remedy if there is one. by_outcome: whether
+    the reason of the outcome completes that sentence.
+    """
 
     name: str
-    refuses: Callable[[Stored, Limits], bool]
-    why: Callable[[Stored, Limits], str]
+    refuses: Callable[[About, Limits], bool]
+    why: Callable[[About, Limits], str]
+    by_outcome: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +121,52 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The guard that refuses the marker, and why."""
+    """The guard that refuses the marker. rule: why, as a clause. detail: the reason of the outcome, if it completes the
+    clause.
+    """
 
     guard: str
-    why: str
+    rule: str
+    detail: str | None = None
+
+    @property
+    def why(self) -> str:
+        """The whole clause."""
+        return self.rule if self.detail is None else f"{self.rule}: {self.detail}"
+
+
+NO_LIMITS = Limits()
 
 
 def guarded(stored: Stored, limits: Limits) -> Allowed | Refused:
     """The decision about one hanging transaction, independent of the other transactions."""
-    for guard in GUARDS:
-        if guard.refuses(stored, limits):
-            return Refused(guard.name, guard.why(stored, limits))
-    if stored.outcome == Outcome.COMMITTED:
+    return _decided(stored, limits, GUARDS)
+
+
+def offered(swept: Swept, limits: Limits = NO_LIMITS) -> Allowed | Refused:
+    """The same by one sweep alone: what `guarded` decides once enough sweeps have observed the transaction for long
+    enough, if nothing else changes.
+    """
+    return _decided(swept, limits, LASTING)
+
+
+def fence_refusal(*, two_phase_commit: bool) -> str | None:
+    """Why fencing an id needs --force with a reason, if it does, as a clause."""
+    if two_phase_commit:
+        return (
+            "it takes part in two-phase commit (it has no timeout): another system may commit its transaction, and a "
+            "fence would abort it; give --force REASON if you know that no other system will commit it"
+        )
+    return None
+
+
+def _decided(about: About, limits: Limits, guards: Iterable[Guard[About]]) -> Allowed | Refused:
+    for guard in guards:
+        if guard.refuses(about, limits):
+            return Refused(guard.name, guard.why(about, limits), about.outcome_reason if guard.by_outcome else None)
+    if about.outcome == Outcome.COMMITTED:
         return Allowed(commit=True, needs=COMPLETE_COMMITS)
-    return Allowed(commit=False, needs=None if stored.outcome == Outcome.NOT_COMMITTED else ACCEPT_UNKNOWN)
+    return Allowed(commit=False, needs=None if about.outcome == Outcome.NOT_COMMITTED else ACCEPT_UNKNOWN)
 
 
 def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed | Refused]:
@@ -161,15 +213,15 @@ def _contradictory(one: Stored, other: Stored) -> str:
 # --- the guards, in order ---------------------------------------------------------------------------------------------
 
 
-def _not_hanging(s: Stored, limits: Limits) -> bool:
+def _not_hanging(s: Swept, limits: Limits) -> bool:
     return s.verdict != Verdict.HANGING
 
 
-def _owner_may_write(s: Stored, limits: Limits) -> bool:
+def _owner_may_write(s: Swept, limits: Limits) -> bool:
     return s.reason == Reason.LIVE_EPOCH or (s.owner_epoch is not None and s.owner_epoch <= s.producer_epoch)
 
 
-def _unknown_reason(s: Stored, limits: Limits) -> bool:
+def _unknown_reason(s: Swept, limits: Limits) -> bool:
     return s.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED)
 
 
@@ -191,36 +243,37 @@ def _seen_too_rarely(s: Stored, limits: Limits) -> bool:
     return s.sweeps < max(limits.sweeps_min, SWEEPS_MIN)
 
 
-def _consumer_offsets(s: Stored, limits: Limits) -> bool:
+def _consumer_offsets(s: Swept, limits: Limits) -> bool:
     return s.topic in _OF_GROUPS and not limits.consumer_offsets
 
 
-def _not_listed(s: Stored, limits: Limits) -> bool:
+def _not_listed(s: Swept, limits: Limits) -> bool:
     return limits.topics is not None and s.topic not in limits.topics
 
 
-def _mixed(s: Stored, limits: Limits) -> bool:
+def _mixed(s: Swept, limits: Limits) -> bool:
     return s.outcome == Outcome.MIXED
 
 
-def _maybe_committed(s: Stored, limits: Limits) -> bool:
+def _maybe_committed(s: Swept, limits: Limits) -> bool:
     unknown = s.outcome not in (Outcome.COMMITTED, Outcome.NOT_COMMITTED)
     return s.outcome == Outcome.MAYBE_COMMITTED or (s.reason == Reason.MAYBE_COMMITTED and unknown)
 
 
-def _log_unread(s: Stored, limits: Limits) -> bool:
+def _log_unread(s: Swept, limits: Limits) -> bool:
     return s.log_failure is not None
 
 
-def _outcome_unfamiliar(s: Stored, limits: Limits) -> bool:
+def _outcome_unfamiliar(s: Swept, limits: Limits) -> bool:
     return s.outcome not in tuple(Outcome)
 
 
-def _owner(s: Stored) -> str:
+def _owner(s: Swept) -> str:
     return f"'{s.transactional_id}'" if s.transactional_id is not None else "its owner"
 
 
-GUARDS: tuple[Guard, ...] = (
+# By the verdict.
+_OF_VERDICT: tuple[Guard[Swept], ...] = (
     Guard("not_hanging", _not_hanging, lambda s, _: f"it is {s.verdict}, not hanging"),
     Guard(
         "live_owner",
@@ -232,6 +285,9 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard("unknown_reason", _unknown_reason, lambda s, _: f"this version sends no marker for the reason '{s.reason}'"),
+)
+# By how long and how often it was observed.
+_OF_WATCHING: tuple[Guard[Stored], ...] = (
     Guard(
         "low_threshold",
         _low_threshold,
@@ -256,6 +312,9 @@ GUARDS: tuple[Guard, ...] = (
             f"{max(limits.sweeps_min, SWEEPS_MIN)} are needed: sweep again"
         ),
     ),
+)
+# By its topic and its data.
+_OF_DATA: tuple[Guard[Swept], ...] = (
     Guard(
         "consumer_offsets",
         _consumer_offsets,
@@ -275,19 +334,20 @@ GUARDS: tuple[Guard, ...] = (
         "mixed",
         _mixed,
         lambda s, _: (
-            "some of its data was committed and some was not, so no marker is right; read "
-            f"{s.topic_partition} with read_uncommitted from offset {s.start_offset} on and decide (txnscan abort "
-            f"--force REASON also deletes the committed data): {s.outcome_reason}"
+            f"some of its data was committed and some was not; read {s.topic_partition} with read_uncommitted "
+            f"from offset {s.start_offset} on and decide (txnscan abort --force REASON also deletes the committed data)"
         ),
+        by_outcome=True,
     ),
     Guard(
         "maybe_committed",
         _maybe_committed,
-        lambda s, _: (
-            f"its data may be committed, so an abort could delete it, and a commit is not proven: {s.outcome_reason}"
-        ),
+        lambda s, _: "its data may be committed, so an abort could delete it, and a commit is not proven",
+        by_outcome=True,
     ),
 )
+GUARDS: tuple[Guard[Stored], ...] = (*_OF_VERDICT, *_OF_WATCHING, *_OF_DATA)
+LASTING: tuple[Guard[Swept], ...] = (*_OF_VERDICT, *_OF_DATA)
 
 
 def guard_names() -> Iterable[str]:

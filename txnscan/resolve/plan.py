@@ -19,6 +19,7 @@ from txnscan.errors import ExitStatus
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import TransactionRef
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
+from txnscan.resolve.offer import in_words
 from txnscan.unique_json import unique_json
 from txnscan.verdict.evidence import Outcome, Reason
 
@@ -48,6 +49,11 @@ class Action(TransactionRef):
     @property
     def commit(self) -> bool:
         return self.marker == "COMMIT"
+
+    @property
+    def offer(self) -> str:
+        """The marker and the option that it needs, in a sentence, as all reports say it."""
+        return in_words(Allowed(self.commit, self.needs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from txnscan.kafka.security.acls import explained, needing
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
+from txnscan.resolve.guard import fence_refusal
 from txnscan.resolve.plan import Action, Plan
 from txnscan.verdict.evidence import Outcome
 from txnscan.version import __version__
@@ -87,12 +88,7 @@ class Terminated:
 
 def refusal(one: Transaction) -> str | None:
     """Why fencing this id needs --force with a reason, if it does. Pure."""
-    if one.two_phase_commit:
-        return (
-            "it takes part in two-phase commit (it has no timeout): another system may commit its transaction, and a "
-            "fence would abort it; give --force REASON if you know that no other system will commit it"
-        )
-    return None
+    return fence_refusal(two_phase_commit=one.two_phase_commit)
 
 
 def warnings(one: Transaction) -> list[str]:

@@ -203,11 +203,6 @@ class Scan:
         return tuple(judged for judged in self.transactions if judged.candidate)
 
     @property
-    def urgent(self) -> tuple[Judged, ...]:
-        """The transactions for `--fail-on hanging`: candidates, and live transactions that endanger a commit."""
-        return tuple(judged for judged in self.transactions if judged.candidate or judged.endangers_commit)
-
-    @property
     def counts(self) -> dict[str, int]:
         """The number of transactions of each verdict; zero is included."""
         found = Counter(judged.judgement.verdict for judged in self.transactions)

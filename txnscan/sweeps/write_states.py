@@ -15,8 +15,8 @@ from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.topology import NO_LEADER_ID, Key, Topic
 from txnscan.kafka.units import duration
 from txnscan.sweeps.state import AllRead, Run
+from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
-from txnscan.waiting.blocking import timeout_end_ms
 from txnscan.waiting.in_sync import read_write_states
 from txnscan.waiting.writability import (
     UNREAD,

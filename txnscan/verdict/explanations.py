@@ -6,6 +6,7 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration
 from txnscan.verdict import predicates
+from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms
 from txnscan.verdict.evidence import Evidence
 
 # If a partition refuses a marker (INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED), the coordinator sends no
@@ -52,13 +53,16 @@ def owned(e: Evidence) -> str:
     return f"Transactional id '{name}' has this transaction open, and its coordinator will end it."
 
 
-def joined_commit(e: Evidence) -> str:
+def joined_commit(e: Evidence, cannot_end: str | None = None) -> str:
+    """cannot_end: why the transaction cannot end now, as a clause, in place of when it does."""
     view, *_ = predicates.owners(e)
-    if predicates.two_phase_commit(e):
+    by_ms = timeout_end_ms(view.start_time_ms, view.timeout_ms)
+    if cannot_end is not None:
+        until = f"its end cannot be written now: {cannot_end}"
+    elif predicates.two_phase_commit(e):
         until = "it has no timeout, and only its external coordinator may end it"
     else:
-        left_ms = view.start_time_ms + view.timeout_ms - e.context.now_ms
-        until = f"its coordinator aborts it {f'in {duration(left_ms)}' if left_ms > 0 else 'at any moment'}"
+        until = coordinator_aborts(by_ms, e.context.now_ms) if by_ms is not None else "its timeout is not known"
     return (
         f"Transactional id '{view.transactional_id}' has a transaction open here, and its marker will also end records "
         f"from offset {e.observation.start_offset} on that an earlier transaction committed: {e.joined_commit}. If it "

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView
+from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.verdict.evidence import Evidence
 
-# The transaction timeout that marks a two-phase commit (KIP-939): an external coordinator decides.
-TWO_PHASE_COMMIT_TIMEOUT_MS = 2**31 - 1
 # Coordinators check for timed-out transactions every 10 s
 # (`transaction.abort.timed.out.transaction.cleanup.interval.ms`). The rest allows for different clocks.
 TIMEOUT_SLACK_MS = 60_000

@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from txnscan.kafka.answers import CoordinatorView, State
 from txnscan.kafka.topology import GROUP_TOPICS
 from txnscan.kafka.units import duration, plural
+from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
-from txnscan.verdict.predicates import TWO_PHASE_COMMIT_TIMEOUT_MS, owners
+from txnscan.verdict.predicates import owners
 from txnscan.waiting.impact import Impact
 from txnscan.waiting.writability import WriteState, WriteStates
 
@@ -30,8 +31,6 @@ ORDINARY_MS = 60_000
 # The default of the limit, as a share of the age from which a transaction is late.
 SHARE_OF_LATE = 4
 _LIVE = (Verdict.ONGOING, Verdict.LATE_ONGOING)
-# The end of 2099. A coordinator that reports a later time has no usable clock, and a table could not store every time.
-_TIME_MAX_MS = 4_102_444_799_999
 
 
 def is_live(judged: Judged) -> bool:
@@ -39,18 +38,8 @@ def is_live(judged: Judged) -> bool:
     return judged.judgement.verdict in _LIVE
 
 
-def timeout_end_ms(start_ms: int | None, timeout_ms: int | None) -> int | None:
-    """When a transaction times out: its start plus its timeout, by its coordinator's clock. None if the coordinator did
-    not report both, and under two-phase commit, which has no timeout.
-    """
-    if start_ms is None or start_ms <= 0 or timeout_ms is None or not 0 < timeout_ms < TWO_PHASE_COMMIT_TIMEOUT_MS:
-        return None
-    end_ms = start_ms + timeout_ms
-    return end_ms if end_ms <= _TIME_MAX_MS else None
-
-
 def aborts_by_ms(start_ms: int | None, timeout_ms: int | None, blocker: WriteState | None) -> int | None:
-    """When the coordinator aborts an Ongoing transaction, unless it has ended before (`timeout_end_ms`). None also if a
+    """When the coordinator aborts an Ongoing transaction, unless it has ended before (`ending.py`). None also if a
     partition that must be written for it takes no writes, or may take none (blocker: `WriteStates.blocker`).
     """
     return timeout_end_ms(start_ms, timeout_ms) if blocker is None else None

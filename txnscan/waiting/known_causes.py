@@ -23,7 +23,8 @@ TRANSACTION_VERSION = "transaction.version"
 # The highest `metadata.version` of a release (`MetadataVersion`). Those of 4.0 to 4.4 were read from brokers of 4.0.1,
 # 4.1.1, 4.2.0, 4.3.1 and 4.4.0, the older ones are from Kafka's source.
 _V3_5, _V3_7, _V3_9, _V4_0, _V4_1, _V4_2, _V4_3, _V4_4 = 11, 19, 21, 25, 27, 29, 30, 33
-_LONG_TIMEOUT_MS = 60 * 60 * 1_000
+# A timeout from which readers wait too long for a client that died.
+LONG_TIMEOUT_MS = 60 * 60 * 1_000
 
 
 class Certainty(StrEnum):
@@ -68,7 +69,7 @@ class Exposure:
 @dataclass(frozen=True, slots=True)
 class KnownCause:
     """A known cause. applies: whether a cluster is exposed to it; None if that cannot be known from outside. explains:
-    the causes of hanging transactions (`cause.Cause`) that it can be behind, or STUCK_PREPARE.
+    the causes of hanging transactions (`cause.Cause`) that it can be behind, or STUCK_PREPARE, or LONG_LIVED.
     """
 
     id: str
@@ -81,8 +82,8 @@ class KnownCause:
     explains: frozenset[str] = frozenset()
 
 
-# An id that stays in PrepareCommit or PrepareAbort.
-STUCK_PREPARE = "stuck_prepare"
+# An id that stays in PrepareCommit or PrepareAbort, and a live transaction with a long timeout.
+STUCK_PREPARE, LONG_LIVED = "stuck_prepare", "long_lived"
 _LOSES_MARKERS = frozenset({Cause.MARKER_MISSING})
 _LEAVES_ORPHANS = frozenset({Cause.LATE_WRITE, Cause.NEVER_ADDED})
 _LEAVES_PREPARED = frozenset({STUCK_PREPARE})
@@ -277,7 +278,8 @@ KNOWN_CAUSES = (
         f"lower {MAX_TIMEOUT} and the timeouts of clients",
         "FLIP-572",
         _C,
-        lambda e: e.longest_timeout_ms > _LONG_TIMEOUT_MS,
+        lambda e: e.longest_timeout_ms > LONG_TIMEOUT_MS,
+        frozenset({LONG_LIVED}),
     ),
 )
 

@@ -28,6 +28,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, PartitionReplicas
 from txnscan.kafka.units import duration, plural
 from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.verdict.explanations import joined_commit
 from txnscan.verdict.predicates import held_by
 
 _NAMED_MAX = 3
@@ -264,7 +265,8 @@ def with_reason(judged: Judged, states: WriteStates) -> Judged:
         decision = "commit" if claim.state == State.PREPARE_COMMIT else "abort"
         said = f"{name} has decided to {decision}, and the marker cannot be written here"
     elif judged.endangers_commit:
-        said = f"{judged.judgement.explanation.rstrip('.')}. Its end cannot be written now"
+        explanation = joined_commit(judged.evidence, f"{reason(blocker)}. {remedy(blocker)}")
+        return replace(judged, judgement=replace(judged.judgement, explanation=explanation))
     elif verdict is Verdict.LATE_ONGOING:
         said = f"{name} has had this transaction open for longer than its timeout of {duration(claim.timeout_ms)}"
         said = f"{said}, and its coordinator, broker {claim.broker_id}, cannot abort it"

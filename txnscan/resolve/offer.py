@@ -1,0 +1,74 @@
+"""The guard's answer about a transaction as one sweep shows it, and its words. Pure.
+
+Texts that name a marker or an option ask here, for a row of the tables or for a judged transaction. So no text offers
+what `plan` and `abort` refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from txnscan.kafka.failure import Failure, Permission
+from txnscan.reads.observation import TransactionRef
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, Allowed, Refused, Swept, offered
+from txnscan.verdict.evidence import Judged, Verdict
+
+Row = Mapping[str, Any]
+
+
+def swept(judged: Judged) -> Swept:
+    """A transaction of a sweep, as its guards need it."""
+    known, views = judged.known_outcome, judged.evidence.coordinators
+    owner = views[0] if views else None
+    return Swept(
+        **judged.observation.ref,
+        verdict=judged.judgement.verdict.value,
+        reason=judged.judgement.reason.value,
+        outcome=judged.judgement.outcome,
+        outcome_reason=judged.judgement.outcome_reason,
+        log_failure=known.log_failure if known is not None else None,
+        transactional_id=owner.transactional_id if owner is not None else None,
+        owner_epoch=owner.producer_epoch if owner is not None and owner.describe_failure is None else None,
+    )
+
+
+def swept_row(row: Row) -> Swept:
+    """The same from a row of `open_transactions`, or from the JSON object."""
+    return Swept(
+        **{field.name: row[field.name] for field in fields(TransactionRef)},
+        verdict=row["verdict"],
+        reason=row["reason"],
+        outcome=row["outcome"],
+        outcome_reason=row["outcome_reason"],
+        log_failure=_failure(row["log_failure"]),
+        transactional_id=row["transactional_id"],
+        owner_epoch=row["coordinator_producer_epoch"],
+    )
+
+
+def _failure(value: Any) -> Failure | None:
+    """A failure from a table's struct."""
+    if value is None or isinstance(value, Failure):
+        return value
+    found = {field.name: value[field.name] for field in fields(Failure)}
+    if found["needs"] is not None:
+        found["needs"] = Permission(**{field.name: found["needs"][field.name] for field in fields(Permission)})
+    return Failure(**found)
+
+
+def answer(about: Swept) -> Allowed | Refused | None:
+    """What a plan can do about a hanging transaction. None for a transaction that does not hang."""
+    return offered(about) if about.verdict == Verdict.HANGING else None
+
+
+def in_words(given: Allowed | Refused) -> str:
+    """The marker that ends the transaction and the option that it needs, or why no marker does."""
+    if isinstance(given, Refused):
+        return f"No marker: {given.rule}."
+    if given.commit:
+        return f"A COMMIT marker completes it, and needs {given.needs}; an abort would delete data."
+    if given.needs == ACCEPT_UNKNOWN:
+        return f"An ABORT marker would end it, and needs {given.needs}."
+    return "An ABORT marker ends it, and deletes no committed data."
