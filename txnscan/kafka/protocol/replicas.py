@@ -201,8 +201,11 @@ def _decode_old(body: Body) -> Iterator[list[PartitionReplicas]]:
 
 def _old_partition(topic: str, one: Any) -> PartitionReplicas:
     leader = shown_leader(one.error_code, one.leader_id)
-    ids = (tuple(each or ()) for each in (one.replica_nodes, one.isr_nodes, one.offline_replicas))
-    return PartitionReplicas(topic, one.partition_index, leader, *ids, leader_epoch=one.leader_epoch)
+    replicas, in_sync, offline = (
+        tuple(each or ()) for each in (one.replica_nodes, one.isr_nodes, one.offline_replicas)
+    )
+    epoch = one.leader_epoch
+    return PartitionReplicas(topic, one.partition_index, leader, replicas, in_sync, offline, leader_epoch=epoch)
 
 
 def with_eligible(send: Send, broker_id: int, partitions: Collection[PartitionReplicas]) -> list[PartitionReplicas]:
