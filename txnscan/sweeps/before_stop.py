@@ -62,6 +62,10 @@ _TRIES = 3
 _POLL_S = 2.0
 _LOGS = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 _OUTSIDE_KRAFT = Failure("a broker is not in KRaft mode, and shows no age of its metadata", FailureCode.LEFT_OUT)
+_NO_LOG = Failure(
+    f"ids are in a transaction, and there is no {TRANSACTION_STATE_TOPIC}: no coordinator can be proven here",
+    FailureCode.LEFT_OUT,
+)
 _CHANGED = Failure(
     "leaders or in-sync replicas changed while they were read; ask again when they are stable", FailureCode.LEADER_MOVED
 )
@@ -376,8 +380,9 @@ class _Reading:
             for topic, index in harmed
             if (topic, index) not in states or not states[topic, index].is_left
         )
+        log_partitions = len(image.of(TRANSACTION_STATE_TOPIC))
         errors: list[Unobserved] = []
-        if unproven:
+        if unproven and log_partitions:
             agreed = self.cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
             snapshot = self.cluster.snapshot({}, agreed, lambda done, total: None)
             errors += snapshot.coverage_errors[:1]
@@ -391,7 +396,9 @@ class _Reading:
         views = tuple(view for some, _ in answers for view in some)
         if harmed:
             errors += [error for _, error in answers if error is not None]
-        return _by_place(views, tuple(errors), harmed, len(image.of(TRANSACTION_STATE_TOPIC)))
+        if unproven and views and not log_partitions:
+            errors.append(Unobserved(STAGE, _NO_LOG))
+        return _by_place(views, tuple(errors), harmed, log_partitions)
 
     def _with_groups(self, image: _Image, harms: Iterable[Harm]) -> tuple[Harm, ...]:
         found = tuple(harms)
