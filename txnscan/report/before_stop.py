@@ -122,7 +122,7 @@ def _harm_object(harm: Harm) -> dict[str, Any]:
             for each in held.transactions
         ],
         "producers_with_an_end": held.ended,
-        "last_end_at": iso_utc(held.newest_ended_ms) if held.newest_ended_ms >= 0 else None,
+        "newest_write_at": iso_utc(held.newest_ended_ms) if held.newest_ended_ms >= 0 else None,
         "groups": list(harm.groups),
     }
 
@@ -134,7 +134,7 @@ _COLUMNS = (
     Column("REMAIN", 0, lambda row: _ids(row["in_sync_replicas_after"])),
     Column("MINIMUM", 0, lambda row: row["min_in_sync_replicas"], right=True),
     Column("OPEN", 0, lambda row: len(row["transactions"]) or None, right=True),
-    Column("LAST END", 0, lambda row: row["last_end_at"]),
+    Column("LAST WRITE", 0, lambda row: row["newest_write_at"]),
     Column("ENDS BY", 0, lambda row: max(filter(None, (one["ends_by"] for one in row["transactions"])), default=None)),
     Column("OF", 0, lambda row: _names(row)),
 )
@@ -167,6 +167,8 @@ def print_before_stop(console: Console, shown: Mapping[str, Any]) -> None:
             console.print(Text(line), soft_wrap=True)
         if len(rows) > ROWS_MAX:
             console.print(Text(f"and {plural(len(rows) - ROWS_MAX, 'more partition')}; --format json has all of them"))
+    if idle := sum(shown["before_stop"]["partitions_idle"].values()):
+        console.print(Text(f"idle: {plural(idle, 'partition')} would lack replicas, without a transaction on it now."))
     for note in shown["notes"]:
         console.print(Text(f"{note['effect']}: {_note(note)}."), soft_wrap=True)
 
@@ -198,9 +200,9 @@ def waits_for(shown: Mapping[str, Any]) -> str:
 def _why(shown: Mapping[str, Any]) -> str:
     counts = Counter(Effect(row["effect"]) for row in shown["partitions"])
     words = {
-        Effect.TORN: "would tear transactions",
-        Effect.END_LOST: "would lose the end of the log",
-        Effect.BLOCKED: "would block transactions",
+        Effect.TORN: "tear transactions on",
+        Effect.END_LOST: "lose the end of",
+        Effect.BLOCKED: "block transactions on",
     }
     parts = []
     for effect, said in words.items():
@@ -208,7 +210,8 @@ def _why(shown: Mapping[str, Any]) -> str:
             first = next(row for row in shown["partitions"] if row["effect"] == effect)
             named = f"{first['topic']}-{first['partition']}"
             more = f" and {counts[effect] - 1} more" if counts[effect] > 1 else ""
-            parts.append(f"{printable(named)}{more} {said}")
+            parts.append(f"{said} {printable(named)}{more}")
+    parts = [f"the stop would {', '.join(parts)}"] if parts else []
     parts += [_note(note) for note in shown["notes"] if note["unsafe"]]
     if not parts:
         errors = shown["errors"]

@@ -229,6 +229,7 @@ class Judged:
     unknown: tuple[tuple[PartitionReplicas, Failure], ...] = ()
 
 
+_WORST_FIRST = (Effect.TORN, Effect.END_LOST, Effect.BLOCKED)
 _UNKNOWN_MINIMUM = Failure("min.insync.replicas is not known", "LEFT_OUT")
 
 
@@ -247,7 +248,8 @@ def judge(partitions: Iterable[Held], drops: bool | None, now_ms: int) -> Judged
             idle[rule.effect] = idle.get(rule.effect, 0) + 1
         elif held.after.takes_writes is None and _matters(held, now_ms):
             unknown.append((held.before, held.failure or held.after.failure or _UNKNOWN_MINIMUM))
-    return Judged(tuple(harms), tuple(sorted(idle.items())), tuple(unknown))
+    worst_first = tuple(sorted(harms, key=lambda harm: _WORST_FIRST.index(harm.rule.effect)))
+    return Judged(worst_first, tuple(sorted(idle.items())), tuple(unknown))
 
 
 def _matters(held: Held, now_ms: int) -> bool:
