@@ -29,6 +29,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_authorisation.py": "a sweep for each gap in ACLs",
         "tests/brokers/test_commands.py::test_kafkas_tool_and": "Kafka's own tool, many times",
         "tests/brokers/test_commands.py::test_every_command_and": "Kafka's own tool, many times",
+        "tests/brokers/test_before_stop_real.py": "brokers of its own, which stop",
         "tests/brokers/test_connect_interrupts.py": "a server of Spark Connect",
         "tests/brokers/test_conformance.py::test_a_": "real brokers of three versions beside the simulator",
         "tests/brokers/test_conformance.py::test_late_data": "real brokers of three versions beside the simulator",

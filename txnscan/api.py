@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from txnscan.explain.cause import Explanation
     from txnscan.explain.symptom import Symptom
+    from txnscan.sweeps.before_stop import BeforeStop
     from txnscan.sweeps.preflight import Checked
     from txnscan.tables.tables import Tables
 
@@ -357,6 +358,16 @@ def check_sweep(config: ScanConfig, spark: Callable[[], SparkSession]) -> Checke
         sweep_id=new_sweep_id(wall_clock_ms),
         check_tables=lambda location: check_tables(location, spark),
     )
+
+
+def check_before_stop(config: ScanConfig, brokers: Collection[int], *, progress: Progress = quiet) -> BeforeStop:
+    """Whether these brokers may stop together without harm to transactions. Only reads. Raises ConfigError for a broker
+    that does not exist, and ClusterUnreachable.
+    """
+    from txnscan.sweeps.before_stop import STAGE, read_before_stop
+
+    with opened_cluster(config) as cluster:
+        return read_before_stop(cluster, ThreadsEngine(), config, brokers, wall_clock_ms, partial(progress, STAGE))
 
 
 def sweep_once(config: ScanConfig, settings: ConnectionSettings, sweep_id: str) -> Scan:

@@ -10,9 +10,10 @@ class ExitStatus(IntEnum):
 
     HANGING: with --fail-on hanging, the sweep has candidates. INCOMPLETE: with --fail-on incomplete, the sweep did not
     observe everything; from `check`, a sweep could not observe everything; with --max-age, the stored sweep is too old;
-    from `gate`, a topic could not be observed. BLOCKED: from `gate`, a topic is not complete up to the time.
-    PARTLY_DONE: some actions of a plan are not done. REFUSED: a plan was refused as a whole. BUSY: another apply is
-    running. INTERRUPTED: 128 + SIGINT.
+    from `gate`, a topic could not be observed; from `check --before-stop`, it is not known whether the brokers may
+    stop. BLOCKED: from `gate`, a topic is not complete up to the time. UNSAFE: from `check --before-stop`, the stop
+    would harm transactions. PARTLY_DONE: some actions of a plan are not done. REFUSED: a plan was refused as a whole.
+    BUSY: another apply is running. INTERRUPTED: 128 + SIGINT.
     """
 
     DONE = 0
@@ -20,6 +21,7 @@ class ExitStatus(IntEnum):
     USAGE = 2
     HANGING = 3
     BLOCKED = 3
+    UNSAFE = 3
     INCOMPLETE = 4
     PARTLY_DONE = 5
     REFUSED = 6

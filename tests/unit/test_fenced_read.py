@@ -111,6 +111,20 @@ def test_the_wide_read_returns_a_row_for_each_partition_with_a_requested_closed_
     assert (len(rows), shown) == (2, {(1, "t", 0): [8], (1, "t", 1): [9]})
 
 
+def test_the_wide_read_counts_producers_that_have_ended_a_transaction(cluster: FakeCluster) -> None:
+    """All but two of the fake's producers have a coordinator epoch."""
+    cluster.partitions["t", 1].producers = [producer(9, -1, coordinator_epoch=-1)]
+    cluster.partitions["u", 0].producers += [
+        producer(6, -1, coordinator_epoch=-1),
+        producer(4, -1, last_timestamp_ms=9),
+    ]
+    rows = [row for row in read_wide(replace(wide_batch(*KEYS), with_ended=True), cluster.send) if row.ended]
+    shown = {(row.topic, row.partition): (row.ended, row.newest_ended_ms) for row in rows}
+    newest = producer(7).last_timestamp_ms
+    assert (len(rows), shown) == (2, {("t", 0): (2, newest), ("u", 0): (3, newest)})
+    assert not any(row.ended for row in wide(cluster).values())
+
+
 def test_the_wide_read_counts_the_bytes_of_its_answer(cluster: FakeCluster) -> None:
     answers: list[Body] = []
 

@@ -195,6 +195,22 @@ def test_requested_closed_producers_equal_those_of_the_whole_answer(topics: Desc
     assert replace(found, closed={}) == describe_producers.describe_open(lambda *_: Body(0, body.data), 1, asked)
 
 
+@given(DESCRIBED)
+def test_counted_producers_with_an_end_equal_those_of_the_whole_answer(topics: Described) -> None:
+    body = as_bytes(answer(topics))
+    asked = {name: list(partitions) for name, partitions in topics}
+    found = describe_producers.describe_open(lambda *_: Body(0, body.data), 1, asked, with_ended=True)
+    every = describe_producers.describe_all_producers(lambda *_: Body(0, body.data), 1, asked)
+    with_end = {
+        key: [p.last_timestamp_ms for p in one.producers if p.coordinator_epoch >= 0]
+        for key, one in every.items()
+        if key not in found.partitions or found.partitions[key].failure is None
+    }
+    assert {key: (one.count, one.newest_ms) for key, one in found.ended.items()} == {
+        key: (len(times), max(-1, *times)) for key, times in with_end.items() if times
+    }
+
+
 def id_of(one: OpenProducer) -> int:
     """The order of producers in a partition."""
     return one.producer_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.protocol.metadata import decode as decode_leaders
-from txnscan.kafka.protocol.replicas import decode, read_incomplete, read_replicas, with_eligible
+from txnscan.kafka.protocol.replicas import decode, read_incomplete, read_on_brokers, read_replicas, with_eligible
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, PartitionReplicas
 
 TOPIC = MetadataResponse.MetadataResponseTopic
@@ -65,6 +66,8 @@ def test_every_version_shows_replicas_and_why_there_is_no_leader() -> None:
                     PartitionReplicas("t", 2, NO_LEADER_ID, (1, 2, 3), (3,), offline[1]),
                     PartitionReplicas("t", 3, NO_LISTENER_ID, (1, 2, 3), (1, 2)),
                 ]
+                # The field is of v7 and later.
+                every = [replace(one, leader_epoch=4 if version >= 7 else -1) for one in every]
                 assert [*decode(answer(version, *given))] == every
                 body = answer(version, shown(0, 1, (1, 2, 3)), topic="whole", more=(TOPIC(0, "t", partitions=given),))
                 assert read_incomplete(lambda *_, body=body: body, 1) == every[1:]
@@ -79,7 +82,7 @@ def test_topics_of_complete_partitions_are_skipped() -> None:
         12, shown(0, 1, (1, 2, 3)), shown(1, NO_LEADER_ID, (1, 2, 3), (), ErrorCode.LEADER_NOT_AVAILABLE)
     )
     assert read_incomplete(lambda *_: no_leader, 1) == [
-        PartitionReplicas("t", 1, NO_LEADER_ID, (1, 2, 3), (1, 2, 3)),
+        PartitionReplicas("t", 1, NO_LEADER_ID, (1, 2, 3), (1, 2, 3), leader_epoch=4),
     ]
 
 
@@ -97,6 +100,47 @@ def test_only_wanted_partitions_are_decoded() -> None:
                     assert found == {key: one for key, one in every.items() if key[0] == "all" or key[1] in (0, 3)}
                     assert len(found) == 7
     assert len([*decode(answer(12, *alike), {"t": {0, 3}})]) == 2
+
+
+def on(brokers: tuple[int, ...], topics: tuple[str, ...], body: Body) -> tuple[list[str], int]:
+    """The names of the partitions that are kept for these brokers and topics, and the number of all partitions."""
+    found = read_on_brokers(lambda *_: body, 1, brokers, topics)
+    assert found.partitions == tuple(one for one in decode(body) if one in found.partitions)
+    return [one.name for one in found.partitions], found.total
+
+
+def test_of_all_topics_partitions_on_some_brokers_are_kept() -> None:
+    """Also partitions without a leader, and all partitions of named topics."""
+    none = ErrorCode.LEADER_NOT_AVAILABLE
+    given = (shown(0, 1, (1, 2, 3)), shown(1, 2, (2,)))
+    lost = TOPIC(0, "lost", partitions=[shown(0, NO_LEADER_ID, (9,), (), none), shown(1, 1, (1,))])
+    for one in lost.partitions:
+        one.replica_nodes = [9]
+    # Its epoch has the bytes of broker 7.
+    alike = TOPIC(0, "alike", partitions=[shown(0, 1, (1, 2, 3))])
+    alike.partitions[0].leader_epoch = 7
+    every = {"t-0", "t-1", "alike-0"}
+    cases: tuple[tuple[str, tuple[int, ...], tuple[str, ...], set[str]], ...] = (
+        ("a broker of some topics", (1,), (), {*every, "lost-0"}),
+        ("two brokers", (3, 9), (), {*every, "lost-0", "lost-1"}),
+        ("a broker without replicas", (8,), (), {"lost-0"}),
+        ("another number has its bytes", (7,), (), {"lost-0"}),
+        ("a topic by its name", (8,), ("t",), {"t-0", "t-1", "lost-0"}),
+        ("no broker", (), (), {"lost-0"}),
+    )
+    with Cases() as table:
+        for version in (8, 9, 12):
+            body = answer(version, *given, more=(lost, alike))
+            for name, brokers, topics, expected in cases:
+                with table.case((version, name)):
+                    names, total = on(brokers, topics, body)
+                    assert ({*names}, total) == (expected, 5)
+
+
+def test_lists_of_any_length_and_tagged_fields_are_read() -> None:
+    many = shown(0, 1, (1, 2, 3))
+    many.replica_nodes = list(range(200))
+    assert on((150,), (), answer(12, many, shown(1, 1, (1,)))) == (["t-0"], 2)
 
 
 def test_an_answer_that_is_cut_short_or_too_long_is_an_error() -> None:

@@ -108,7 +108,8 @@ def test_the_spark_schema_is_ddl_with_nested_rows() -> None:
         f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, closed_producers "
         f"ARRAY<STRUCT<{producer.format(':')}>>, failure "
         "STRUCT<error: STRING, code: STRING, lacks_api: STRING, "
-        "needs: STRUCT<operation: STRING, resource_type: STRING, name: STRING, prefixed: BOOLEAN>>"
+        "needs: STRUCT<operation: STRING, resource_type: STRING, name: STRING, prefixed: BOOLEAN>>, "
+        "ended BIGINT, newest_ended_ms BIGINT"
     )
     assert spark_schema(WideRow) == wide_row
     assert "late BOOLEAN" in spark_schema(Judgement) and "verdict STRING" in spark_schema(Judgement)

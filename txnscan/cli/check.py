@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, warn, write_json
-from txnscan.cli.errors import errors_in_one_line
+from txnscan.cli.errors import complain, errors_in_one_line
 from txnscan.cli.options import (
     BootstrapServer,
     CommandConfig,
@@ -16,7 +17,7 @@ from txnscan.cli.options import (
     QuestionTimeout,
     SparkMaster,
 )
-from txnscan.config import ScanConfig, parse_optional_duration_ms
+from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import OneCommand, examples
 from txnscan.report.output import stdout_console
@@ -27,6 +28,7 @@ from txnscan.report.output import stdout_console
     epilog=examples(
         "txnscan check --bootstrap-server localhost:9092",
         "txnscan check --bootstrap-server localhost:9092 --command-config client.properties --tables /data/txnscan",
+        "txnscan check --bootstrap-server localhost:9092 --before-stop 3 --wait 10m",
     ),
 )
 def check(
@@ -39,14 +41,37 @@ def check(
         ),
     ] = None,
     master: SparkMaster = None,
+    before_stop: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--before-stop",
+            metavar="BROKER",
+            help="Check instead if this broker may stop without harm to transactions. May be repeated, for brokers "
+            "that stop together.",
+        ),
+    ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            "--wait", metavar="DURATION", help="With --before-stop: ask again until it is safe, for this long."
+        ),
+    ] = None,
     timeout: QuestionTimeout = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes no data.
 
-    Exit status: 0 if a sweep can observe everything, 4 if only a part, 1 if it is not possible.
+    With --before-stop: check if brokers may stop.
+
+    Exit status: 0 if a sweep can observe everything, 4 if only a part, 1 if it is not possible. With --before-stop: 0
+    if it is safe, 3 if not, 4 if that could not be observed.
     """
     with errors_in_one_line():
+        if before_stop and (tables is not None or master is not None):
+            raise ConfigError("--before-stop", "needs no tables and no Spark; leave out --tables and --master")
+        if wait is not None and not before_stop:
+            raise ConfigError("--wait", "is for --before-stop")
+        wait_ms = parse_optional_duration_ms(wait, "--wait")
         config = ScanConfig(
             bootstrap_server,
             command_config=command_config,
@@ -55,6 +80,9 @@ def check(
             timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
         )
         warn(config)
+        if before_stop:
+            _before_stop(config, before_stop, wait_ms or 0, format)
+            return
         from txnscan.api import check_sweep
         from txnscan.report.check import check_object, print_check
         from txnscan.sweeps.preflight import Level
@@ -69,3 +97,40 @@ def check(
     statuses = {Level.FAILED: ExitStatus.FAILED, Level.INCOMPLETE: ExitStatus.INCOMPLETE}
     if checked.level in statuses:
         raise typer.Exit(statuses[checked.level])
+
+
+def _before_stop(config: ScanConfig, brokers: list[int], wait_ms: int, format: Format) -> None:
+    """Whether these brokers may stop."""
+    from txnscan.api import check_before_stop
+    from txnscan.kafka.clock import wall_clock_ms
+    from txnscan.report.before_stop import before_stop_object, print_before_stop, waits_for
+    from txnscan.sweeps.before_stop import BeforeStop, wait_until_safe
+    from txnscan.waiting.before_stop import StopVerdict
+
+    said: list[str] = []
+    with progress_bar() as progress:
+
+        def say(found: BeforeStop) -> None:
+            # Each reason to wait is said once.
+            if (sentence := waits_for(before_stop_object(found, principal))) not in said[-1:]:
+                said.append(sentence)
+                progress.say(sentence)
+
+        principal = config.connection().principal
+        found = wait_until_safe(
+            lambda: check_before_stop(config, brokers, progress=progress),
+            wait_ms=wait_ms,
+            now_ms=wall_clock_ms,
+            sleep=time.sleep,
+            say=say,
+        )
+    shown = before_stop_object(found, principal)
+    if format is Format.JSON:
+        write_json(shown)
+    else:
+        print_before_stop(stdout_console(), shown)
+        for error in shown["errors"]:
+            complain(f"txnscan: {error['error']}")
+    statuses = {StopVerdict.UNSAFE: ExitStatus.UNSAFE, StopVerdict.NOT_OBSERVED: ExitStatus.INCOMPLETE}
+    if found.verdict in statuses:
+        raise typer.Exit(statuses[found.verdict])

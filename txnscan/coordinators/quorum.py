@@ -23,7 +23,7 @@ The order: the reads that the metadata is to confirm · the first answer · an i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
@@ -33,6 +33,8 @@ from txnscan.kafka.protocol.describe_quorum import Quorum, describe_quorum
 
 # Voters fetch twice a second, and images get a record as often (`metadata.max.idle.interval.ms`).
 _WAIT_S, _TRIES = 0.25, 8
+# A voter that has not fetched for longer begins an election (`controller.quorum.fetch.timeout.ms`, 2 s), or is away.
+VOTER_RECENT_MS = 3_000
 
 
 def led_still(first: Quorum, second: Quorum) -> bool:
@@ -43,6 +45,19 @@ def led_still(first: Quorum, second: Quorum) -> bool:
         return False
     since = [one for one in second.voters if first.time_ms < one.fetched_ms <= second.time_ms]
     return len({one.broker_id for one in since} | {second.leader}) * 2 > len(second.voters)
+
+
+def voters_left(quorum: Quorum, stopping: Collection[int]) -> int:
+    """The number of voters that fetch from the leader, or lead, when these nodes have stopped."""
+    since_ms = quorum.time_ms - VOTER_RECENT_MS
+    alive = {one.broker_id for one in quorum.voters if one.fetched_ms >= since_ms} | {quorum.leader}
+    return len(alive.difference(stopping))
+
+
+def keeps_majority(quorum: Quorum, stopping: Collection[int]) -> bool:
+    """Whether a majority of controllers is left when these nodes have stopped. True if none of them is a voter."""
+    voters = {one.broker_id for one in quorum.voters}
+    return voters.isdisjoint(stopping) or voters_left(quorum, stopping) * 2 > len(voters)
 
 
 def confirmed_by_quorum(

@@ -57,7 +57,7 @@ class PartitionReplicas:
 
     leader: may be NO_LEADER_ID or NO_LISTENER_ID. replicas: all of them. in_sync: the in-sync replicas (ISR). offline:
     the replicas whose broker or disk is down. eligible: replicas that are not in sync and have every committed record
-    (ELR, KIP-966); empty if there are none, and before they were asked for.
+    (ELR, KIP-966); empty if there are none, and before they were asked for. leader_epoch: -1 if it is not known.
     """
 
     topic: str
@@ -67,6 +67,7 @@ class PartitionReplicas:
     in_sync: tuple[int, ...]
     offline: tuple[int, ...] = ()
     eligible: tuple[int, ...] = ()
+    leader_epoch: int = -1
 
     @property
     def key(self) -> Key:

@@ -41,11 +41,12 @@ _PASSED = Failure("the last stable offset passed the open transaction during the
 
 def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
     """One count row for the batch, then a row for each partition with open transactions or with a failure, and for each
-    with closed producers of the batch's producer ids.
+    with closed producers of the batch's producer ids. If the batch says so, also one for each with producers that have
+    ended a transaction.
     """
     counted = Counted(send)
     try:
-        described = describe_open(counted, batch.leader, batch.indexes, batch.producer_ids)
+        described = describe_open(counted, batch.leader, batch.indexes, batch.producer_ids, with_ended=batch.with_ended)
     except RequestFailed as failed:
         for topic, indexes in batch.indexes.items():
             for index in indexes:
@@ -61,6 +62,8 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
             yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
     for (topic, index), closed in described.closed.items():
         yield WideRow(batch.leader, topic, index, closed_producers=closed)
+    for (topic, index), ended in described.ended.items():
+        yield WideRow(batch.leader, topic, index, ended=ended.count, newest_ended_ms=ended.newest_ms)
 
 
 def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:

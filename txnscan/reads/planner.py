@@ -21,12 +21,17 @@ Piece = TypeVar("Piece")
 
 
 def plan_wide(
-    topics: Iterable[Topic], *, batch_size: int, in_flight_max: int, producer_ids: Iterable[int] = ()
+    topics: Iterable[Topic],
+    *,
+    batch_size: int,
+    in_flight_max: int,
+    producer_ids: Iterable[int] = (),
+    with_ended: bool = False,
 ) -> tuple[tuple[WideBatch, ...], tuple[Unobserved, ...]]:
     """The requests of a wide read, and a failure for each partition without a leader.
 
     Batches are spread evenly: the lanes of a leader differ by at most one batch. Lanes of different leaders alternate,
-    so that the first lanes to run do not all queue at one broker. producer_ids: see WideBatch.
+    so that the first lanes to run do not all queue at one broker. producer_ids, with_ended: see WideBatch.
     """
     led: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
     errors = []
@@ -45,7 +50,9 @@ def plan_wide(
                 led[leader][topic.name] = tuple(sorted({*indexes, *led[leader].get(topic.name, ())}))
     chunks = {leader: list(_filled(owned, batch_size)) for leader, owned in led.items()}
     kept = tuple(sorted(producer_ids))
-    batches = tuple(WideBatch(lane, leader, chunk, kept) for lane, leader, chunk in _lanes(chunks, in_flight_max))
+    batches = tuple(
+        WideBatch(lane, leader, chunk, kept, with_ended) for lane, leader, chunk in _lanes(chunks, in_flight_max)
+    )
     return batches, tuple(errors)
 
 

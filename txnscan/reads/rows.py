@@ -29,13 +29,15 @@ class ReadBatch:
 @dataclass(frozen=True, slots=True)
 class WideBatch:
     """Partitions to describe in one request to one leader, as partition numbers by topic. `lane` is the number of the
-    batch's queue. producer_ids: the producers to keep although they have no open transaction.
+    batch's queue. producer_ids: the producers to keep although they have no open transaction. with_ended: whether to
+    count the producers that have ended a transaction.
     """
 
     lane: int
     leader: int
     indexes: Mapping[str, tuple[int, ...]]
     producer_ids: tuple[int, ...] = ()
+    with_ended: bool = False
 
     @property
     def size(self) -> int:
@@ -45,10 +47,11 @@ class WideBatch:
 @dataclass(frozen=True, slots=True)
 class WideRow:
     """A row of the wide read: a partition with open transactions, a partition with closed producers of
-    `WideBatch.producer_ids`, a partition with a failure, or a count.
+    `WideBatch.producer_ids`, a partition with producers that have ended a transaction, a partition with a failure, or
+    a count.
 
     A count row has no topic. Its `answered`, `producers` and `read_bytes` (the size of the answer) cover all partitions
-    of a request.
+    of a request. ended, newest_ended_ms: see `EndedProducers` in `kafka/protocol/describe_producers.py`.
     """
 
     leader: int
@@ -60,6 +63,8 @@ class WideRow:
     open_producers: tuple[OpenProducer, ...] = ()
     closed_producers: tuple[OpenProducer, ...] = ()
     failure: Failure | None = None
+    ended: int = 0
+    newest_ended_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _STAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "apply": ("Applying the plan", "Applying the plan"),
         "rehearse": ("Rehearsing the plan", "Rehearsing the plan"),
         "check": ("Checking", "Checking"),
+        "check before the stop": ("Reading the partitions of the brokers", "Asking coordinators"),
         "prove": ("Proving it", "Proving it"),
         "tidy tables": ("Tidying the tables", "Preparing the output"),
     }

@@ -72,6 +72,22 @@ def listed_group(send: Send, broker_id: int, group: str) -> ListedGroup | None:
     return next((one for one in listed if one.group == group), None)
 
 
+def groups_at(send: Send, broker_id: int, partitions: Collection[int], count: int) -> dict[int, tuple[str, ...]]:
+    """The groups of these partitions of `__consumer_offsets`, which has `count`, as the broker that leads them lists
+    them. Empty if it does not answer.
+    """
+    try:
+        listed = list_groups(send, broker_id)
+    except RequestFailed:
+        return {}
+    found: dict[int, list[str]] = {}
+    for one in listed:
+        index = coordinator_partition(one.group, count)
+        if index in partitions:
+            found.setdefault(index, []).append(one.group)
+    return {index: tuple(names) for index, names in found.items()}
+
+
 def group_offsets(
     send: Send, broker_id: int, group: str, keys: Collection[Key] | None, *, require_stable: bool
 ) -> GroupOffsets:

@@ -22,6 +22,7 @@ _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _ISOLATION_LEVEL, READ_UNCOMMITTED = "share.isolation.level", "read_uncommitted"
 _CLEANUP_POLICY, _RETENTION, _TIERED = "cleanup.policy", "retention.ms", "remote.storage.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
+_UNCLEAN = "unclean.leader.election.enable"
 _MIN_IN_SYNC, _LOG_FACTOR = "min.insync.replicas", "transaction.state.log.replication.factor"
 
 
@@ -96,6 +97,21 @@ def min_in_sync_replicas(send: Send, broker_id: int, topics: Iterable[str]) -> d
             found[topic] = values
         elif (value := values.get(_MIN_IN_SYNC)) is not None:
             found[topic] = _whole(broker_id, _MIN_IN_SYNC, value)
+    return found
+
+
+def unclean_elections(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, bool | Failure]:
+    """Whether each of these topics allows unclean elections (`unclean.leader.election.enable`), or why it is not known.
+    The controller decides. If a topic has no value of its own, this broker answers with its own default, and a
+    dedicated controller may have another. Raises RequestFailed.
+    """
+    names = list(topics)
+    found: dict[str, bool | Failure] = dict.fromkeys(names, _left_out(_UNCLEAN))
+    for topic, values in _settings_of_all(send, broker_id, _TOPIC, names, [_UNCLEAN]):
+        if isinstance(values, Failure):
+            found[topic] = values
+        elif (value := values.get(_UNCLEAN)) is not None:
+            found[topic] = value == "true"
     return found
 
 

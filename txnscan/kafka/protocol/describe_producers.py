@@ -35,6 +35,9 @@ _PARTITION = struct.Struct(">ih")
 _PRODUCER = struct.Struct(">qiiqiq")
 _START_OFFSET_AT, _TAGS_AT = _PRODUCER.size - 8, _PRODUCER.size
 _WIDTH = _PRODUCER.size + 1
+# Behind the producer id, its epoch and the last sequence; and behind the timestamp.
+_TIMESTAMP = struct.Struct(">q")
+_TIMESTAMP_AT, _COORDINATOR_EPOCH_AT = 16, 24
 _PRODUCER_ID = struct.Struct(">q")
 _PRODUCER_ID_BYTES = _PRODUCER_ID.size
 # The number of producers in a slice.
@@ -73,13 +76,27 @@ class DescribedPartition:
 class OpenTransactions:
     """A whole answer. answered: the number of partitions without a failure. producers: the number of their producers.
     partitions: those that have open transactions or a failure. closed: the requested producers without an open
-    transaction, by partition.
+    transaction, by partition. ended: of each partition that has any, the producers that have ended a transaction there.
     """
 
     answered: int
     producers: int
     partitions: Mapping[Key, DescribedPartition]
     closed: Mapping[Key, tuple[OpenProducer, ...]] = field(default_factory=dict)
+    ended: Mapping[Key, EndedProducers] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedProducers:
+    """The producers of a partition that have ended a transaction there: they have a coordinator epoch, which only
+    markers write (`ProducerAppendInfo.appendEndTxnMarker`). They may begin another transaction at any moment.
+
+    newest_ms: the newest last timestamp. For a producer without an open transaction it is the time of its last marker,
+    by the clock of the leader at that time.
+    """
+
+    count: int
+    newest_ms: int
 
 
 _MISSING = DescribedPartition(failure=LEFT_OUT)
@@ -104,22 +121,31 @@ def describe_producers(
 
 
 def describe_open(
-    send: Send, broker_id: int, partitions: Mapping[str, Sequence[int]], producer_ids: Collection[int] = ()
+    send: Send,
+    broker_id: int,
+    partitions: Mapping[str, Sequence[int]],
+    producer_ids: Collection[int] = (),
+    *,
+    with_ended: bool = False,
 ) -> OpenTransactions:
     """The same as `describe_producers`, for many partitions: only those with open transactions or a failure are kept,
-    and these producer ids, also without an open transaction.
+    and these producer ids, also without an open transaction. with_ended: whether producers that have ended a
+    transaction are counted.
 
     Brokers answer in the order of the request. If this answer is in another order, it is decoded as a whole.
     """
     body: Body = send(broker_id, _request(partitions))
     found = _open_of(body, partitions)
     closed = closed_producers(body, producer_ids, _partitions_max(partitions)) if producer_ids else {}
-    usable = {key: one for key, one in closed.items() if key not in found.partitions or _answered(found, key)}
-    return replace(found, closed=usable) if usable else found
-
-
-def _answered(found: OpenTransactions, key: Key) -> bool:
-    return found.partitions[key].failure is None
+    ended = ended_producers(body, _partitions_max(partitions)) if with_ended else {}
+    if not (closed or ended):
+        return found
+    failed = {key for key, one in found.partitions.items() if one.failure is not None}
+    return replace(
+        found,
+        closed={key: one for key, one in closed.items() if key not in failed},
+        ended={key: one for key, one in ended.items() if key not in failed},
+    )
 
 
 def _open_of(body: Body, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions:
@@ -170,6 +196,28 @@ def closed_producers(
             answer.tags()
             if here:
                 found[topic, index] = tuple(_producer(data, at) for at in here)
+    return found
+
+
+def ended_producers(body: Body, partitions_max: int) -> dict[Key, EndedProducers]:
+    """The producers that have ended a transaction, by partition. Pure. Raises RequestFailed as `decode`."""
+    data, answer, found = body.data, Cursor(body.data), dict[Key, EndedProducers]()
+    for topic, partitions in _topics(answer, partitions_max):
+        for _ in range(partitions):
+            index, _, producers = _decode_head(answer)
+            count, newest_ms = 0, -1
+            for begins in _slices(answer, producers):
+                if isinstance(begins, range):
+                    marks = data[begins.start + _COORDINATOR_EPOCH_AT : begins.stop : _WIDTH]
+                    if marks == b"\xff" * len(begins):
+                        continue
+                ended = [at for at in begins if data[at + _COORDINATOR_EPOCH_AT] <= _NOT_NEGATIVE_MAX]
+                count += len(ended)
+                times = (_TIMESTAMP.unpack_from(data, at + _TIMESTAMP_AT)[0] for at in ended)
+                newest_ms = max(newest_ms, max(times, default=-1))
+            answer.tags()
+            if count:
+                found[topic, index] = EndedProducers(count, newest_ms)
     return found
 
 

@@ -1,0 +1,536 @@
+"""Reads what `waiting/before_stop.py` judges: would the stop of some brokers harm transactions?
+
+    the metadata, and the replicas, by the newest image
+    DescribeProducers of the partitions that have an in-sync replica on these brokers
+    the settings, and the eligible leader replicas, only of partitions that may be harmed
+    the transactions that coordinators list, only if a partition may be harmed
+    the metadata and the replicas again, by the newest image
+
+If the leaders, or what may be harmed, differ between both images, all of it is read again. Only reads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.coordinators.cluster import RETRY_WAIT_S, Cluster, ClusterUnreachable
+from txnscan.coordinators.quorum import keeps_majority, voters_left
+from txnscan.coordinators.transactions import key_of
+from txnscan.engine import Engine
+from txnscan.kafka.answers import IN_TRANSACTION, CoordinatorView, OpenProducer, State
+from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
+from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.protocol.describe_configs import unclean_elections
+from txnscan.kafka.protocol.describe_quorum import Quorum, describe_quorum
+from txnscan.kafka.protocol.describe_transactions import describe_transactions
+from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.replicas import OnBrokers, read_on_brokers, with_eligible
+from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas, Topic
+from txnscan.reads.planner import plan_wide
+from txnscan.reads.rows import OnProgress, WideRow
+from txnscan.reads.tasks import ReadWide
+from txnscan.verdict.ending import timeout_end_ms
+from txnscan.waiting.before_stop import (
+    Concerned,
+    Effect,
+    Harm,
+    Held,
+    Judged,
+    Note,
+    StopVerdict,
+    What,
+    after_stop,
+    are_at_work,
+    judge,
+    verdict,
+)
+from txnscan.waiting.exposure import read_versions
+from txnscan.waiting.groups import groups_at
+from txnscan.waiting.in_sync import states_of
+from txnscan.waiting.known_causes import drops_markers
+from txnscan.waiting.writability import WriteState
+
+OPTION = "--before-stop"
+STAGE = "check before the stop"
+# Leaders move back for some seconds after a broker has started.
+_TRIES = 3
+_POLL_S = 2.0
+_LOGS = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
+_OUTSIDE_KRAFT = Failure("a broker is not in KRaft mode, and shows no age of its metadata", FailureCode.LEFT_OUT)
+_NO_LOG = Failure(
+    f"ids are in a transaction, and there is no {TRANSACTION_STATE_TOPIC}: no coordinator can be proven here",
+    FailureCode.LEFT_OUT,
+)
+_CHANGED = Failure(
+    "leaders or in-sync replicas changed while they were read; ask again when they are stable", FailureCode.LEADER_MOVED
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeStop:
+    """Whether these brokers may stop. at_ms: the time before the first read, by this machine's clock. held: the number
+    of partitions with an in-sync replica there, of all `partitions`. drops: whether a coordinator drops the marker of a
+    partition without a leader, None if that is not known. errors: what was not observed.
+    """
+
+    cluster_id: str
+    stopping: tuple[int, ...]
+    at_ms: int
+    partitions: int
+    held: int
+    drops: bool | None
+    judged: Judged
+    notes: tuple[Note, ...]
+    errors: tuple[Unobserved, ...]
+
+    @property
+    def unknown(self) -> tuple[Unobserved, ...]:
+        """The partitions of which it is not known whether the stop harms them."""
+        return tuple(Unobserved(STAGE, why, None, one.topic, one.partition) for one, why in self.judged.unknown)
+
+    @property
+    def verdict(self) -> StopVerdict:
+        return verdict(self.judged, self.notes, observed=not self.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """The replicas by the newest metadata, and what was not observed of it."""
+
+    cluster_id: str
+    asked: int
+    brokers: tuple[int, ...]
+    found: OnBrokers
+    errors: tuple[Unobserved, ...]
+
+    def of(self, topic: str) -> list[PartitionReplicas]:
+        """All partitions of one of `_LOGS`."""
+        return [one for one in self.found.partitions if one.topic == topic]
+
+    def held(self, stopping: Collection[int]) -> dict[Key, PartitionReplicas]:
+        """The partitions that the stop concerns: with an in-sync replica on one of these brokers."""
+        wanted = frozenset(stopping)
+        return {one.key: one for one in self.found.partitions if not wanted.isdisjoint(one.in_sync)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Activity:
+    """The producers of a partition by its leader, or why they are not known."""
+
+    open: tuple[OpenProducer, ...] = ()
+    ended: int = 0
+    newest_ended_ms: int = -1
+    failure: Failure | None = None
+
+    def may_concern(self, now_ms: int) -> bool:
+        """Whether the partition concerns a transaction, or may."""
+        at_work = are_at_work(self.ended, self.newest_ended_ms, now_ms)
+        return bool(self.open) or self.failure is not None or at_work
+
+
+_IDLE = _Activity()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """The transactional ids in a transaction, as all brokers list and describe them. errors: what is missing."""
+
+    views: tuple[CoordinatorView, ...] = ()
+    errors: tuple[Unobserved, ...] = ()
+    by_producer: Mapping[int, list[CoordinatorView]] = field(default_factory=dict)
+    by_key: Mapping[Key, list[CoordinatorView]] = field(default_factory=dict)
+
+    def concerned(self, key: Key, opened: Iterable[OpenProducer]) -> tuple[Concerned, ...]:
+        """The transactions that a partition concerns, on which these are open."""
+        found: dict[tuple[int, str | None], Concerned] = {}
+        name = f"{key[0]}-{key[1]}"
+        for producer in opened:
+            claims = [one for one in self.by_producer.get(producer.producer_id, ()) if name in one.partitions]
+            for claim in claims:
+                found[claim.producer_id, claim.transactional_id] = _concerned(claim, has_data=True)
+            if not claims:
+                found[producer.producer_id, None] = Concerned(producer.producer_id)
+        for claim in self.by_key.get(key, ()):
+            found.setdefault((claim.producer_id, claim.transactional_id), _concerned(claim, has_data=False))
+        return tuple(found.values())
+
+
+def _concerned(claim: CoordinatorView, *, has_data: bool) -> Concerned:
+    ends_by_ms = timeout_end_ms(claim.start_time_ms, claim.timeout_ms) if claim.state == State.ONGOING else None
+    return Concerned(claim.producer_id, claim.transactional_id, claim.state, ends_by_ms, has_data)
+
+
+def read_before_stop(
+    cluster: Cluster,
+    engine: Engine,
+    config: ScanConfig,
+    stopping: Collection[int],
+    now_ms: Callable[[], int],
+    on_progress: OnProgress,
+) -> BeforeStop:
+    """Whether these brokers may stop. Raises ClusterUnreachable, and ConfigError for a broker that does not exist."""
+    for attempt in range(1, _TRIES + 1):
+        found, is_stable = _Reading(cluster, engine, config, tuple(sorted({*stopping})), now_ms, on_progress).read()
+        if is_stable or cluster.deadline.is_up:
+            break
+        cluster.sleep(RETRY_WAIT_S * attempt)
+    return found
+
+
+def wait_until_safe(
+    ask: Callable[[], BeforeStop],
+    *,
+    wait_ms: int,
+    now_ms: Callable[[], int],
+    sleep: Callable[[float], None],
+    say: Callable[[BeforeStop], None],
+) -> BeforeStop:
+    """Asks until the brokers may stop, or the time to wait is over. Returns the last answer. say: called with each
+    answer after which it waits. A cluster that cannot be reached meanwhile is asked again. Raises as `ask`, if the
+    first or the last call does.
+    """
+    began_ms = now_ms()
+    ends_ms, found = began_ms + wait_ms, ask()
+    while found.verdict is not StopVerdict.SAFE and (left_ms := ends_ms - now_ms()) > 0:
+        say(found)
+        # Large clusters are not asked all the time.
+        sleep(min(max(_POLL_S, (now_ms() - began_ms) / 1_000), left_ms / 1_000))
+        began_ms = now_ms()
+        try:
+            found = ask()
+        except ClusterUnreachable:
+            if now_ms() >= ends_ms:
+                raise
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One try."""
+
+    cluster: Cluster
+    engine: Engine
+    config: ScanConfig
+    stopping: tuple[int, ...]
+    now_ms: Callable[[], int]
+    on_progress: OnProgress
+
+    def read(self) -> tuple[BeforeStop, bool]:
+        """The result, and whether both images agree."""
+        at_ms = self.now_ms()
+        hidden = self.cluster.hidden_topics()
+        first = self._image()
+        quorum = self._quorum(first.asked)
+        self._check_brokers(first, quorum)
+        held = first.held(self.stopping)
+        activity = self._activity(held.values())
+        drops = self._drops(first.brokers)
+        states = self._states(first, held, activity)
+        ids = self._ids(first, states)
+        second = self._image()
+        now_ms = self.now_ms()
+        opened = {key: ids.concerned(key, activity.get(key, _IDLE).open) for key in states}
+        judged = judge((replace(one, transactions=opened[key]) for key, one in sorted(states.items())), drops, now_ms)
+        is_stable = self._agree(first, second, states)
+        errors = [
+            *([] if hidden is None else [Unobserved(STAGE, hidden)]),
+            *([quorum] if isinstance(quorum, Unobserved) else []),
+            *first.errors,
+            *ids.errors,
+            *second.errors,
+            *([] if is_stable else [Unobserved(STAGE, _CHANGED)]),
+        ]
+        found = BeforeStop(
+            first.cluster_id,
+            self.stopping,
+            at_ms,
+            first.found.total,
+            len(held),
+            drops,
+            replace(judged, harms=self._with_groups(first, judged.harms)),
+            self._notes(first, quorum, judged, ids),
+            tuple(dict.fromkeys(errors)),
+        )
+        return found, is_stable
+
+    def _image(self) -> _Image:
+        latest = self.cluster.latest([])
+        errors = list(self.cluster.lagging(latest, latest.offset))
+        if latest.outside_kraft:
+            errors.append(Unobserved(STAGE, _OUTSIDE_KRAFT))
+        asked = latest.view.answered_by
+        try:
+            found = read_on_brokers(self.cluster.send, asked, self.stopping, _LOGS)
+        except RequestFailed as failed:
+            found = OnBrokers((), 0)
+            errors.append(Unobserved(STAGE, failed.failure, asked))
+        brokers = tuple(one.broker_id for one in latest.view.brokers)
+        return _Image(latest.view.cluster_id, asked, brokers, found, tuple(errors))
+
+    def _quorum(self, asked: int) -> Quorum | Unobserved:
+        try:
+            return describe_quorum(self.cluster.send, asked)
+        except RequestFailed as failed:
+            why = needing(failed.failure, DESCRIBE_CLUSTER).within("the quorum of controllers is not known")
+            return Unobserved(STAGE, why, asked)
+
+    def _check_brokers(self, image: _Image, quorum: Quorum | Unobserved) -> None:
+        """Raises ConfigError for a number that is no broker's, no replica's, and no controller's."""
+        voters = set[int]() if isinstance(quorum, Unobserved) else {one.broker_id for one in quorum.voters}
+        known = {*image.brokers, *voters, *(one for held in image.found.partitions for one in held.replicas)}
+        for broker_id in self.stopping:
+            if broker_id not in known:
+                names = sorted({*image.brokers, *voters})
+                raise ConfigError(OPTION, f"{broker_id} is not among the cluster's brokers {names}")
+
+    def _activity(self, held: Iterable[PartitionReplicas]) -> dict[Key, _Activity]:
+        """The producers of these partitions. One without any is left out."""
+        by_topic: dict[str, list[PartitionReplicas]] = defaultdict(list)
+        for one in held:
+            if one.topic != TRANSACTION_STATE_TOPIC:
+                by_topic[one.topic].append(one)
+        topics = [_topic(name, some) for name, some in by_topic.items()]
+        batches, unled = plan_wide(
+            topics, batch_size=self.config.batch_size, in_flight_max=self.config.in_flight_max, with_ended=True
+        )
+        count = sum(batch.size for batch in batches)
+        rows = self.engine.read(
+            ReadWide(self.cluster.clients),
+            batches,
+            WideRow,
+            lambda done, total: self.on_progress(done * count // total, count),
+        )
+        found: dict[Key, _Activity] = {
+            (error.topic or "", error.partition or 0): _Activity(failure=error.failure) for error in unled
+        }
+        for row in rows:
+            if row.topic is None or row.partition is None:
+                continue
+            known = found.get((row.topic, row.partition), _IDLE)
+            found[row.topic, row.partition] = _Activity(
+                known.open or row.open_producers,
+                known.ended or row.ended,
+                max(known.newest_ended_ms, row.newest_ended_ms),
+                known.failure or row.failure,
+            )
+        return found
+
+    def _drops(self, brokers: Iterable[int]) -> bool | None:
+        """Whether a coordinator of these brokers drops markers. None if that is not known."""
+        versions, failures = read_versions(self.cluster, sorted(brokers))
+        if any(drops_markers(one.metadata_level) for one in versions.values()):
+            return True
+        return None if failures else False
+
+    def _states(
+        self, image: _Image, held: Mapping[Key, PartitionReplicas], activity: Mapping[Key, _Activity]
+    ) -> dict[Key, Held]:
+        """The partitions that may be harmed: with no in-sync replica left; and partitions of `__transaction_state` and
+        with producers at work, whose minimum matters.
+        """
+        now_ms = self.now_ms()
+        after = {key: after_stop(one, self.stopping) for key, one in held.items()}
+        lost = with_eligible(self.cluster.send, image.asked, [held[k] for k, one in after.items() if one.has_no_leader])
+        after |= {one.key: after_stop(one, self.stopping) for one in lost}
+        before = {**held, **{one.key: one for one in lost}}
+        by_eligible = {one.key for one in lost}
+        wanted = [
+            one
+            for key, one in after.items()
+            if not one.has_no_leader
+            and (
+                key in by_eligible
+                or one.topic == TRANSACTION_STATE_TOPIC
+                or activity.get(key, _IDLE).may_concern(now_ms)
+            )
+        ]
+        states = {one.replicas.key: one for one in states_of(self.cluster, image.asked, wanted)}
+        states |= {one.key: WriteState(after[one.key]) for one in lost if after[one.key].has_no_leader}
+        found = {
+            key: _held(before[key], replace(one, replicas=after[key]), activity.get(key, _IDLE))
+            for key, one in states.items()
+        }
+        return self._with_unclean(image.asked, found)
+
+    def _with_unclean(self, asked: int, states: dict[Key, Held]) -> dict[Key, Held]:
+        """The same, with whether unclean elections are allowed if no replica remains and another one lives."""
+        may = {key: replace(one, unclean=True) for key, one in states.items() if not one.is_left}
+        topics = sorted({topic for (topic, _), one in may.items() if one.loses_end})
+        try:
+            allowed = unclean_elections(self.cluster.send, asked, topics) if topics else {}
+        except RequestFailed:
+            allowed = {}
+        answers = {topic: one if isinstance(one, bool) else None for topic, one in allowed.items()}
+        return states | {key: replace(one, unclean=answers.get(key[0])) for key, one in may.items()}
+
+    def _ids(self, image: _Image, states: Mapping[Key, Held]) -> _Ids:
+        """The ids in a transaction. If some partition may be harmed, of all brokers and with their partitions;
+        otherwise only listed, of the brokers that stop.
+        """
+        harmed = {key for key, one in states.items() if not one.is_left or one.after.takes_writes is not True}
+        harmed |= {one.key for one in image.found.partitions if one.has_no_leader}
+        # Of these only the coordinators know all transactions, so that their listings have to be whole.
+        unproven = any(
+            topic != TRANSACTION_STATE_TOPIC
+            for topic, index in harmed
+            if (topic, index) not in states or not states[topic, index].is_left
+        )
+        log_partitions = len(image.of(TRANSACTION_STATE_TOPIC))
+        errors: list[Unobserved] = []
+        if unproven and log_partitions:
+            agreed = self.cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
+            snapshot = self.cluster.snapshot({}, agreed, lambda done, total: None)
+            errors += snapshot.coverage_errors[:1]
+            errors += [Unobserved(STAGE, failure) for failure in snapshot.visibility_failures]
+        asked = sorted(image.brokers if harmed else {*self.stopping}.intersection(image.brokers))
+
+        def ask(broker_id: int) -> tuple[list[CoordinatorView], Unobserved | None]:
+            return _ids_on(self.cluster, broker_id, describe=bool(harmed))
+
+        answers = self.cluster.in_parallel(ask, asked)
+        views = tuple(view for some, _ in answers for view in some)
+        if harmed:
+            errors += [error for _, error in answers if error is not None]
+        if unproven and views and not log_partitions:
+            errors.append(Unobserved(STAGE, _NO_LOG))
+        return _by_place(views, tuple(errors), harmed, log_partitions)
+
+    def _with_groups(self, image: _Image, harms: Iterable[Harm]) -> tuple[Harm, ...]:
+        found = tuple(harms)
+        offsets = image.of(CONSUMER_OFFSETS_TOPIC)
+        by_leader: dict[int, list[int]] = defaultdict(list)
+        for harm in found:
+            if harm.held.before.topic == CONSUMER_OFFSETS_TOPIC and harm.held.before.leader >= 0:
+                by_leader[harm.held.before.leader].append(harm.held.before.partition)
+        groups: dict[int, tuple[str, ...]] = {}
+        for leader, indexes in by_leader.items():
+            groups |= groups_at(self.cluster.send, leader, indexes, len(offsets))
+        return tuple(
+            replace(harm, groups=groups.get(harm.held.before.partition, ()))
+            if harm.held.before.topic == CONSUMER_OFFSETS_TOPIC
+            else harm
+            for harm in found
+        )
+
+    def _notes(
+        self,
+        image: _Image,
+        quorum: Quorum | Unobserved,
+        judged: Judged,
+        ids: _Ids,
+    ) -> tuple[Note, ...]:
+        moving = {*self.stopping}
+        leaderless = [one.key for one in image.found.partitions if one.has_no_leader]
+        unclaimed = sum(
+            one.transactional_id is None
+            for harm in judged.harms
+            if not harm.held.is_left
+            for one in harm.held.transactions
+        )
+        out_of_sync = [one for one in image.found.partitions if not {*one.in_sync}.issuperset({*one.replicas} - moving)]
+        notes = [
+            Note(Effect.MOVED, What.TRANSACTION_COORDINATORS, _led(image.of(TRANSACTION_STATE_TOPIC), moving)),
+            Note(Effect.MOVED, What.IDS, sum(view.broker_id in moving for view in ids.views)),
+            Note(Effect.MOVED, What.GROUP_COORDINATORS, _led(image.of(CONSUMER_OFFSETS_TOPIC), moving)),
+            Note(Effect.EXPOSED, What.UNCLAIMED, unclaimed),
+            Note(Effect.EXPOSED, What.OUT_OF_SYNC, len(out_of_sync)),
+            Note(Effect.EXPOSED, What.WITHOUT_LEADER, sum(key in ids.by_key for key in leaderless), unsafe=True),
+        ]
+        if isinstance(quorum, Quorum):
+            notes.append(Note(Effect.MOVED, What.CONTROLLER, int(quorum.leader in moving)))
+        found = [note for note in notes if note.count]
+        if isinstance(quorum, Quorum) and not keeps_majority(quorum, self.stopping):
+            found.append(Note(Effect.NO_MAJORITY, What.VOTERS, voters_left(quorum, self.stopping), unsafe=True))
+        return tuple(found)
+
+    def _agree(self, first: _Image, second: _Image, states: Mapping[Key, Held]) -> bool:
+        """Whether the second image has the same leaders, and the same replicas of what may be harmed."""
+        before, now = first.held(self.stopping), second.held(self.stopping)
+        log = TRANSACTION_STATE_TOPIC
+        if _led_by(before.values()) != _led_by(now.values()) or _led_by(first.of(log)) != _led_by(second.of(log)):
+            return False
+        changed = [one for key, one in now.items() if one != before[key]]
+        if any(one.key in states or after_stop(one, self.stopping).has_no_leader for one in changed):
+            return False
+        eligible = [one.before for one in states.values() if one.before.eligible]
+        again = with_eligible(self.cluster.send, second.asked, eligible)
+        return [one.eligible for one in eligible] == [one.eligible for one in again]
+
+
+def _by_place(
+    views: tuple[CoordinatorView, ...], errors: tuple[Unobserved, ...], harmed: Collection[Key], log_partitions: int
+) -> _Ids:
+    """The ids by what they concern. harmed: only these partitions are looked for."""
+    by_producer: dict[int, list[CoordinatorView]] = defaultdict(list)
+    by_key: dict[Key, list[CoordinatorView]] = defaultdict(list)
+    for view in views:
+        by_producer[view.producer_id].append(view)
+        keys = [key_of(name) for name in view.partitions] if harmed else []
+        if log_partitions:
+            keys.append((TRANSACTION_STATE_TOPIC, coordinator_partition(view.transactional_id, log_partitions)))
+        for key in keys:
+            if key in harmed:
+                by_key[key].append(view)
+    return _Ids(views, errors, by_producer, by_key)
+
+
+def _led_by(partitions: Iterable[PartitionReplicas]) -> set[tuple[str, int, int, int]]:
+    return {(one.topic, one.partition, one.leader, one.leader_epoch) for one in partitions}
+
+
+def _led(partitions: Iterable[PartitionReplicas], brokers: Collection[int]) -> int:
+    return sum(one.leader in brokers for one in partitions)
+
+
+def _topic(name: str, partitions: Iterable[PartitionReplicas]) -> Topic:
+    some = sorted(partitions, key=lambda one: one.partition)
+    return Topic(
+        name,
+        "",
+        tuple(one.partition for one in some),
+        tuple(one.leader for one in some),
+        tuple(one.leader_epoch for one in some),
+    )
+
+
+def _held(before: PartitionReplicas, after: WriteState, activity: _Activity) -> Held:
+    return Held(
+        before,
+        after,
+        ended=activity.ended,
+        newest_ended_ms=activity.newest_ended_ms,
+        failure=activity.failure,
+    )
+
+
+def _ids_on(cluster: Cluster, broker_id: int, *, describe: bool) -> tuple[list[CoordinatorView], Unobserved | None]:
+    """The ids in a transaction that a broker lists, and what is missing. describe: whether to add their partitions."""
+    try:
+        listed = list_transactions(cluster.send, broker_id, states=IN_TRANSACTION)
+        if not describe:
+            return [_listed(name, one, broker_id) for name, one in listed.items()], None
+        described = describe_transactions(cluster.send, broker_id, sorted(listed))
+    except RequestFailed as failed:
+        return [], Unobserved(STAGE, failed.failure, broker_id)
+    views, error = [], None
+    for name in listed:
+        one = described.get(name)
+        if one is None or (one.error and one.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+            failure = (
+                Failure("the broker left the id out of its answer", FailureCode.LEFT_OUT)
+                if one is None
+                else needing(answered(one.error_code), Permission("Describe", "TransactionalId", name))
+            )
+            error = Unobserved(STAGE, failure.within(f"'{name}'"), broker_id)
+        elif not one.error and one.state in IN_TRANSACTION:
+            views.append(one.view(name, broker_id))
+    return views, error
+
+
+def _listed(name: str, one: ListedTransaction, broker_id: int) -> CoordinatorView:
+    return CoordinatorView(name, broker_id, one.producer_id, state=one.state)
