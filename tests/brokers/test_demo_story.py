@@ -65,7 +65,7 @@ def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas
     assert process.returncode == 0, errors
     assert f"Apache Kafka {version} brokers" in said
     expected = {
-        "payments-solo-0": ("maybe_committed", "reports it, and `abort` would delete what was committed"),
+        "payments-solo-0": ("missed_commit", "reports it, and `abort` would delete what was committed"),
         "clicks-0": ("orphan", "find-hanging reports it"),
         "sensors-0": ("orphan", "does not report it, though it hangs"),
         "shipments-0": ("stale_epoch", "find-hanging reports it"),

@@ -197,7 +197,7 @@ def test_a_group_without_offsets_is_not_observed(world: World) -> None:
 def test_each_topic_gets_its_cause(world: World) -> None:
     table = (
         ("clicks", "hanging", {"producer_id": world.orphan.producer_id, "start_offset": 0, "reason": "orphan"}),
-        ("payments-solo", "hanging", {"reason": "maybe_committed", "blocked_records": 5}),
+        ("payments-solo", "hanging", {"reason": "missed_commit", "blocked_records": 5}),
         (LIVE, "owned", {"transactional_id": "explain-live-service", "timeout_ms": TIMEOUT_MS, "compacted": False}),
         (COMPACT, "owned", {"compacted": True}),
         (QUIET, "marker_lag", {"high_watermark": 6, "markers": 1}),

@@ -342,7 +342,7 @@ def test_the_first_sweep_proves_commits_that_the_log_then_loses(world: World) ->
         assert [record for record in history(world.wire, torn) if (torn.solo, 0) in record.partitions] == [], name
     reasons = {name: world.judged[world.torn[name].solo]["reason"] for name in FORGOTTEN}
     assert reasons == {
-        "cut-rested": "maybe_committed",
+        "cut-rested": "missed_commit",
         "cut-went-on": "stale_epoch",
         "cut-anew": "stale_epoch",
         "cut-expired": "orphan",

@@ -702,7 +702,7 @@ def test_the_commands_print_the_result_as_json_and_as_text(left: Left) -> None:
         assert words[:2] == ["txnscan", "abort"]
         assert words[-6:] == ["--topic", "shipments", "--partition", "0", "--start-offset", "0"]
         said = CliRunner().invoke(app, [command, *left.all_data])
-        assert said.exit_code == 0 and "hanging (maybe_committed)" in said.stdout
+        assert said.exit_code == 0 and "hanging (missed_commit)" in said.stdout
     one = CliRunner().invoke(app, ["transaction-log", *left.all_data, "--transactional-id", f"{V2}-one"])
     assert "PrepareAbort" in one.stdout and "impossible" not in one.stdout
     failed = CliRunner().invoke(app, ["segments", *left.all_data, "--fail-on", "hanging"])

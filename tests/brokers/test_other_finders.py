@@ -32,7 +32,7 @@ TABLE = (
     ("the same, dated ahead", "sensors-0", False, "hanging", "orphan"),
     ("the id is at rest, one epoch on", "shipments-0", False, "hanging", "stale_epoch"),
     ("the id is in another transaction", f"{AGAIN}-0", False, "hanging", "stale_epoch"),
-    ("committed except for this partition", "payments-solo-0", False, "hanging", "maybe_committed"),
+    ("committed except for this partition", "payments-solo-0", False, "hanging", "missed_commit"),
     ("not added by its owner, which lives", "invoices-1", False, "hanging", "live_epoch"),
     ("the partition that this owner added", "invoices-0", True, "ongoing", "owned"),
     ("a live transaction with old records", "backfill-0", True, "ongoing", "owned"),

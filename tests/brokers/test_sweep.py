@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # The demo's transactions, in order: verdict, reason, late.
 EXPECTED = {
-    "payments-solo-0": ("hanging", "maybe_committed", True),
+    "payments-solo-0": ("hanging", "missed_commit", True),
     "clicks-0": ("hanging", "orphan", True),
     "sensors-0": ("hanging", "orphan", False),
     "shipments-0": ("hanging", "stale_epoch", True),

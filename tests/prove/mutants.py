@@ -141,7 +141,7 @@ EXPLAINED: dict[Key, str] = {
     (
         "verdict/rules.py",
         "",
-        "predicates.orphan, predicates.maybe_committed → predicates.maybe_committed, predicates.orphan",
+        "predicates.orphan, predicates.missed_commit → predicates.missed_commit, predicates.orphan",
     ): "one needs no view, the other one",
     (
         "verdict/rules.py",

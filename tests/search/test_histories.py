@@ -47,7 +47,7 @@ def test_random_histories_have_hanging_transactions_of_every_reason() -> None:
         seen |= {kind.split("/")[1] for kind in figures.verdicts if kind.startswith("hanging")}
         if len(seen) == 4:
             break
-    assert seen == {"orphan", "maybe_committed", "stale_epoch", "live_epoch"}
+    assert seen == {"orphan", "missed_commit", "stale_epoch", "live_epoch"}
 
 
 def test_a_seed_determines_the_history_and_its_verdicts() -> None:

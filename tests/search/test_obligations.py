@@ -107,7 +107,7 @@ def test_a_transaction_ends_between_the_read_and_the_coordinator_request() -> No
     asked,
     which then has no pending marker.
     """
-    assert told("second-read") == ([("hanging", "maybe_committed")], [("gone", "ended")])
+    assert told("second-read") == ([("hanging", "missed_commit")], [("gone", "ended")])
 
 
 def test_a_transaction_begins_between_the_coordinator_request_and_the_read() -> None:

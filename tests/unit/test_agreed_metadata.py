@@ -16,6 +16,7 @@ from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.coordinators.agreed_metadata import (
     TOPIC_DELETED,
     TOPIC_RECREATED,
+    WITH_TOPIC,
     AgreedMetadata,
     LeaderUnknown,
     read_all_views,
@@ -404,3 +405,39 @@ def test_the_view_of_each_broker_is_separate(cluster: FakeCluster) -> None:
     assert one is not None and two is not None and agreed.view_of(3) is None
     assert (one.answered_by, one.topics[0].leaders[0]) == (1, 1)
     assert (two.answered_by, two.topics[0].leaders[0]) == (2, 3)
+
+
+def test_brokers_are_behind_below_an_offset(cluster: FakeCluster) -> None:
+    agreed = replace(agree(cluster), offsets={-1: 3, 0: 4, 1: 5, 2: 6})
+    assert [agreed.behind(offset) for offset in (4, 5, 6, 7)] == [{}, {0: 4}, {0: 4, 1: 5}, {0: 4, 1: 5, 2: 6}]
+
+
+def test_a_broker_reaches_the_only_view_by_its_offset(cluster: FakeCluster) -> None:
+    every = agree(cluster)
+    view = every.views[0]
+    one = replace(every, views=(view,), offsets={1: 0, 2: 4, 3: 5}, shown_by_offset=5)
+    cases = (
+        ("the same offset", one, 3, view),
+        ("an older image", one, 2, None),
+        ("the first offset of all", replace(one, shown_by_offset=0), 1, view),
+        ("a broker that reported no offset", replace(one, shown_by_offset=0), 4, None),
+        ("no offset shows the view", replace(one, shown_by_offset=None), 3, None),
+        ("by itself, no offset does", AgreedMetadata((view,), (), {1: 5}), 1, None),
+        ("several views", replace(every, offsets={1: 5}, shown_by_offset=5), 1, None),
+    )
+    with Cases() as table:
+        for name, agreed, broker_id, expected in cases:
+            with table.case(name):
+                assert agreed.reached_by(broker_id) is expected
+
+
+def test_unproven_views_show_leaders_though_brokers_did_not_answer(cluster: FakeCluster) -> None:
+    error = Unobserved("metadata", failed("broker 3 is down"), 3)
+    agreed = replace(agree(cluster), errors=(error,))
+    assert "broker 3 is down" in why_not(agreed)
+    assert agreed.unproven.partition("t", 1).leader == 2
+    assert (agreed.unproven.views, agreed.errors) == (agreed.views, (error,))
+
+
+def test_transactions_end_with_a_deleted_and_with_a_recreated_topic() -> None:
+    assert {*WITH_TOPIC} == {TOPIC_DELETED, TOPIC_RECREATED}

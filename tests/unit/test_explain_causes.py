@@ -167,7 +167,7 @@ CASES = (
         "markers alone are before what hangs",
         facts(GROUP, on(HANGING, committed=98, ahead=Ahead(False, markers=2))),
         C.HANGING,
-        {"committed_offset": 98, "lag": 7, "reason": "maybe_committed"},
+        {"committed_offset": 98, "lag": 7, "reason": "missed_commit"},
     ),
     Case(
         "the group has not come to what hangs",

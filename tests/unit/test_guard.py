@@ -57,7 +57,7 @@ ORDER = (
     row("log_unread", {"log_failure": failed("broker 2 cannot be reached")}),
     row("outcome_not_told", {"outcome": None}),
     row("mixed", {"outcome": "mixed"}),
-    row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
+    row("maybe_committed", {"reason": "missed_commit", "outcome": "unknown"}),
     row("too_many", {}, actions_max=0),
 )
 MORE = (
@@ -67,12 +67,12 @@ MORE = (
     row("live_owner", {"reason": "live_epoch", "owner_epoch": None, "transactional_id": None}),
     row("live_owner", {"owner_epoch": 2}),
     row("live_owner", {"reason": "orphan", "owner_epoch": 3}),
-    row("live_owner", {"reason": "maybe_committed", "outcome": "committed", "owner_epoch": 3}),
+    row("live_owner", {"reason": "missed_commit", "outcome": "committed", "owner_epoch": 3}),
     row("live_owner", {"owner_epoch": -1}),
     *(
         row("unknown_reason", {"reason": r.value})
         for r in Reason
-        if r not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH)
+        if r not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MISSED_COMMIT, Reason.LIVE_EPOCH)
     ),
     row("unknown_reason", {"reason": "of a later version"}),
     row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}),
@@ -91,13 +91,13 @@ MORE = (
     row("topic_not_listed", {"topic": OFFSETS}, topics=("p",), consumer_offsets=True),
     row("outcome_not_told", {"outcome": ""}),
     row("outcome_not_told", {"outcome": "aborted"}),
-    row("outcome_not_told", {"reason": "maybe_committed", "outcome": None}),
-    row("mixed", {"reason": "maybe_committed", "outcome": "mixed"}),
+    row("outcome_not_told", {"reason": "missed_commit", "outcome": None}),
+    row("mixed", {"reason": "missed_commit", "outcome": "mixed"}),
     row("maybe_committed", {"outcome": "maybe_committed", "outcome_reason": "but v1"}),
     row("log_unread", {"log_failure": failed("it moved"), "outcome": "committed"}),
-    row("maybe_committed", {"reason": "maybe_committed", "outcome": "unknown"}),
+    row("maybe_committed", {"reason": "missed_commit", "outcome": "unknown"}),
     row("maybe_committed", {"reason": "orphan", "outcome": "maybe_committed", "owner_epoch": None}),
-    row("maybe_committed", {"reason": "maybe_committed", "outcome": "maybe_committed"}),
+    row("maybe_committed", {"reason": "missed_commit", "outcome": "maybe_committed"}),
 )
 ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     ("not committed is aborted", {}, {}, Allowed(False, None)),
@@ -111,13 +111,13 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     ("an orphan", {"reason": "orphan", "owner_epoch": None, "transactional_id": None}, {}, Allowed(False, None)),
     (
         "a commit that the log proves to be of this data",
-        {"reason": "maybe_committed", "outcome": "committed"},
+        {"reason": "missed_commit", "outcome": "committed"},
         {},
         Allowed(True, "--complete-commits"),
     ),
     (
         "a commit that the log proves not to be of this data",
-        {"reason": "maybe_committed", "outcome": "not_committed"},
+        {"reason": "missed_commit", "outcome": "not_committed"},
         {},
         Allowed(False, None),
     ),
@@ -287,7 +287,7 @@ def test_no_allowed_marker_can_tear_data(s: Stored, limits: Limits) -> None:
     answer = guarded(s, limits)
     if isinstance(answer, Refused):
         return
-    assert s.verdict == "hanging" and s.reason in ("orphan", "stale_epoch", "maybe_committed")
+    assert s.verdict == "hanging" and s.reason in ("orphan", "stale_epoch", "missed_commit")
     assert s.watched_ms > s.late_after_ms >= s.max_timeout_ms
     assert s.sweeps >= max(2, limits.sweeps_min)
     assert s.owner_epoch is None or s.owner_epoch > s.producer_epoch
@@ -296,7 +296,7 @@ def test_no_allowed_marker_can_tear_data(s: Stored, limits: Limits) -> None:
         assert (s.outcome, answer.needs) == ("committed", "--complete-commits")
     else:
         assert (s.outcome, answer.needs) in (("not_committed", None), ("unknown", "--accept-unknown-outcome"))
-        assert s.reason != "maybe_committed" or s.outcome == "not_committed"
+        assert s.reason != "missed_commit" or s.outcome == "not_committed"
     assert s.log_failure is None
 
 

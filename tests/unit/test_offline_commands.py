@@ -16,10 +16,14 @@ from txnscan.verdict.evidence import Outcome, Reason, Verdict
 
 HANGING = {
     "topic": "orders",
+    "topic_id": "",
     "partition": 3,
     "verdict": "hanging",
     "reason": "orphan",
     "outcome": "unknown",
+    "outcome_reason": None,
+    "transactional_id": None,
+    "coordinator_producer_epoch": None,
     "producer_id": 7,
     "producer_epoch": 3,
     "coordinator_epoch": -1,
@@ -32,13 +36,13 @@ def of(**changes: Any) -> list[str]:
 
 
 def test_only_a_hanging_transaction_without_owner_or_commit_has_a_command() -> None:
-    owned = (Reason.MAYBE_COMMITTED, Reason.LIVE_EPOCH, Reason.DECIDED)
+    unowned = (Reason.ORPHAN, Reason.STALE_EPOCH)
     with Cases() as cases:
         for verdict, reason, outcome in product(Verdict, Reason, [None, *Outcome]):
             with cases.case(f"{verdict} {reason} {outcome}"):
                 found = of(verdict=verdict.value, reason=reason.value, outcome=outcome and outcome.value)
                 no_commit = outcome in (Outcome.UNKNOWN, Outcome.NOT_COMMITTED)
-                assert bool(found) == (verdict is Verdict.HANGING and no_commit and reason not in owned)
+                assert bool(found) == (verdict is Verdict.HANGING and no_commit and reason in unowned)
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,7 @@ def bad_files() -> tuple[tuple[str, str], ...]:
         ),
         (
             "an abort of what may be committed",
-            action(reason="maybe_committed", outcome="unknown", needs=ACCEPT_UNKNOWN),
+            action(reason="missed_commit", outcome="unknown", needs=ACCEPT_UNKNOWN),
         ),
         # duplicates
         ("an action twice", edited(lambda b: b["actions"].append(b["actions"][0]))),
@@ -321,7 +321,7 @@ ACCEPTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("the smallest numbers", {"producer_id": 0, "producer_epoch": 0, "coordinator_epoch": -1, "start_offset": 0}),
     ("the longest topic", {"topic": "p" * 249}),
     ("a topic of dots", {"topic": "..."}),
-    ("a commit that is proven", {"reason": "maybe_committed", "outcome": "committed", "marker": "COMMIT"}),
+    ("a commit that is proven", {"reason": "missed_commit", "outcome": "committed", "marker": "COMMIT"}),
     ("text of any kind", {"why": "\ud800\x1b\n", "transactional_id": "", "incident_id": ""}),
 )
 

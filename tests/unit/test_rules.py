@@ -526,14 +526,14 @@ CASES = (
         "9",
         evidence(view("CompleteCommit", 4)),
         HANGING,
-        Reason.MAYBE_COMMITTED,
+        Reason.MISSED_COMMIT,
         "transactions v2: epoch 3 was committed, and stands at 4",
     ),
     Case(
         "9b",
         evidence(view("CompleteCommit", 3)),
         HANGING,
-        Reason.MAYBE_COMMITTED,
+        Reason.MISSED_COMMIT,
         "transactions v1: the commit stands at the same epoch",
     ),
     Case(

@@ -83,9 +83,11 @@ class AgreedMetadata:
 
     def reached_by(self, broker_id: int) -> ClusterView | None:
         """The view of the newest image, if this broker's image had all of it when the broker reported its offset."""
-        if len(self.views) != 1 or self.shown_by_offset is None:
+        at = self.offsets.get(broker_id)
+        if len(self.views) != 1 or self.shown_by_offset is None or at is None or at < self.shown_by_offset:
             return None
-        return self.views[0] if self.offsets.get(broker_id, -1) >= self.shown_by_offset else None
+        (view,) = self.views
+        return view
 
     def behind(self, offset: int) -> dict[int, int]:
         """The brokers whose images do not reach this offset, with the offsets of their images. This includes brokers

@@ -204,7 +204,7 @@ def _same(planted: Planted, topic: str, partition: int, producer_id: int) -> boo
 
 def _kafka_says(planted: Planted, reported: bool, mine: Sequence[dict[str, Any]]) -> str:
     hanging = any(t["verdict"] == "hanging" for t in mine)
-    committed = any(t["reason"] == "maybe_committed" for t in mine)
+    committed = any(t["reason"] == "missed_commit" for t in mine)
     if reported and committed:
         return "find-hanging reports it, and `abort` would delete what was committed"
     if reported:

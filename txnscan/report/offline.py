@@ -43,7 +43,7 @@ _STAGE = "read files"
 _ERRORS_SHOWN = 20
 _IDS_SHOWN = 50
 # The reason of a transaction with a decision that an abort may contradict. The files show only a part of its log.
-_NOT_BY_HAND = ("maybe_committed",)
+_NOT_BY_HAND = ("missed_commit",)
 
 
 # --- the object -------------------------------------------------------------------------------------------------------

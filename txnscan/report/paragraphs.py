@@ -30,8 +30,6 @@ STYLES = {
 # Verdicts worth a reader's time, most urgent first; of the rest, transactions that hold readers back are shown, and
 # others are counted.
 SHOWN = ("hanging", "indeterminate", "late_ongoing", "pending_marker")
-# "May be committed" is worded unlike the reason maybe_committed: the reason is by the coordinator's answer, and the
-# outcome is by its log.
 _OUTCOMES: Mapping[str, str] = {
     "committed": "committed, proven",
     "not_committed": "not committed, proven",

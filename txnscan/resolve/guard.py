@@ -222,7 +222,7 @@ def _owner_may_write(s: Swept, limits: Limits) -> bool:
 
 
 def _unknown_reason(s: Swept, limits: Limits) -> bool:
-    return s.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED)
+    return s.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MISSED_COMMIT)
 
 
 def _low_threshold(s: Stored, limits: Limits) -> bool:
@@ -257,7 +257,7 @@ def _mixed(s: Swept, limits: Limits) -> bool:
 
 def _maybe_committed(s: Swept, limits: Limits) -> bool:
     unknown = s.outcome not in (Outcome.COMMITTED, Outcome.NOT_COMMITTED)
-    return s.outcome == Outcome.MAYBE_COMMITTED or (s.reason == Reason.MAYBE_COMMITTED and unknown)
+    return s.outcome == Outcome.MAYBE_COMMITTED or (s.reason == Reason.MISSED_COMMIT and unknown)
 
 
 def _log_unread(s: Swept, limits: Limits) -> bool:

@@ -283,11 +283,11 @@ def _impossible(a: Action) -> list[tuple[str, str]]:
     }
     if _TOPIC.fullmatch(a.topic) is None:
         wrong.append(("topic", "it is not a legal topic name"))
-    if a.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MAYBE_COMMITTED):
+    if a.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MISSED_COMMIT):
         wrong.append(("reason", f"no marker is sent for {a.reason!r}"))
     elif a.outcome not in needs or needs[Outcome(a.outcome)] != (a.marker, a.needs):
         wrong.append(("marker", f"{a.marker!r} does not follow from outcome {a.outcome!r}"))
-    elif a.reason == Reason.MAYBE_COMMITTED and a.outcome == Outcome.UNKNOWN:
+    elif a.reason == Reason.MISSED_COMMIT and a.outcome == Outcome.UNKNOWN:
         wrong.append(("marker", "data that may be committed is never aborted"))
     return wrong
 

@@ -39,7 +39,7 @@ class Reason(StrEnum):
     COORDINATOR = "coordinator"
     COVERAGE = "coverage"
     ORPHAN = "orphan"
-    MAYBE_COMMITTED = "maybe_committed"
+    MISSED_COMMIT = "missed_commit"
     STALE_EPOCH = "stale_epoch"
     LIVE_EPOCH = "live_epoch"
 

@@ -175,7 +175,7 @@ def orphan(e: Evidence) -> bool:
     return not e.coordinators
 
 
-def maybe_committed(e: Evidence) -> bool:
+def missed_commit(e: Evidence) -> bool:
     pe = e.observation.producer_epoch
     view = sole_id_without_partition(e, "CompleteCommit")
     return view is not None and view.producer_epoch in (pe, pe + 1)

@@ -98,7 +98,7 @@ RULES: tuple[Rule, ...] = (
     # From here on absence is proven, unless the coordinators' log contradicts it.
     Rule(Verdict.INDETERMINATE, Reason.SPLIT, predicates.log_contradicts, explanations.contradicted),
     Rule(Verdict.HANGING, Reason.ORPHAN, predicates.orphan, explanations.orphan),
-    Rule(Verdict.HANGING, Reason.MAYBE_COMMITTED, predicates.maybe_committed, explanations.committed),
+    Rule(Verdict.HANGING, Reason.MISSED_COMMIT, predicates.missed_commit, explanations.committed),
     Rule(Verdict.HANGING, Reason.STALE_EPOCH, predicates.stale_epoch, explanations.stale),
     Rule(Verdict.HANGING, Reason.LIVE_EPOCH, predicates.live_epoch, explanations.live),
     Rule(Verdict.INDETERMINATE, Reason.COORDINATOR, predicates.otherwise, explanations.otherwise),

@@ -25,7 +25,7 @@ _SETTLED_S = 15.0
 _QUIET_S_MAX = 240.0
 _ENDED_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 # The reasons for which a returning application may end the transaction: its next transaction also ends the open data.
-_EXCUSABLE = ("live_epoch", "stale_epoch", "maybe_committed")
+_EXCUSABLE = ("live_epoch", "stale_epoch", "missed_commit")
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class World:
         return ",".join(broker.address for broker in brokers)
 
     def plant(self) -> None:
-        self.remember(plant.committed_but_hanging(self.cluster).hanging, "maybe_committed")
+        self.remember(plant.committed_but_hanging(self.cluster).hanging, "missed_commit")
         self.remember(plant.orphan(self.wire), "orphan")
         self.remember(plant.orphan_from_the_future(self.wire), "orphan")
         self.remember(plant.stale_epoch(self.wire), "stale_epoch")
