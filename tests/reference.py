@@ -30,9 +30,27 @@ TABLES_HEAD = """# Tables
 Look up a table, a column, or the code of a failure. `--tables` names a path, an object store or catalog.schema. Names
 and types are a contract. Each column has its comment in the table. Times are UTC.
 
-A sweep is visible whole or not at all: its row in `sweeps` is written last. txnscan refuses tables of another schema
-version, and a location where a table is missing or damaged while others have rows. `txnscan maintain` deletes old
-sweeps, also their rows in `topic_reads`. It keeps the other facts, incidents and the journal for ever.
+A sweep is visible whole or not at all: its row in `sweeps` is written last. txnscan refuses a
+location where a table is missing or damaged while others have rows. `txnscan maintain` deletes old sweeps, also their
+rows in `topic_reads`. It keeps the other facts, incidents and the journal for ever.
+
+## Versions
+
+The tables have a schema version (`txnscan.schemaVersion` in their properties, `schema_version` in `sweeps`).
+
+| tables | a sweep, `plan`, `apply` | `show`, `report`, `history` |
+|---|---|---|
+| of this version | write | read |
+| of an earlier version, to which only tables and columns were added | add them in place, then write | read |
+| of an earlier version, with any other change | refused until `txnscan maintain --upgrade` has run | refused |
+| of a later version that says that this one can read it (`txnscan.readableSince`) | refused | read |
+| of any other version | refused | refused |
+
+- Added columns may be null. Rows from before have null there.
+- `txnscan maintain --upgrade` prints each step before it makes it. You may run it again after a failure. End the
+  sweeps of the earlier release before: rows that it writes later would have the earlier form.
+- A column keeps its name, its type and its meaning. A value that a column did not have before, such as a new reason,
+  counts as another change.
 
 ## Facts and computed rows
 

@@ -299,6 +299,12 @@ def pair(cluster: FakeCluster) -> tuple[dict[Key, FencedRow], dict[Key, FencedRo
     return first, {row.key: row for row in second}
 
 
+def test_without_an_answer_the_first_read_has_no_high_watermark(cluster: FakeCluster) -> None:
+    cluster.partitions["t", 0].errors["high watermark"] = 6
+    first, _ = pair(cluster)
+    assert (first["t", 0].high_watermark, first["t", 0].failure is None) == (None, False)
+
+
 def test_two_reads_share_one_pair_of_offsets(cluster: FakeCluster) -> None:
     first, second = pair(cluster)
     assert [name for _, name in cluster.asked] == [

@@ -232,6 +232,9 @@ def maintain(
         str,
         typer.Option("--vacuum-after", metavar="DURATION", help="Remove files that are unused for longer than this."),
     ] = "7d",
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="First change tables of an earlier version, where a sweep does not.")
+    ] = False,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -254,6 +257,8 @@ def maintain(
             from txnscan.tables.maintain import maintain as run_maintain
 
             stored = opened_tables(tables, master, progress, to_maintain=True)
+            upgraded = stored.upgrade(note) if upgrade else []
+            stored.check_writable()
             keeping = kept(stored, keep_ms, wall_clock_ms())
             done = run_maintain(
                 stored,
@@ -262,6 +267,6 @@ def maintain(
                 on_table=lambda done, total: progress("tidy tables", done, total),
             )
         if format is Format.JSON:
-            write_json({"kept": asdict(keeping), "tables": [asdict(one) for one in done]})
+            write_json({"upgraded": upgraded, "kept": asdict(keeping), "tables": [asdict(one) for one in done]})
         else:
             print_maintained(stdout_console(), keeping, done)

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from txnscan.config import ConfigError, printable
 from txnscan.tables.damage import cause
-from txnscan.tables.delta import VERSION_PROPERTY, Delta
-from txnscan.tables.schema import SCHEMA_VERSION, SWEEPS, TABLES, Table
+from txnscan.tables.delta import Delta, of_version, tried_again
+from txnscan.tables.schema import SCHEMA_VERSION, SWEEPS, TABLES, Column, Table
+from txnscan.tables.versions import check_writable
 
 # Makes all calls, each in a thread of its own.
 AtOnce = Callable[[Iterable[Callable[[], Any]]], list[Any]]
 
 
 def create(delta: Delta, at_once: AtOnce, say: Callable[[str], None]) -> None:
-    """Creates missing tables.
+    """Creates missing tables, and adds what earlier versions of txnscan lack (`versions.py`).
 
-    say: called with a sentence if a table is made again. Raises ConfigError if the location cannot be written, if a
-    table is damaged or not of this schema, and if a table is gone while the others are in use: a new table would
-    silently lack the earlier rows.
+    say: called with a sentence if a table is made again, or gets columns. Raises ConfigError if the location cannot be
+    written, if a table is damaged or of a version that this release cannot write, and if a table is gone while the
+    others are in use: a new table would silently lack the earlier rows.
     """
     check_files(delta)
     try:
-        absent = [table for table in at_once(partial(_absent, delta, table) for table in TABLES) if table]
-        if all(table.made_anew for table in absent):
-            for table in absent:
+        there = dict(zip(TABLES, at_once(partial(_columns, delta, table) for table in TABLES), strict=True))
+        version = check_writable(delta) if there[SWEEPS] is not None else SCHEMA_VERSION
+        lacking = {table: _missing(delta, table, columns, version) for table, columns in there.items() if columns}
+        absent = [table for table, columns in there.items() if columns is None]
+        lost = [table for table in absent if table.since <= version]
+        if all(table.made_anew for table in lost):
+            for table in lost:
                 name = delta.name(table)
                 say(f"{name} is made anew: what is open and does not hang counts its age from now on")
-        elif len(absent) < len(TABLES):
-            _check_unused(delta, absent)
+        elif len(lost) < len(TABLES):
+            _check_unused(delta, lost)
         if absent:
             at_once(partial(delta.create, table) for table in absent)
+        if version != SCHEMA_VERSION:
+            _grow(delta, at_once, lacking, say)
     except ConfigError:
         raise
     except Exception as error:
@@ -40,19 +47,38 @@ def create(delta: Delta, at_once: AtOnce, say: Callable[[str], None]) -> None:
         raise ConfigError("--tables", f"{shown(delta)} cannot be written: {why_failed(delta, error)}") from None
 
 
-def _absent(delta: Delta, table: Table) -> Table | None:
-    """The table if it does not exist, else None. Raises ConfigError if it is not of this version."""
-    columns = _columns(delta, table)
-    if columns is None:
-        return table
-    if table is SWEEPS:
-        _check_version(delta)
-    missing = next((column.name for column in table.columns if column.name not in columns), None)
-    if missing is not None:
+def _missing(delta: Delta, table: Table, columns: frozenset[str], version: int) -> tuple[Column, ...]:
+    """The columns that a table lacks. Raises ConfigError if they cannot be added: a later version has them."""
+    missing = tuple(column for column in table.columns if column.name not in columns)
+    if missing and (version == SCHEMA_VERSION or any(column.required for column in missing)):
         raise ConfigError(
-            "--tables", f"{delta.name(table)} has no column {missing}; it is not of this version of txnscan"
+            "--tables", f"{delta.name(table)} has no column {missing[0].name}; it is not of this version of txnscan"
         )
-    return None
+    return missing
+
+
+def _grow(
+    delta: Delta, at_once: AtOnce, lacking: Mapping[Table, tuple[Column, ...]], say: Callable[[str], None]
+) -> None:
+    """Adds columns to tables. The version of SWEEPS, which counts, rises last."""
+    growing = {table: columns for table, columns in lacking.items() if columns}
+    for table, columns in growing.items():
+        say(f"{delta.name(table)} gets {', '.join(column.name for column in columns)}")
+    if growing:
+        at_once(partial(_add, delta, table) for table in growing)
+    tried_again(delta, lambda: delta.set_properties(SWEEPS, of_version(SCHEMA_VERSION)))
+
+
+def _add(delta: Delta, table: Table) -> None:
+    """Adds the columns that the table lacks now: another process may have added some."""
+
+    def add() -> None:
+        has = delta.columns(table) or frozenset()
+        missing = [column for column in table.columns if column.name not in has]
+        if missing:
+            delta.add_columns(table, missing)
+
+    tried_again(delta, add)
 
 
 def _columns(delta: Delta, table: Table) -> frozenset[str] | None:
@@ -65,17 +91,6 @@ def _columns(delta: Delta, table: Table) -> frozenset[str] | None:
         raise ConfigError(
             "--tables", f"the table {table.name} of {shown(delta)} cannot be read: {why_failed(delta, error)}"
         ) from None
-
-
-def _check_version(delta: Delta) -> None:
-    """Checks that the tables are of this schema."""
-    version = delta.properties(SWEEPS).get(VERSION_PROPERTY, "")
-    if version != str(SCHEMA_VERSION):
-        raise ConfigError(
-            "--tables",
-            f"{shown(delta)} has tables of schema version {printable(version) or 0}, and this txnscan writes "
-            f"{SCHEMA_VERSION}; use the version of txnscan that made them, or another location",
-        )
 
 
 def _check_unused(delta: Delta, absent: Sequence[Table]) -> None:

@@ -17,7 +17,7 @@ import stamina
 
 from txnscan.engine.rows import arrow_type, plain
 from txnscan.tables.conditions import Condition
-from txnscan.tables.schema import SCHEMA_VERSION, Column, Table
+from txnscan.tables.schema import READABLE_SINCE, SCHEMA_VERSION, Column, Table
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -29,6 +29,7 @@ CHECKPOINT_INTERVAL = 50
 # As long as Delta keeps files that were removed. Its default for the log is 30 days, and each sweep lists all of it.
 LOG_DAYS = 7
 VERSION_PROPERTY = "txnscan.schemaVersion"
+READABLE_PROPERTY = "txnscan.readableSince"
 _CONSTRAINT = "delta.constraints."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARROW = {
@@ -106,6 +107,14 @@ class Delta(Protocol):
         """Makes the table if it does not exist, with its comments, constraints and properties."""
         ...
 
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """Adds columns that may be null, with their comments. Rows that are there have null."""
+        ...
+
+    def set_properties(self, table: Table, changed: Mapping[str, str]) -> None:
+        """Sets some of the table's properties."""
+        ...
+
     def read(
         self,
         table: Table,
@@ -131,6 +140,10 @@ class Delta(Protocol):
 
     def merge(self, table: Table, rows: pa.Table, on: str, clauses: Sequence[Matched | NotMatched]) -> None:
         """Merges the rows `s` into the table `t`. The first clause that fits a row counts."""
+        ...
+
+    def update(self, table: Table, column: str, value: str, *where: Condition) -> None:
+        """Sets a column of text to this value in the rows to which the conditions apply."""
         ...
 
     def delete(self, table: Table, *where: Condition) -> int:
@@ -173,12 +186,17 @@ class Delta(Protocol):
 def properties(table: Table) -> dict[str, str]:
     """The Delta properties of a table, whoever creates it: the version of its schema, and its constraints."""
     return {
-        VERSION_PROPERTY: str(SCHEMA_VERSION),
+        **of_version(SCHEMA_VERSION),
         "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
         "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
         **({"delta.enableChangeDataFeed": "true"} if table.change_feed else {}),
         **{f"{_CONSTRAINT}{check}": condition for check, condition in table.checks},
     }
+
+
+def of_version(version: int) -> dict[str, str]:
+    """The properties of tables of this schema version. The oldest version that can read them is not above it."""
+    return {VERSION_PROPERTY: str(version), READABLE_PROPERTY: str(min(version, READABLE_SINCE))}
 
 
 def tried_again(delta: Delta, write: Callable[[], Answer]) -> Answer:

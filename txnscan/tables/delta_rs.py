@@ -159,6 +159,14 @@ class DeltaRs:
             raise_if_key_not_exists=False,
         )
 
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """See Delta."""
+        self._writable(table).alter.add_columns(list(map(_field, columns)), post_commithook_properties=_AFTER_COMMIT)
+
+    def set_properties(self, table: Table, changed: Mapping[str, str]) -> None:
+        """See Delta."""
+        self._writable(table).alter.set_table_properties(dict(changed), raise_if_not_exists=False)
+
     def read(
         self,
         table: Table,
@@ -244,6 +252,14 @@ class DeltaRs:
                     {name: f"s.{name}" for name in clause.columns}, predicate=clause.condition
                 )
         merger.execute()
+
+    def update(self, table: Table, column: str, value: str, *where: Condition) -> None:
+        """See Delta."""
+        self._roomy(table, decodes=True).update(
+            new_values={column: value},
+            predicate=DATAFUSION.all_of(where),
+            post_commithook_properties=_AFTER_COMMIT,
+        )
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""

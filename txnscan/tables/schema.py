@@ -1,7 +1,7 @@
 """Every stored column once: its name, its Spark SQL type, its meaning, and the source of its value.
 
-Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises with each change here, and txnscan refuses
-tables of any other version.
+Names and types are a contract that dashboards read. `SCHEMA_VERSION` rises with each change here. `versions.py` says
+what may be done with tables of another version.
 
 Times are UTC timestamps, except where a name ends in `_ms`: then it is a number of milliseconds, or a record's own
 timestamp as the client wrote it, which need not be a possible date.
@@ -29,7 +29,10 @@ from txnscan.waiting.complete_up_to import Completeness, PartitionRead, TopicRea
 from txnscan.waiting.disk import DiskRead
 from txnscan.waiting.impact import BlockedGroup, BlockedReader
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
+# The first version since which each change only added tables or columns that may be null. Releases of that version can
+# read all later tables, until a change does more.
+READABLE_SINCE = 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Table:
     Many clusters are written to one table at once, and each write names its cluster.
 
     made_anew: the table is created again if it is missing: only ages are lost, and start again. change_feed: Delta
-    keeps the changes of each commit (its change data feed).
+    keeps the changes of each commit (its change data feed). since: the schema version that added it.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Table:
     partitioned_by: tuple[str, ...] = ("cluster_id",)
     made_anew: bool = False
     change_feed: bool = False
+    since: int = 0
 
     def rows(self, scan: Scan | None, items: Any) -> list[dict[str, Any]]:
         """The rows of these items. scan: their sweep, if they are of a sweep."""

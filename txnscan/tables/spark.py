@@ -118,6 +118,17 @@ class SparkDelta:
         """See Delta."""
         self._spark.sql(_create_statement(self.name(table), table, clustered=_is_databricks(self._spark)))
 
+    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """See Delta."""
+        self.check(table)
+        added = ", ".join(map(_column_definition, columns))
+        self._spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS ({added})")
+
+    def set_properties(self, table: Table, changed: Mapping[str, str]) -> None:
+        """See Delta."""
+        self.check(table)
+        self._spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_listed(changed)})")
+
     def read(
         self,
         table: Table,
@@ -163,6 +174,12 @@ class SparkDelta:
             self._spark.sql(f"MERGE INTO {self.name(table)} AS t USING {view} AS s ON {on} {whens}")
         finally:
             self._spark.catalog.dropTempView(view)
+
+    def update(self, table: Table, column: str, value: str, *where: Condition) -> None:
+        """See Delta."""
+        self.check(table, decodes=True)
+        condition = SPARK.all_of(where)
+        self._spark.sql(f"UPDATE {self.name(table)} SET {column} = {spark_text(value)} WHERE {condition}")
 
     def delete(self, table: Table, *where: Condition) -> int:
         """See Delta."""

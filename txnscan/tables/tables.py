@@ -43,6 +43,7 @@ from txnscan.tables.schema import (
     scope_key,
     timestamp,
 )
+from txnscan.tables.versions import check_readable, check_writable, upgrade
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, SentMarker
 from txnscan.verdict.evidence import Verdict
 from txnscan.waiting.cause import Cause
@@ -78,6 +79,15 @@ class Tables:
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Creates missing tables, before any request to the cluster. See `creation.create`."""
         create(self.delta, self._at_once, say)
+
+    def upgrade(self, say: Callable[[str], None]) -> list[str]:
+        """See `versions.upgrade`. Raises ConfigError without tables."""
+        with self.writing():
+            return self._read(SWEEPS, lambda: upgrade(self.delta, say))
+
+    def check_writable(self) -> None:
+        """Raises ConfigError without tables, and if this release cannot write them by their version."""
+        self._read(SWEEPS, lambda: check_writable(self.delta))
 
     def why_failed(self, error: BaseException) -> str:
         """Why tables cannot be written or read, in one line, with the remedy if it is known."""
@@ -398,9 +408,11 @@ class Tables:
 
     def last_sweeps(self, cluster_id: str | None = None) -> list[Row]:
         """The rows of the last finished sweep of everything, and of a part, for each cluster or for this cluster.
-        Raises ConfigError when there are no tables at the location, or they are damaged.
+        Raises ConfigError when there are no tables at the location, or they are damaged, or of a version that this
+        release cannot read.
         """
         check_files(self.delta)
+        self._read(SWEEPS, lambda: check_readable(self.delta))
         of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
         by = ("cluster_id", "scope = 'all'")
         return self._read(SWEEPS, lambda: self.delta.newest(SWEEPS, by, "started_at", *of))
