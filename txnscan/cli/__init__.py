@@ -16,7 +16,7 @@ import sys
 
 # In this order the help shows their commands.
 from txnscan.cli import sweep, find_hanging, explain, gate, check, watch, mcp, admin, tables, resolve, abort, offline
-from txnscan.cli import transaction_log, prepare, capacity, demo
+from txnscan.cli import transaction_log, settings, prepare, capacity, demo
 from txnscan.cli.app import app as commands
 from txnscan.cli.errors import complain
 from txnscan.cli.logs import silence

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txnscan.cli.app import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
 from txnscan.config import ConfigError, ScanConfig, printable
 from txnscan.errors import ExitStatus
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from txnscan.cli.app import app, warn
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import (
     BootstrapServer,
@@ -22,7 +23,7 @@ from txnscan.cli.options import (
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms, printable, utf8_text
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
 _LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1

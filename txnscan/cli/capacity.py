@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from txnscan.cli.app import app
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import write_line
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line
 from txnscan.cli.options import (
     BootstrapServer,
@@ -19,7 +20,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 

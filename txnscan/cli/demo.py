@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from txnscan.cli.app import app, progress_bar
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.config import parse_location
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 

@@ -12,11 +12,13 @@ from typing import NoReturn
 
 import typer
 
+from txnscan.cli.command import where_from
 from txnscan.cli.logs import stderr_lines
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.findings import FailOn, Findings
 
 # Messages of the operating system and of Python.
+_OPTION = re.compile(r"(--[a-z-]+): ")
 _NO_MEMORY = re.compile("Cannot allocate memory|failed to map segment|can't start new thread").search
 
 
@@ -30,7 +32,7 @@ def errors_in_one_line() -> Iterator[None]:
                 # The interrupted code has swallowed the KeyboardInterrupt.
                 raise KeyboardInterrupt
         except TxnscanError as error:
-            fail(str(error) if error.option is None else f"{error.option}: {error}", error.exit_status)
+            fail(_by_source(str(error) if error.option is None else f"{error.option}: {error}"), error.exit_status)
         except KeyboardInterrupt:
             fail("interrupted", ExitStatus.INTERRUPTED)
         except Exception as error:
@@ -45,6 +47,13 @@ def errors_in_one_line() -> Iterator[None]:
             if not is_of_spark(error):
                 raise
             fail(f"Spark failed: {in_one_line(error)}", ExitStatus.FAILED)
+
+
+def _by_source(message: str) -> str:
+    """The message about an option. If its value is from a variable or a file, that has the place of the option."""
+    option = _OPTION.match(message)
+    source = where_from(option[1]) if option is not None else None
+    return message if source is None or option is None else f"{source}: {message[option.end() :]}"
 
 
 def _lacking(error: Exception) -> str | None:

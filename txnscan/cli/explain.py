@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from txnscan.cli.app import app, progress_bar, warn, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import (
     CommandConfig,
@@ -17,7 +18,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 
 
 @app.command(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txnscan.cli.app import app, check_metrics_file, note_at_terminal, print_scan, progress_bar, warn, write_metrics
+from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings
 from txnscan.cli.options import (
     BlockingAfter,
@@ -28,7 +29,7 @@ from txnscan.cli.sweep import _MINUTES_MAX
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.kafka.units import plural
 from txnscan.report.findings import Findings
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def find_hanging(
 
         with progress_bar() as progress:
             found = run_find_hanging(config, progress=progress)
-        write_metrics(metrics_file, {config.bootstrap_servers: found})
+        write_metrics(metrics_file, {cluster_name(config): found})
         print_scan(found, format, every, verbose)
         findings = Findings.of(found)
         if format is Format.TABLE and (exits := findings.sentence()) is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txnscan.cli.app import app, opened_tables, progress_bar, warn, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line
 from txnscan.cli.options import ClusterId, CommandConfig, Format, OutputFormat, QuestionTimeout, SparkMaster
 from txnscan.config import (
@@ -23,7 +24,7 @@ from txnscan.config import (
 )
 from txnscan.errors import ExitStatus
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 
 if TYPE_CHECKING:
     from txnscan.report.progress import TerminalProgress

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txnscan.cli.app import app, progress_bar, spark_for, started_spark, warn
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.options import BootstrapServer, CommandConfig, LateAfter, OwnerPattern
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
 from txnscan.cli.options import CheckCrc, FailOnOption, Format, LogPartitions, OfflineLateAfter, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.findings import Findings
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:

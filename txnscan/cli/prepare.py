@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from txnscan.cli.app import app
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line, note
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 
 
 @app.command(cls=OneCommand, epilog=examples("txnscan prepare"))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from txnscan.cli.app import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line, note
 from txnscan.cli.options import (
     ApplyTimeout,
@@ -32,7 +33,7 @@ from txnscan.config import (
 )
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, read_text, write_whole
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console, write_line
 
 # A plan names every transaction that is refused.

@@ -25,6 +25,7 @@ from txnscan.cli.app import (
     write_json,
     write_metrics,
 )
+from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     BlockingAfter,
@@ -46,7 +47,7 @@ from txnscan.cli.options import (
 from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms, shown_location
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.findings import FailOn, Findings
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def sweep(
             except NotStored as error:
                 found, not_stored = error.result.scan, str(error)
         try:
-            write_metrics(metrics_file, {one_config.bootstrap_servers: found})
+            write_metrics(metrics_file, {cluster_name(one_config): found})
             print_scan(found, format, every, verbose)
         finally:
             if not_stored is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from txnscan.cli.app import app, need_report, opened_tables, print_object, progress_bar, started_spark, write_json
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
 from txnscan.cli.options import (
     ClusterId,
@@ -26,7 +27,7 @@ from txnscan.config import ConfigError, is_catalog_schema, parse_duration_ms, pa
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, write_whole
 from txnscan.report.findings import Findings
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.output import stdout_console, write_line
 
 _HOUR_MS = 3_600_000

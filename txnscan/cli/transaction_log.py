@@ -9,6 +9,7 @@ import typer
 
 from txnscan.cli.admin import end_by, rows_in, say_errors
 from txnscan.cli.app import app, warn
+from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
 from txnscan.cli.offline import PATHS, show_logged
 from txnscan.cli.options import (
@@ -26,7 +27,7 @@ from txnscan.cli.options import (
 from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.findings import Findings
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 from txnscan.report.rows import LineRows
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from txnscan.cli.app import app, clusters_of, either_of, need_watch, opened_tables, progress_bar, warn_of_file
+from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.logs import stderr_lines
 from txnscan.cli.options import (
@@ -30,7 +31,7 @@ from txnscan.cli.options import (
 )
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
-from txnscan.report.help import OneCommand, examples
+from txnscan.report.help import examples
 
 if TYPE_CHECKING:
     from txnscan.watch.clusters import ToWatch
@@ -200,9 +201,10 @@ def _to_watch(
             engine="threads",
         )
         one.connection()
-        found = ToWatch({one.bootstrap_servers: one})
+        name = cluster_name(one)
+        found = ToWatch({name: one})
         for warning in one.warnings():
-            complain(f"warning: {one.bootstrap_servers}: {warning}")
+            complain(f"warning: {name}: {warning}")
     return found
 
 

@@ -50,8 +50,11 @@ _CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
         "owner-pattern": ("owner_pattern", list),
         "complete-up-to": ("complete_up_to", list),
         "spark-checkpoint": ("spark_checkpoint", list),
+        "tables": ("tables", str),
     }
 )
+# Of a file of named clusters, for the option --cluster. Sweeps of all clusters of a file go to the same tables.
+_OF_NAMED = ("tables",)
 _SECRET_FILES = ("url-file", "routing-key-file")
 _NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
 
@@ -76,8 +79,8 @@ class ToWatch:
     secrets: tuple[Path, ...] = ()
 
 
-def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool = True) -> ToWatch:
-    """Reads the file. notifies: if False, ignores the targets.
+def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool = True, named: bool = False) -> ToWatch:
+    """Reads the file. notifies: if False, ignores the targets. named: the file is for the option --cluster.
 
     Raises ConfigError if the file cannot be read, and ClustersError with all errors in it.
     """
@@ -92,7 +95,7 @@ def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool 
         complaints.append('there is no cluster; write [clusters.NAME] and bootstrap-server = "host:port"')
         tables = {}
     for name, table in tables.items():
-        made = _cluster(name, table, path.parent, complaints)
+        made = _cluster(name, table, path.parent, complaints, named=named)
         if made is not None:
             clusters[name] = made
     complaints += _twice(tables)
@@ -151,7 +154,7 @@ def _shape(name: str) -> Shape:
     return SHAPES[name]
 
 
-def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> ScanConfig | None:
+def _cluster(name: str, table: Any, folder: Path, complaints: list[str], *, named: bool) -> ScanConfig | None:
     at = f"clusters.{printable(name)}: "
     before = len(complaints)
     if not isinstance(table, dict):
@@ -160,6 +163,7 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> Scan
     if not name or len(name) > _NAME_MAX or not name.isprintable():
         complaints.append(f"{at}a name has 1 to {_NAME_MAX} characters that can be printed")
     complaints += _unknown(table, tuple(_CLUSTER_KEYS), at)
+    complaints += [f"{at}{key} is for --cluster alone; give --{key}" for key in _OF_NAMED if key in table and not named]
     values: dict[str, Any] = {"bootstrap_servers": "unknown:1", "engine": "threads"}
     if "bootstrap-server" not in table:
         complaints.append(f'{at}bootstrap-server is missing; write bootstrap-server = "host:port"')
@@ -173,7 +177,7 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str]) -> Scan
                 value = _heard(partial(parse_duration_ms, value, f"--{key}"), at, complaints)
                 if value is None:
                     continue
-            if key == "command-config":
+            if key == "command-config" or (key == "tables" and "/" in value and not scheme_of(value)):
                 value = str(folder / Path(value).expanduser())
             if key == "spark-checkpoint":
                 value = tuple(

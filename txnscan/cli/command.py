@@ -1,0 +1,212 @@
+"""A command whose shared options have values from elsewhere if they are not given: from a variable of the environment,
+then from a cluster in a file of named clusters (`--cluster`).
+
+- SETTINGS declares each such option once, with its variable. Its key in the file is the option without the dashes.
+- The file has the form of the file of `sweep --config`. TXNSCAN_CONFIG names it.
+- An error about such a value names the variable, or the file and the cluster (`where_from`).
+- With `--config` the options of clusters stand in that file alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperOption
+from typer.exceptions import TyperException
+
+from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.report.help import OneCommand as PlainCommand
+
+CONFIG_VARIABLE, CLUSTER_VARIABLE = "TXNSCAN_CONFIG", "TXNSCAN_CLUSTER"
+# The options of one cluster, each with its field of ScanConfig.
+OF_CLUSTER: Mapping[str, str] = {
+    "--bootstrap-server": "bootstrap_servers",
+    "--command-config": "command_config",
+    "--tables": "tables",
+    "--topic": "topic",
+    "--late-after": "late_after_ms",
+    "--blocking-after": "blocking_after_ms",
+    "--timeout": "timeout_ms",
+    "--batch-size": "batch_size",
+    "--in-flight": "in_flight_max",
+    "--owner-pattern": "owner_pattern",
+    "--complete-up-to": "complete_up_to",
+    "--spark-checkpoint": "spark_checkpoint",
+}
+# And the options of every cluster.
+SETTINGS: tuple[str, ...] = (*OF_CLUSTER, "--engine", "--master", "--format", "--fail-on")
+# These also stand beside --config.
+_BESIDE_CONFIG = ("--tables", "--engine", "--master", "--format", "--fail-on")
+# Elsewhere --topic is a name.
+_PATTERN = "REGEX"
+_FILE_SAYS, _NAMED = "txnscan.of_cluster", "txnscan.cluster"
+
+
+def variable_of(option: str) -> str:
+    """The variable of an option."""
+    name = "bootstrap-servers" if option == "--bootstrap-server" else option.removeprefix("--")
+    return f"TXNSCAN_{name.replace('-', '_').upper()}"
+
+
+class OneCommand(PlainCommand):
+    """A command of txnscan."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        shared = [one for one in self.params if _setting(one) is not None]
+        for one in shared:
+            one.envvar = variable_of(_setting(one) or "")
+        if {"--bootstrap-server", "--tables"} & {_setting(one) for one in shared}:
+            self.params.append(_cluster_option())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the command line. With --config, options of clusters count only if they are given."""
+        with_file = any(one == "--config" or one.startswith("--config=") for one in args)
+        if with_file:
+            ctx.meta[_FILE_SAYS] = None
+        rest: list[str] = super().parse_args(ctx, args)
+        for one in self.params if with_file else ():
+            setting = _setting(one)
+            if setting in OF_CLUSTER and setting not in _BESIDE_CONFIG and _source(ctx, one.name) == "ENVIRONMENT":
+                ctx.params[one.name] = one.get_default(ctx)
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command. Its errors may ask for its options."""
+        global _running
+        before, _running = _running, ctx
+        try:
+            return super().invoke(ctx)
+        finally:
+            _running = before
+
+
+# The context of the running command.
+_running: Any = None
+
+
+def _cluster_option() -> TyperOption:
+    return TyperOption(
+        param_decls=["cluster", "--cluster"],
+        metavar="NAME",
+        help=f"Cluster of ~/.config/txnscan/config.toml, or of the file in {CONFIG_VARIABLE}. Its options count where "
+        "none are given.",
+        envvar=CLUSTER_VARIABLE,
+        expose_value=False,
+        is_eager=True,
+        callback=_use_cluster,
+        default=None,
+    )
+
+
+def _use_cluster(ctx: Any, _: Any, name: str | None) -> None:
+    """Lets the options of this cluster count where they are not given."""
+    if name is None or ctx.resilient_parsing:
+        return
+    if _FILE_SAYS in ctx.meta:
+        if _source(ctx, "cluster") == "ENVIRONMENT":
+            return
+        raise _Usage(ConfigError("--cluster", "names a cluster of another file; give either --config or --cluster"))
+    path = config_path(os.environ)
+    try:
+        found = named_cluster(path, name)
+    except ConfigError as error:
+        raise _Usage(error) from None
+    values = dict(options_of(found))
+    ctx.meta[_NAMED] = name
+    ctx.meta[_FILE_SAYS] = {option: in_file(path, name, option) for option in values}
+    of_params = {one.name: values[option] for one in ctx.command.params if (option := _setting(one)) in values}
+    ctx.default_map = {**(ctx.default_map or {}), **of_params}
+
+
+class _Usage(TyperException):
+    """An error while the command line is parsed, for `report.help.OneGroup`."""
+
+    def __init__(self, error: ConfigError) -> None:
+        super().__init__(str(error))
+
+
+def _setting(parameter: Any) -> str | None:
+    """The setting that an option of a command is, if it is one."""
+    found = next((option for option in getattr(parameter, "opts", ()) if option in SETTINGS), None)
+    return None if found == "--topic" and parameter.metavar != _PATTERN else found
+
+
+def _source(ctx: Any, name: str | None) -> str | None:
+    """Where the value of an option is from: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP or DEFAULT."""
+    source = ctx.get_parameter_source(name)
+    return None if source is None else str(source.name)
+
+
+def where_from(option: str) -> str | None:
+    """The variable, or the file and the cluster, from which this option of the running command has its value. None if
+    the command line has it, or nothing.
+    """
+    if _running is None:
+        return None
+    parameter = next((one for one in _running.command.params if option in one.opts), None)
+    source = _source(_running, parameter.name) if parameter is not None else None
+    if source == "ENVIRONMENT":
+        return str(parameter.envvar) if parameter is not None else None
+    if source == "DEFAULT_MAP":
+        return (_running.meta.get(_FILE_SAYS) or {}).get(option)
+    return None
+
+
+def cluster_name(config: ScanConfig) -> str:
+    """The name of the cluster of the running command: as --cluster says, else its bootstrap servers."""
+    name: str | None = _running.meta.get(_NAMED) if _running is not None else None
+    return config.bootstrap_servers if name is None else name
+
+
+def config_path(environment: Mapping[str, str]) -> Path:
+    """The file of named clusters."""
+    given = environment.get(CONFIG_VARIABLE)
+    if given:
+        return Path(given).expanduser()
+    folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "txnscan" / "config.toml"
+
+
+def named_cluster(path: Path, name: str) -> ScanConfig:
+    """A cluster of the file, after all of the file was checked. Raises ConfigError."""
+    clusters = named_clusters(path)
+    if name not in clusters:
+        known = ", ".join(map(printable, clusters))
+        raise ConfigError("--cluster", f"'{printable(name)}' is not in {printable(str(path))}, which has {known}")
+    return clusters[name]
+
+
+def named_clusters(path: Path) -> Mapping[str, ScanConfig]:
+    """The clusters of the file. Raises ConfigError."""
+    from txnscan.watch.clusters import ClustersError, read_clusters
+
+    if not path.exists():
+        shown = printable(str(path))
+        raise ConfigError("--cluster", f"{shown} is not there; write [clusters.NAME] into it, or set {CONFIG_VARIABLE}")
+    try:
+        return read_clusters(path, {}, notifies=False, named=True).clusters
+    except ClustersError as error:
+        raise ConfigError("--cluster", str(error)) from None
+
+
+def options_of(config: ScanConfig) -> Iterator[tuple[str, Any]]:
+    """The options of a cluster that are not the defaults, as a command line has them."""
+    default = ScanConfig("unused:1")
+    for option, field in OF_CLUSTER.items():
+        value = getattr(config, field)
+        if value != getattr(default, field):
+            yield option, f"{value}ms" if field.endswith("_ms") else list(value) if isinstance(value, tuple) else value
+
+
+def in_file(path: Path, name: str, option: str) -> str:
+    """The place of a cluster's option in the file, for messages."""
+    return f"{printable(str(path))}: clusters.{printable(name)}.{option.removeprefix('--')}"
+
+
+def shown_value(value: Any) -> str:
+    """The value of an option, for people."""
+    return ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
