@@ -99,7 +99,7 @@ def test_a_page_needs_no_scripts_or_other_files(tmp_path: Path) -> None:
     text, page = page_of(tmp_path, sweep(1, ORPHAN), sweep(2, ORPHAN))
     assert "svg" in page.seen and "script" not in page.seen and "link" not in page.seen
     assert not [value for name, value in page.attributes if name == "src" or name.startswith("on")]
-    assert all(value.startswith("#") for name, value in page.attributes if name == "href")
+    assert all(str(value).startswith("#") for name, value in page.attributes if name == "href")
     assert not [url for url in re.findall(r"https?://[^\s\"']+", text) if "www.w3.org" not in url]
     assert "prefers-color-scheme: dark" in text and "@media print" in text and "width=device-width" in text
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -131,9 +131,9 @@ def test_every_incident_has_an_id_and_links_lead_to_places_of_the_page(tmp_path:
     _, page = page_of(tmp_path, sweep(1, ORPHAN, over), sweep(2, ORPHAN))
     told = ORPHAN.observation.transaction_key.incident_id("cluster-1")
     gone = over.observation.transaction_key.incident_id("cluster-1")
-    ids = [value for name, value in page.attributes if name == "id" and re.match("(incident|transaction)-", value)]
+    ids = [value for name, value in page.attributes if name == "id" and value and "-" in value]
     assert sorted(ids) == sorted([f"incident-{told}", f"incident-{gone}", f"transaction-{told}"])
-    links = [value.removeprefix("#") for name, value in page.attributes if name == "href"]
+    links = [value.removeprefix("#") for name, value in page.attributes if name == "href" and value]
     assert sorted(links) == sorted(ids), "the story and its row link to each other, and a row without a story to itself"
 
 
