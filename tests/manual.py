@@ -44,9 +44,9 @@ def _page(group: Any) -> Iterator[str]:
     yield ".SH OPTIONS"
     yield from _parameters(group, context)
     yield ".SH COMMANDS"
-    for name, command in group.commands.items():
-        if not command.hidden:
-            yield from _command(name, command)
+    for name in group.list_commands(context):
+        if not group.commands[name].hidden:
+            yield from _command(name, group.commands[name])
     yield ".SH EXIT STATUS"
     yield from _exit_statuses()
     yield ".SH SEE ALSO\n.BR kafka\\-transactions.sh"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from typer.completion import get_completion_script  # type: ignore[attr-defined]
 from typer.main import get_command
@@ -122,12 +123,16 @@ verified on released jars or real brokers, *reported* means known from an issue 
 def commands() -> str:
     """The page of all commands."""
     parts = [COMMANDS_HEAD]
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        if command.hidden:
-            continue
+    for name in shown_commands():
         shown = CliRunner().invoke(app, [name, "--help"], terminal_width=100).stdout.rstrip()
         parts.append(f"## {name}\n\n```text\n{shown}\n```\n")
     return "\n".join(parts)
+
+
+def shown_commands() -> list[str]:
+    """The names of all commands that the help shows, in its order."""
+    group: Any = get_command(app)
+    return [name for name in group.list_commands(None) if not group.commands[name].hidden]
 
 
 def tables() -> str:

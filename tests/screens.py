@@ -22,7 +22,8 @@ from tests.process import run
 from txnscan.demo import plant
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.report.explain import explained_lines
-from txnscan.report.paragraphs import print_text
+from txnscan.report.findings import Findings
+from txnscan.report.paragraphs import print_line, print_text
 from txnscan.report.sweep import print_sweep
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -68,6 +69,7 @@ def drawn(name: str, recorded: Mapping[str, Any]) -> str:
             print_text(console, Text(line.strip()), indent=len(line) - len(line.lstrip()))
     else:
         print_sweep(console, recorded)
+        print_line(console, Findings.of_object(recorded).sentence() or "")
     return console.export_svg(title=f"txnscan {name}", theme=MONOKAI, code_format=_FORMAT, unique_id=name)
 
 

@@ -1,27 +1,17 @@
-"""Offsets of consumer groups: committed alone, or within a transaction."""
+"""Offsets of consumer groups: committed alone, as the demo does, or within a transaction."""
 
 from __future__ import annotations
 
-from kafka import KafkaConsumer, TopicPartition
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest, TxnOffsetCommitRequest
-from kafka.structs import OffsetAndMetadata
 
-from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import Producer
+from txnscan.demo.reader import commit_offset
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.errors import RequestFailed
 
-
-def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
-    """Commits an offset of partition 0."""
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
-    try:
-        consumer.assign([TopicPartition(topic, 0)])
-        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
-    finally:
-        consumer.close()
+__all__ = ["commit_offset", "commit_offset_within"]
 
 
 def commit_offset_within(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import ROOT
+from tests.process import ROOT, run
 from txnscan.cli.demo import KafkaVersion
+from txnscan.demo import story
+from txnscan.demo.errors import DemoError
 from txnscan.demo.jars import KAFKA_VERSION, NEXT_KAFKA_VERSION
-from txnscan.demo.ports import is_listening
+from txnscan.demo.ports import choose_ports, is_listening
 from txnscan.demo.story import timeout_s
 from txnscan.demo.wait import wait_until
 
@@ -102,6 +106,40 @@ def test_the_demo_describes_each_transaction_its_impact_and_the_answer_of_kafkas
     assert (tmp_path / "tables" / "sweeps" / "_delta_log").is_dir()
     assert not any(is_listening(port) for port in ports(said))
     assert [path.name for path in tmp_path.glob("txnscan-demo-*")] == []
+
+
+def test_the_held_demo_answers_the_first_commands_of_the_readme(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8").partition("## Start")[2].partition("##")[0]
+    install, *commands = re.findall(r"^    (.+)$", readme, re.M)
+    assert install == "pip install ." and [line.split()[1] for line in commands] == ["check", "find-hanging", "explain"]
+    with demo(tmp_path, "--hold") as process:
+        said = until(process, "The brokers stay up")
+        at = f"127.0.0.1:{ports(said)[0]}"
+        shown = {line.split()[1]: run(*shlex.split(line.replace("localhost:9092", at))[1:]) for line in commands}
+        assert {name: ran.returncode for name, ran in shown.items()} == dict.fromkeys(shown, 0)
+        assert all(topic in shown["find-hanging"].stdout for topic in ("payments-solo", "clicks", "sensors"))
+        assert "'billing'" in shown["explain"].stdout and "payments-solo-0" in shown["explain"].stdout
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=600) in (0, 130)
+
+
+def test_a_held_demo_takes_kafkas_port_if_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(story, "_KAFKAS_PORT", taken.getsockname()[1])
+        assert story.kafkas_port() is None
+    free = next(port for port in choose_ports(20) if is_free_from(port))
+    monkeypatch.setattr(story, "_KAFKAS_PORT", free)
+    assert story.kafkas_port() == free
+
+
+def is_free_from(port: int) -> bool:
+    """Whether this port and those behind it are free."""
+    try:
+        return bool(choose_ports(6, port))
+    except DemoError:
+        return False
 
 
 def test_the_demo_runs_each_kafka_version_that_tears_a_commit() -> None:

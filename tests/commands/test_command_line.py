@@ -39,6 +39,7 @@ from txnscan.engine import EXECUTORS_PAY_FROM_PARTITIONS, advice
 from txnscan.engine.choice import EngineChoice, EngineReason
 from txnscan.engine.spark.jvm import _listen
 from txnscan.kafka.clock import wall_clock_ms
+from txnscan.report.help import CHANGE_A_CLUSTER, COMMAND_GROUPS
 from txnscan.report.progress import _STAGES, TerminalProgress
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.plan import to_json
@@ -702,7 +703,20 @@ def test_help_shows_no_python_types_and_ends_with_valid_examples() -> None:
                     commands[name].make_context(name, words)
 
 
-def test_the_list_of_commands_has_unabridged_summaries() -> None:
+def test_the_list_of_commands_is_grouped_by_task_and_has_unabridged_summaries() -> None:
     ran = CliRunner().invoke(app, ["-h"], env={"COLUMNS": "80"})
-    listed = ran.stdout.partition("Commands:")[2]
-    assert "..." not in listed and all(re.search(rf"^  {name} ", listed, re.M) for name in shown_commands())
+    listed = ran.stdout.partition("\nFind:")[2].partition("\n  Examples:")[0]
+    assert listed and "..." not in listed
+    assert sorted(name for names in COMMAND_GROUPS.values() for name in names) == shown_commands()
+    assert re.findall(r"^  ([a-z-]+)(?: \*)?  +[A-Z]", listed, re.M) == [
+        name for names in COMMAND_GROUPS.values() for name in names
+    ]
+    assert tuple(re.findall(r"^  (\S+) \*  ", listed, re.M)) == CHANGE_A_CLUSTER
+
+
+def test_the_commands_that_change_a_cluster_are_those_that_the_readme_names() -> None:
+    """apply only with --execute."""
+    (named,) = re.findall(
+        r"^- \*\*It reads\.\*\* Only (.*) change a cluster\.$", (ROOT / "README.md").read_text("utf-8"), re.M
+    )
+    assert tuple(re.findall(r"`([a-z-]+)", named)) == CHANGE_A_CLUSTER

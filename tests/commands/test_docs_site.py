@@ -88,6 +88,14 @@ def test_the_site_has_every_page(site: Path) -> None:
         assert (site / name).with_suffix(".html").is_file(), page
 
 
+def test_the_first_page_says_what_txnscan_is_and_shows_it(site: Path) -> None:
+    (description,) = re.findall(r"site_description: (.*)", CONFIG.read_text("utf-8"))
+    page = " ".join((ROOT / "docs" / "README.md").read_text("utf-8").partition("## Start")[0].split())
+    assert description in page
+    picture, *_ = re.findall(r"<img\b[^>]*\ssrc=[\"']?([^\"'\s>]+)", (site / "index.html").read_text("utf-8"))
+    assert picture == "find-hanging.svg" and (site / picture).is_file()
+
+
 def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
     """Also links to sources and notebooks, which stand outside docs/."""
     links = 0

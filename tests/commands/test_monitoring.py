@@ -60,7 +60,19 @@ def test_each_alert_is_tested_and_documented_in_the_runbook(alert: str) -> None:
     tested = (FOLDER / "alerts_test.yml").read_text("utf-8")
     assert re.search(rf"alertname: {alert}\n\s+exp_alerts:", tested), "that it fires"
     assert re.search(rf"^#+ {alert}$", PAGE, re.M)
-    assert f"runbook_url: docs/monitoring/README.md#{alert.lower()}" in RULES.read_text("utf-8")
+    assert f"runbook_url: RUNBOOK_URL#{alert.lower()}" in RULES.read_text("utf-8")
+
+
+def test_the_documented_command_makes_each_runbook_url_absolute(tmp_path: Path) -> None:
+    (command,) = re.findall(r"^    (sed .*) alerts\.yml >\S+$", PAGE, re.M)
+    assert f"#   {command} alerts.yml >" in RULES.read_text("utf-8")
+    out = tmp_path / "txnscan.yml"
+    out.write_text(subprocess.run([*shlex.split(command), str(RULES)], check=True, capture_output=True).stdout.decode())
+    rules = [line for line in out.read_text("utf-8").splitlines() if not line.lstrip().startswith("#")]
+    urls = re.findall(r"runbook_url: (\S+)", "\n".join(rules))
+    assert len(urls) == len(ALERTS) and "RUNBOOK_URL" not in "\n".join(rules)
+    assert {urllib.parse.urlsplit(url)[:2] for url in urls} == {("https", "HOST")}
+    assert {urllib.parse.urlsplit(url).fragment for url in urls} == {alert.lower() for alert in ALERTS}
 
 
 COMMANDS = sorted(

@@ -98,7 +98,8 @@ def test_a_page_shows_verdict_impact_cause_and_advice(tmp_path: Path, wording: S
 def test_a_page_needs_no_scripts_or_other_files(tmp_path: Path) -> None:
     text, page = page_of(tmp_path, sweep(1, ORPHAN), sweep(2, ORPHAN))
     assert "svg" in page.seen and "script" not in page.seen and "link" not in page.seen
-    assert not [value for name, value in page.attributes if name in ("src", "href") or name.startswith("on")]
+    assert not [value for name, value in page.attributes if name == "src" or name.startswith("on")]
+    assert all(str(value).startswith("#") for name, value in page.attributes if name == "href")
     assert not [url for url in re.findall(r"https?://[^\s\"']+", text) if "www.w3.org" not in url]
     assert "prefers-color-scheme: dark" in text and "@media print" in text and "width=device-width" in text
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
@@ -120,9 +121,31 @@ def test_a_page_has_a_heading_outline_and_readable_colours_on_paper_and_phone(tm
         assert len(colours.findall(found)) == 3
         # WCAG's contrast for text.
         assert all(contrast(colour, paper) >= 4.5 for _, colour in colours.findall(found))
-    assert re.search(r"@media print \{.*break-inside: avoid", style) and "@media (max-width:" in style
+    assert re.search(r"@media print \{.*break-inside: avoid", style) and "@media screen and (max-width:" in style
     # Wide content scrolls by itself, not the page.
     assert text.count("<table>") == text.count('<div class="wide"><table>') > 0
+
+
+def test_every_incident_has_an_id_and_links_lead_to_places_of_the_page(tmp_path: Path) -> None:
+    over = with_outcome(judged(topic="q"), known())
+    _, page = page_of(tmp_path, sweep(1, ORPHAN, over), sweep(2, ORPHAN))
+    told = ORPHAN.observation.transaction_key.incident_id("cluster-1")
+    gone = over.observation.transaction_key.incident_id("cluster-1")
+    ids = [value for name, value in page.attributes if name == "id" and value and "-" in value]
+    assert sorted(ids) == sorted([f"incident-{told}", f"incident-{gone}", f"transaction-{told}"])
+    links = [value.removeprefix("#") for name, value in page.attributes if name == "href" and value]
+    assert sorted(links) == sorted(ids), "the story and its row link to each other, and a row without a story to itself"
+
+
+def test_on_a_phone_each_cell_has_its_header_and_charts_are_drawn_for_its_width(tmp_path: Path) -> None:
+    text, _ = page_of(tmp_path, sweep(1, ORPHAN, DOUBTFUL), sweep(2, ORPHAN, partitions_failed=1))
+    for table in re.findall(r"<table>(.*?)</table>", text, re.S):
+        heads = re.findall(r"<th[^>]*>([^<]*)</th>", table)
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", table, re.S)[1:]:
+            assert re.findall(r'<td[^>]* data-label="([^"]*)"', row) == heads
+    narrow = re.findall(r'<div class="on-narrow"><svg[^>]* viewBox="0 0 ([\d.]+) ', text)
+    assert len(narrow) == 2 and all(float(width) < 400 for width in narrow)
+    assert text.count('<div class="on-wide"><svg') == 2
 
 
 def contrast(one: str, other: str) -> float:
@@ -144,14 +167,15 @@ def test_times_in_the_chart_are_utc_and_fit_its_duration(minutes: int, ticks: st
     from txnscan.report.charts import sweeps_chart
 
     began = timestamp(NOW_MS)
-    svg = sweeps_chart(
+    drawn = sweeps_chart(
         [
             {"started_at": began + timedelta(minutes=each), "hanging": 1, "candidates": 0, "indeterminate": 0}
             for each in (0, minutes)
         ]
     )
-    shown = [text for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg) if re.search(r"\d[:-]\d", text)]
-    assert shown and all(re.fullmatch(ticks, text) for text in shown)
+    for svg in (drawn.wide, drawn.narrow):
+        shown = [text for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg) if re.search(r"\d[:-]\d", text)]
+        assert shown and all(re.fullmatch(ticks, text) for text in shown)
 
 
 def test_names_from_a_cluster_are_escaped_in_html(tmp_path: Path) -> None:

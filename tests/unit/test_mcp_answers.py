@@ -14,7 +14,8 @@ from tests.process import run_here
 from txnscan import ScanConfig
 from txnscan.mcp.bounded import TEXT_MAX, FirstRows, bounded
 from txnscan.mcp.server import server_of
-from txnscan.mcp.tools import ROWS_MAX, Answer, Arguments, ReadOnlyTool, Source, tools_for
+from txnscan.mcp.tools import ROWS_MAX, Answer, Arguments, ReadOnlyTool, Source, for_an_assistant, tools_for
+from txnscan.report.help import CHANGE_A_CLUSTER
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -91,3 +92,14 @@ def test_a_missing_library_is_reported_with_its_installation(
     ran = run_here("mcp", "--bootstrap-server", "127.0.0.1:1")
     assert ran.returncode == 2
     assert ran.stderr == wording
+
+
+def test_an_assistant_gets_no_command_that_changes_a_cluster() -> None:
+    kept = [
+        "txnscan sweep --tables LOCATION",
+        "txnscan plan --tables LOCATION --out plan.json",
+        "kafka-topics.sh --list",
+    ]
+    changing = [f"txnscan {name} --bootstrap-server b:9092" for name in CHANGE_A_CLUSTER]
+    found = {"cause": "hanging", "next": [*changing, *kept, *changing]}
+    assert for_an_assistant(found) == {"cause": "hanging", "next": kept}

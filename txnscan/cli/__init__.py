@@ -14,7 +14,7 @@ import io
 import os
 import sys
 
-# In this order the help shows their commands.
+# Importing a module declares its commands; `report/help.py` has their order.
 from txnscan.cli import sweep, find_hanging, explain, gate, check, watch, mcp, admin, tables, resolve, abort, offline
 from txnscan.cli import transaction_log, settings, prepare, capacity, demo
 from txnscan.cli.app import app as commands

@@ -37,7 +37,11 @@ def demo(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", metavar="PORT", min=1024, max=65_000, help="First port of the brokers. Default: free ones."
+            "--port",
+            metavar="PORT",
+            min=1024,
+            max=65_000,
+            help="First port of the brokers. Default: free ones; with --hold from 9092 on, if those are free.",
         ),
     ] = None,
     kafka_version: Annotated[

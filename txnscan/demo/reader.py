@@ -1,12 +1,17 @@
-"""Read a partition as a consumer does, from an offset to the end that the isolation level allows."""
+"""Read a partition as a consumer does, from an offset to the end that the isolation level allows; and commit an offset
+as a group does.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kafka import KafkaConsumer, TopicPartition
 from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
+from kafka.structs import OffsetAndMetadata
 
+from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
 from txnscan.demo.requests import Wire
 from txnscan.kafka.errors import ErrorCode, error_name
@@ -61,6 +66,16 @@ def _fetch(wire: Wire, leader: int, topic: str, partition: int, offset: int, com
     if answer.error_code != ErrorCode.NONE:
         raise DemoError(f"{topic}-{partition} could not be read: {error_name(answer.error_code)}")
     return answer
+
+
+def commit_offset(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
+    """Commits an offset of partition 0 as this group, which has no members afterwards."""
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group, enable_auto_commit=False)
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)})
+    finally:
+        consumer.close()
 
 
 class _Aborted:

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from txnscan.config import ScanConfig, printable
 from txnscan.demo.brokers import KafkaCluster
+from txnscan.demo.errors import DemoError
 from txnscan.demo.kafka_tool import ToolHanging, find_hanging
 from txnscan.demo.plant import (
     HealthyTraffic,
@@ -36,6 +37,8 @@ from txnscan.demo.plant import (
     read_both,
     stale_epoch,
 )
+from txnscan.demo.ports import choose_ports
+from txnscan.demo.reader import commit_offset
 from txnscan.demo.requests import Wire
 from txnscan.engine.spark.errors import require_pyspark
 from txnscan.kafka.units import duration
@@ -45,6 +48,10 @@ from txnscan.report.sweep import headline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A group that waits for a planted transaction, as in the README.
+GROUP = "billing"
+# Kafka's own port, as in the README, and how many ports three brokers need: for clients, and for controllers.
+_KAFKAS_PORT, _PORTS = 9092, 6
 # The longest transaction that the brokers allow: long enough that live transactions are alive during a sweep, short
 # enough that the demo can watch for longer.
 _TIMEOUT_S_MIN, _TIMEOUT_S_MAX = 45, 240
@@ -94,7 +101,8 @@ def run_demo(
     Ctrl-C.
 
     kafka_version: 4.3 or later, because older brokers do not tear a commit. hold: keep the brokers until Ctrl-C, and
-    leave the transactions hanging. Raises DemoError, SparkUnavailable and the errors of a sweep.
+    leave the transactions hanging; without a base port they listen at Kafka's own port, if it is free. Raises
+    DemoError, SparkUnavailable and the errors of a sweep.
     """
     require_pyspark()
     from txnscan.demo.resolution import plan_and_rehearse
@@ -110,12 +118,15 @@ def run_demo(
             spark = spark_session(say=say)
             longest_s = timeout_s(time.monotonic() - began_s)
             properties = {"transaction.max.timeout.ms": str(longest_s * 1_000)}
+            port = kafkas_port() if hold and base_port is None else base_port
             with KafkaCluster(
-                directory, base_port=base_port, version=kafka_version, say=say, properties=properties
+                directory, base_port=port, version=kafka_version, say=say, properties=properties
             ) as cluster:
                 console.print(f"Three Apache Kafka {cluster.version} brokers run at {cluster.bootstrap_servers}")
                 with cluster.wire() as wire, HealthyTraffic(cluster) as traffic:
                     scene = plant_all(cluster, wire, say)
+                    say(f"Letting a consumer group, {GROUP}, wait at the torn commit")
+                    commit_offset(cluster, GROUP, scene.torn.hanging.topic, 0)
                     config = ScanConfig(cluster.bootstrap_servers, tables=tables, late_after_ms=longest_s * 1_000)
                     _sweep_and_show(spark, cluster, wire, config, scene, traffic, console, progress)
                     hanging = [p for p in scene.planted if p.topic != "backfill"]
@@ -126,6 +137,15 @@ def run_demo(
                     _hold(cluster, tables, scene.torn.hanging.topic, console)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def kafkas_port() -> int | None:
+    """Kafka's own port, for brokers that people connect to. None if it or a port behind it is taken."""
+    try:
+        choose_ports(_PORTS, _KAFKAS_PORT)
+    except DemoError:
+        return None
+    return _KAFKAS_PORT
 
 
 def _sweep_and_show(
@@ -225,6 +245,7 @@ def _hold(cluster: KafkaCluster, tables: str, topic: str, console: Console) -> N
     there = f"--bootstrap-server {cluster.bootstrap_servers}"
     for command in (
         f"find-hanging {there}",
+        f"explain {there} --group {GROUP}",
         f"explain {there} --topic {topic}",
         f"describe-producers {there} --topic {topic} --open",
         f"sweep {there} --tables {tables}",

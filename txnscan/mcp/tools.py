@@ -107,7 +107,15 @@ def _explain(source: Source, arguments: Arguments, _: int) -> Answer:
     asked = symptom(**{name: arguments.get(name) for name in _SYMPTOM})
     # Checks the topic's name.
     config = replace(source.config, topic_names=() if asked.topic is None else (asked.topic,))
-    return Answer(explained_object(explain_symptom(config, asked)))
+    return Answer(for_an_assistant(explained_object(explain_symptom(config, asked))))
+
+
+def for_an_assistant(found: Mapping[str, Any]) -> dict[str, Any]:
+    """An explanation without the next commands that change a cluster: only a person decides about these."""
+    from txnscan.report.help import CHANGE_A_CLUSTER
+
+    changing = tuple(f"txnscan {name} " for name in CHANGE_A_CLUSTER)
+    return {**found, "next": [one for one in found["next"] if not one.startswith(changing)]}
 
 
 def _check(source: Source, _: Arguments, __: int) -> Answer:

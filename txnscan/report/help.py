@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -15,6 +15,18 @@ from txnscan.config import printable
 from txnscan.errors import ExitStatus
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+# The commands as the help shows them: by task, and in this order.
+COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Find": ("find-hanging", "sweep", "watch", "gate"),
+    "Explain": (*("explain", "list", "describe", "describe-producers", "coordinator", "transaction-log", "mcp"),),
+    "Resolve": ("plan", "apply", "abort", "force-terminate"),
+    "Tables": ("show", "history", "report", "views", "maintain"),
+    "Offline": ("segments",),
+    "Setup": ("check", "config", "capacity", "prepare", "demo"),
+}
+# The commands that change a cluster.
+CHANGE_A_CLUSTER = ("apply", "abort", "force-terminate")
+_MARK = "*"
 
 
 def examples(*lines: str) -> str:
@@ -70,12 +82,23 @@ class OneCommand(TyperCommand):
 class OneGroup(TyperGroup):
     """The commands, each with its whole summary; and errors of the command line in one line."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, in the order of their groups."""
+        grouped = [name for names in COMMAND_GROUPS.values() for name in names if name in self.commands]
+        return [*grouped, *(name for name in super().list_commands(ctx) if name not in grouped)]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The first sentence of each command's help, whole."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        shown = [(name, one) for name, one in commands if one is not None and not one.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_sentence(one.help or "")) for name, one in shown])
+        """The first sentence of each command's help, whole, by task. A mark shows what changes a cluster."""
+        for title, names in COMMAND_GROUPS.items():
+            marked = not {*names}.isdisjoint(CHANGE_A_CLUSTER)
+            with formatter.section(f"{title} ({_MARK} changes the cluster)" if marked else title):
+                formatter.write_dl(
+                    [
+                        (f"{name} {_MARK}" if name in CHANGE_A_CLUSTER else name, _first_sentence(one.help or ""))
+                        for name in names
+                        if (one := self.get_command(ctx, name)) is not None
+                    ]
+                )
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, standalone_mode: bool = True, **extra: Any

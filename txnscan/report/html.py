@@ -60,19 +60,21 @@ def report_html(stored: Stored, location: str, now_ms: int) -> str:
     shown = sorted(filter(is_shown, stored.transactions), key=urgency)
     incidents = {row["incident_id"]: row for row in stored.incidents}
     in_order = sorted(stored.sweeps, key=lambda row: row["started_at"])
+    groups = [_group(group, incidents, location, timestamp(now_ms)) for group in grouped(shown[:STORIES_MAX])]
     page = environment.get_template("report.html.j2").render(
         sweep=sweep,
         notes=stored.notes,
         age=duration(now_ms - epoch_ms(sweep["started_at"])),
         made_at=timestamp(now_ms),
         counts=[(verdict.value, sweep[verdict.value]) for verdict in Verdict if sweep[verdict.value]],
-        groups=[_group(group, incidents, location, timestamp(now_ms)) for group in grouped(shown[:STORIES_MAX])],
+        groups=groups,
         stories_left=max(len(shown) - STORIES_MAX, 0),
         errors=stored.errors[:ERRORS_MAX],
         errors_left=max(len(stored.errors) - ERRORS_MAX, 0),
         sweeps=in_order,
-        chart=sweeps_chart(in_order) if len(in_order) > 1 else None,
-        gantt=events_chart(stored.incidents, timestamp(now_ms)) if stored.incidents else None,
+        charts=sweeps_chart(in_order) if len(in_order) > 1 else None,
+        gantts=events_chart(stored.incidents, timestamp(now_ms)) if stored.incidents else None,
+        told={story["incident_id"] for group in groups for story in group["stories"]},
         incidents=[_incident(row, now_ms) for row in stored.incidents],
         worst=Counter(row["topic"] for row in stored.incidents).most_common(5),
         journal=stored.journal,
@@ -115,6 +117,7 @@ def _story(row: Row, incident: Row | None, location: str, now: datetime) -> dict
         commands.append(["txnscan", "plan", "--tables", location, "--out", "plan.json"])
     return {
         "row": row,
+        "incident_id": incident["incident_id"] if incident is not None else None,
         "age": duration(row["age_ms"]),
         "outcome": outcome_sentence(row),
         "impact": impact_sentences(row),
