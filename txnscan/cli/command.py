@@ -118,8 +118,15 @@ def _use_cluster(ctx: Any, _: Any, name: str | None) -> None:
     values = dict(options_of(found))
     ctx.meta[_NAMED] = name
     ctx.meta[_FILE_SAYS] = {option: in_file(path, name, option) for option in values}
-    of_params = {one.name: values[option] for one in ctx.command.params if (option := _setting(one)) in values}
-    ctx.default_map = {**(ctx.default_map or {}), **of_params}
+    settings = ((one, _setting(one)) for one in ctx.command.params)
+    ctx.default_map = {one.name: _of_one(one, values[option]) for one, option in settings if option in values}
+
+
+def _of_one(parameter: Any, value: Any) -> Any:
+    """The value for an option. Some commands take only one of several values; then several are none."""
+    if not isinstance(value, list) or parameter.multiple:
+        return value
+    return value[0] if len(value) == 1 else None
 
 
 class _Usage(TyperException):
@@ -190,7 +197,8 @@ def named_clusters(path: Path) -> Mapping[str, ScanConfig]:
     try:
         return read_clusters(path, {}, notifies=False, named=True).clusters
     except ClustersError as error:
-        raise ConfigError("--cluster", str(error)) from None
+        said = "; ".join(one.removeprefix("--config: ") for one in error.complaints)
+        raise ConfigError("--cluster", said) from None
 
 
 def options_of(config: ScanConfig) -> Iterator[tuple[str, Any]]:
