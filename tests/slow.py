@@ -93,6 +93,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/tables/test_large_logs.py::test_opening": "a process for each kind of large log",
         "tests/spark/test_catalog_through_connect.py": "a server of Spark Connect",
         "tests/spark/test_changed_tables.py::test_tables_that_users": "many changes of tables, each with writes",
+        "tests/spark/test_check_and_sweep_spark.py": "sweeps through Spark, with tables",
         "tests/spark/test_contract.py::*[spark": "the second store",
         "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",
         "tests/spark/test_offline.py": "offline files, read by executors",

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import (
@@ -344,18 +344,34 @@ def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Pr
         return cause_of(ask(asking, symptom))
 
 
-def check_sweep(config: ScanConfig, spark: Callable[[], SparkSession]) -> Checked:
-    """Whether a sweep with these settings could observe everything. Only reads. spark: starts a session, for tables
-    that need it. Raises ConfigError.
+def check_sweep(
+    config: ScanConfig,
+    starts: Callable[[], SparkSession] | None,
+    *,
+    starts_jvm: bool = False,
+    applies: bool = False,
+) -> Checked:
+    """Whether a sweep with these settings could observe everything. Only reads. starts: gives the session of the sweep,
+    None for a sweep without. starts_jvm: whether it starts Java on this machine. applies: whether to check, too, what
+    `apply --execute` needs. Raises ConfigError.
     """
-    from txnscan.sweeps.preflight import check
+    from txnscan.sweeps.machine import Part
+    from txnscan.sweeps.preflight import Machine, check
     from txnscan.tables.preflight import check_tables
 
+    session = cache(starts) if starts is not None else lambda: None
+
+    def executors() -> str | None:
+        return _engine(session(), replace(config, engine=EngineName.AUTO)).choice().failure
+
+    parts = frozenset({Part.SESSION, *([Part.JVM] if starts_jvm else [])} if starts is not None else ())
     return check(
         config,
         now_ms=wall_clock_ms,
         sweep_id=new_sweep_id(wall_clock_ms),
-        check_tables=lambda location: check_tables(location, spark),
+        check_tables=lambda location: check_tables(location, lambda: open_tables(location, session()), applies=applies),
+        machine=Machine(parts, executors if starts is not None else None, lambda: _opens_checkpoints(session())),
+        applies=applies,
     )
 
 

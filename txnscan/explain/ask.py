@@ -23,12 +23,13 @@ from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.describe_configs import topic_settings
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.share_group_offsets import share_group_partitions
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import OffsetsRow
@@ -496,7 +497,7 @@ def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]
     if one is None:
         return None, failure
     if one.failure is not None:
-        return None, needing(one.failure, Permission("DescribeConfigs", "Topic", topic)).within(topic)
+        return None, needing(one.failure, CONFIGS_OF_TOPICS.on(topic)).within(topic)
     return bool(is_compacted(one.cleanup_policy)), None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,21 +19,40 @@ AtOnce = Callable[[Iterable[Callable[[], Any]]], list[Any]]
 def create(delta: Delta, at_once: AtOnce, say: Callable[[str], None]) -> None:
     """Creates missing tables.
 
-    say: called with a sentence if a table is made again. Raises ConfigError if the location cannot be written, if a
-    table is damaged or not of this schema, and if a table is gone while the others are in use: a new table would
-    silently lack the earlier rows.
+    say: called with a sentence if a table is made again. Raises ConfigError if the location cannot be written, and the
+    errors of `to_create`.
+    """
+    absent = to_create(delta, at_once)
+    if all(table.made_anew for table in absent):
+        for table in absent:
+            name = delta.name(table)
+            say(f"{name} is made anew: what is open and does not hang counts its age from now on")
+    if absent:
+        with _used(delta):
+            at_once(partial(delta.create, table) for table in absent)
+
+
+def to_create(delta: Delta, at_once: AtOnce) -> list[Table]:
+    """The missing tables, which a sweep creates. Only reads.
+
+    Raises ConfigError if a table is damaged or not of this schema, and if a table is gone while the others are in use:
+    a new table would silently lack the earlier rows.
     """
     check_files(delta)
-    try:
+    with _used(delta):
         absent = [table for table in at_once(partial(_absent, delta, table) for table in TABLES) if table]
-        if all(table.made_anew for table in absent):
-            for table in absent:
-                name = delta.name(table)
-                say(f"{name} is made anew: what is open and does not hang counts its age from now on")
-        elif len(absent) < len(TABLES):
-            _check_unused(delta, absent)
         if absent:
-            at_once(partial(delta.create, table) for table in absent)
+            delta.check_place()
+        if len(absent) < len(TABLES) and not all(table.made_anew for table in absent):
+            _check_unused(delta, absent)
+    return absent
+
+
+@contextmanager
+def _used(delta: Delta) -> Iterator[None]:
+    """Raises a ConfigError in place of any other error."""
+    try:
+        yield
     except ConfigError:
         raise
     except Exception as error:
