@@ -4,6 +4,7 @@ tables.
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -115,19 +116,25 @@ def quiet(stage: str, done: int, total: int) -> None:
     """A progress callback that ignores all progress."""
 
 
+def to_stderr(sentence: str) -> None:
+    """A line on stderr, which notebooks show."""
+    print(f"txnscan: {printable(sentence)}", file=sys.stderr)  # noqa: T201
+
+
 def sweep(
     spark: SparkSession | None,
     config: ScanConfig,
     *,
     progress: Progress = quiet,
-    say: Callable[[str], None] = lambda sentence: None,
+    say: Callable[[str], None] | None = None,
 ) -> SweepResult:
     """Sweeps the cluster, and stores the result in the tables of `config.tables`, if that is set.
 
     spark: the session that reads and writes. With None and the engine "threads", neither Spark nor Java is needed:
     delta-rs writes the tables, and the result has Arrow tables. In a session with the master `local`, delta-rs writes
     the tables of a local path (`tables.open`). The tables are created before the first request to the
-    cluster. say: called with a sentence if tables of an earlier version were changed, for example by new columns.
+    cluster. say: called with a sentence if a table is made again. Without it, such a sentence is a line on stderr, and
+    also the reason if threads read in place of Spark's executors.
     Raises ConfigError for an option that cannot be used, ClusterUnreachable if no bootstrap server answers, and
     NotStored, which has the result, if the tables cannot be written or the writing is interrupted. Raises
     KeyboardInterrupt if its Spark jobs are interrupted.
@@ -135,8 +142,11 @@ def sweep(
     settings = config.connection()
     with interruptible(spark, NotStored), described(spark, config.bootstrap_servers, progress) as named:
         engine = _engine(spark, config)
-        tables = _created(spark, config.tables, named, say) if config.tables is not None else None
-        return _swept(spark, config, settings, engine, tables, named)
+        tables = _created(spark, config.tables, named, say or to_stderr) if config.tables is not None else None
+        result = _swept(spark, config, settings, engine, tables, named)
+    if say is None and (warning := result.scan.engine.warning) is not None:
+        to_stderr(warning)
+    return result
 
 
 def sweep_clusters(
@@ -144,7 +154,7 @@ def sweep_clusters(
     configs: Mapping[str, ScanConfig],
     *,
     progress: Progress = quiet,
-    say: Callable[[str], None] = lambda sentence: None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[ClusterSweep, ...]:
     """Sweeps several clusters at once, by name, each as `sweep` does. Returns them in the same order.
 
@@ -152,7 +162,12 @@ def sweep_clusters(
     Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
     with interruptible(spark):
-        return _all_swept(spark, configs, progress, say)
+        found = _all_swept(spark, configs, progress, say or to_stderr)
+    if say is None:
+        choices = (one.scan.engine.warning for one in found if one.scan is not None)
+        for warning in dict.fromkeys(one for one in choices if one is not None):
+            to_stderr(warning)
+    return found
 
 
 def _all_swept(

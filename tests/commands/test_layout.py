@@ -68,6 +68,7 @@ SPARK_HOMES = (
         "engine/spark/guest.py",
         "engine/spark/jobs.py",
         "engine/spark/nodes.py",
+        "engine/spark/python.py",
         "engine/spark/errors.py",
         "engine/spark/session.py",
     ),

@@ -17,7 +17,8 @@ rows that it observed.
 The reader accepts no filters. Spark 4.2 keeps a view's reader with the filters of the first query and reuses it for
 later queries, which would lack rows. To limit the sweep, use the option `topic`.
 
-txnscan must be installed in the executors' Python, because Spark itself imports this class there. Source of the rules:
+txnscan must be installed in the executors' Python, because Spark itself imports this class there. In a local session
+that is this Python, unless PYSPARK_PYTHON names another. Source of the rules:
 PySpark's `pyspark.sql.datasource`.
 """
 
@@ -33,6 +34,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from txnscan.api import new_sweep_id, sweep_once
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_optional_duration_ms, printable
 from txnscan.engine.rows import plain, spark_type
+from txnscan.engine.spark.python import register_here
 from txnscan.errors import TxnscanError
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.sweeps.result import Scan
@@ -201,4 +203,4 @@ def register(spark: SparkSession) -> None:
     """Registers `kafka_transactions` as a data source of this session, for `spark.read` and `spark.readStream`. Each
     batch or micro-batch is one sweep. See the module for its options and columns.
     """
-    spark.dataSource.register(KafkaTransactions)
+    register_here(spark, KafkaTransactions)
