@@ -17,6 +17,7 @@ from txnscan.config import (
     ConfigError,
     EngineName,
     ScanConfig,
+    check_topic_name,
     is_catalog_schema,
     parse_bootstrap_servers,
     parse_location,
@@ -43,11 +44,15 @@ from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from txnscan.explain.cause import Explanation
     from txnscan.explain.symptom import Symptom
+    from txnscan.sweeps.gate import Gate
     from txnscan.sweeps.preflight import Checked
     from txnscan.tables.tables import Tables
 
@@ -339,6 +344,116 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     earlier sweeps. Raises the same errors as `sweep`.
     """
     return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress)
+
+
+def gate(
+    config: ScanConfig,
+    topics: Sequence[str],
+    until: datetime | None = None,
+    *,
+    wait_s: float = 30.0,
+    spark: SparkSession | None = None,
+    progress: Progress = quiet,
+) -> Gate:
+    """Whether read_committed consumers can read everything of these topics up to a time, by default now.
+
+    until: with a time zone. wait_s: how long to read topics again that are not complete. spark: opens the tables of
+    `config`, if it has any: they may have earlier reads. Raises ConfigError, also for a topic that does not exist, and
+    ClusterUnreachable.
+    """
+    if until is not None and until.utcoffset() is None:
+        raise ConfigError("until", "has no time zone; give one, such as datetime.now(UTC)")
+    until_ms = wall_clock_ms() if until is None else round(until.timestamp() * 1_000)
+    for name in topics:
+        check_topic_name("topics", name)
+    tables = None if config.tables is None else open_tables(config.tables, spark)
+    wait_ms = round(wait_s * 1_000)
+    return gate_of_cluster(config, tables, topics, until_ms=until_ms, wait_ms=wait_ms, progress=progress)[0]
+
+
+def gate_of_cluster(
+    config: ScanConfig,
+    tables: Tables | None,
+    topics: Sequence[str],
+    *,
+    cluster_id: str | None = None,
+    until_ms: int,
+    wait_ms: int,
+    progress: Progress = quiet,
+) -> tuple[Gate, str]:
+    """The state of these topics, by reads of the cluster and the stored ones; and the principal. Raises ConfigError if
+    a topic does not exist, or if the cluster is another one, and ClusterUnreachable.
+    """
+    from txnscan.sweeps.complete_up_to import STAGE, read_topics
+    from txnscan.sweeps.gate import wait_at_gate
+    from txnscan.sweeps.names import absent_topic
+    from txnscan.sweeps.positions import fall_in_topics
+    from txnscan.sweeps.reader import Reader
+    from txnscan.sweeps.restored import Past
+
+    with opened_cluster(config, waits_ms=wait_ms) as cluster:
+        reader = Reader(cluster, ThreadsEngine(), config)
+        view = cluster.newest(topics)
+        if cluster_id not in (None, view.cluster_id):
+            raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(view.cluster_id)}")
+        shown = {topic.name for topic in view.topics if topic.indexes}
+        absent = [absent_topic(cluster, "--topic", name) for name in topics if name not in shown]
+        for one in absent:
+            if one.unseen is None:
+                raise one.error(cluster.format_failure)
+        past = Past() if tables is None else tables.past(view.cluster_id)()
+        earlier = () if tables is None else tables.topic_reads(view.cluster_id, topics)()
+        found = wait_at_gate(
+            lambda names: read_topics(cluster, reader, names, wall_clock_ms(), partial(progress, STAGE)),
+            view.cluster_id,
+            topics,
+            until_ms=until_ms,
+            # A topic that this principal may not see does not become complete.
+            wait_ms=0 if absent else wait_ms,
+            earlier=earlier,
+            now_ms=wall_clock_ms,
+            sleep=time.sleep,
+            fall_in=partial(fall_in_topics, cluster, past, earlier),
+        )
+        return found, cluster.principal
+
+
+def explain(
+    config: ScanConfig | None,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    transactional_id: str | None = None,
+    producer_id: int | None = None,
+    error: str | None = None,
+    spark_checkpoint: str | None = None,
+    progress: Progress = quiet,
+) -> Explanation:
+    """The cause of a symptom, as the command `explain` prints it. Only reads. Give one symptom, as the command takes
+    them. config: may be None if an error needs no broker. Raises ConfigError, also for a name that does not exist, and
+    ClusterUnreachable.
+    """
+    from txnscan.explain.symptom import symptom
+
+    asked = symptom(
+        group=group,
+        topic=topic,
+        partition=partition,
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        error=error,
+        spark_checkpoint=spark_checkpoint,
+    )
+    return explain_symptom(config, asked, progress=progress)
+
+
+def check(config: ScanConfig, spark: SparkSession | None = None, *, applies: bool = False) -> Checked:
+    """Whether a sweep with these settings could observe everything, as the command `check` prints it. Only reads.
+    spark: the session of the sweep. applies: whether to check, too, what `apply` with `execute` needs. Raises
+    ConfigError, and NotObserved for a scope of which it is not observed whether it is empty.
+    """
+    return check_sweep(config, None if spark is None else lambda: spark, applies=applies)
 
 
 def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Progress = quiet) -> Explanation:

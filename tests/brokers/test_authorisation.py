@@ -47,7 +47,7 @@ from tests.brokers.shared import PLAIN, Shared, started_by
 from tests.brokers.test_faults import at_stage
 from tests.builders import plan, stored
 from tests.cases import Cases
-from tests.process import ROOT
+from tests.process import ROOT, run_here
 from tests.unit.test_apply import FakeJournal
 from txnscan import ConfigError, ScanConfig, find_hanging
 from txnscan.demo import plant
@@ -378,6 +378,58 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_grant_is_name
         return first.status is Status.RESOLVED
 
     wait_until(resolved, "the rule stood and the marker was written")
+
+
+def test_a_name_that_the_principal_may_not_see_is_not_observed_and_another_one_does_not_exist(locked: Locked) -> None:
+    locked.add("everything", *CASES_BY_USER["everything"].acls)
+    symptoms = {
+        "explain --topic": ("explain", "--topic", "acl-click"),
+        "explain --group": ("explain", "--group", "acl-reader"),
+        "explain --transactional-id": ("explain", "--transactional-id", "acl-both-servise"),
+        "describe": ("describe", "--transactional-id", "acl-both-servise"),
+        "find-hanging --topic": ("find-hanging", "--topic", "acl-click"),
+        "describe-producers": ("describe-producers", "--topic", "acl-click"),
+        "gate": ("gate", "--topic", "acl-click"),
+        "transaction-log": ("transaction-log", "--transactional-id", "acl-both-servise"),
+    }
+    meant = {"topic": "acl-clicks", "group": "acl-readers", "id": "acl-both-service"}
+    with Cases() as cases:
+        for name, words in symptoms.items():
+            for user, statuses in (("everything", {2}), ("nothing", {1, 4})):
+                with cases.case(f"{name} as {user}"):
+                    config = locked.config(user)
+                    servers = ("--bootstrap-server", config.bootstrap_servers)
+                    ran = run_here(*words, *servers, "--command-config", str(config.command_config))
+                    assert ran.returncode in statuses, ran.stdout + ran.stderr
+                    said = ran.stdout + ran.stderr
+                    assert any(f"'{one}'" in said for one in meant.values()) is (user == "everything")
+                    assert user == "everything" or "kafka-acls.sh" in said
+
+
+def test_a_command_that_reads_less_than_was_asked_says_so(locked: Locked) -> None:
+    locked.add("no-ids", *CASES_BY_USER["no-ids"].acls)
+    commands = {
+        "list": ("list",),
+        "describe": ("describe", "--transactional-id", "acl-backfill-service"),
+        "describe-producers": ("describe-producers", "--open"),
+        "coordinator": ("coordinator", "--transactional-id", "acl-backfill-service"),
+        "transaction-log": ("transaction-log", "--transactional-id", "acl-backfill-service"),
+        "find-hanging": ("find-hanging", "--fail-on", "incomplete"),
+    }
+    # The topic of coordinators is visible without the right to describe ids, and its log may be read.
+    whole = {"no-ids": {"coordinator", "transaction-log"}}
+    with Cases() as cases:
+        for name, words in commands.items():
+            for user in ("nothing", "no-ids"):
+                with cases.case(f"{name} as {user}"):
+                    config = locked.config(user)
+                    servers = ("--bootstrap-server", config.bootstrap_servers)
+                    ran = run_here(*words, *servers, "--command-config", str(config.command_config))
+                    if name in whole.get(user, ()):
+                        assert ran.returncode == 0
+                        continue
+                    assert ran.returncode in (1, 4), ran.stdout + ran.stderr
+                    assert "kafka-acls.sh" in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("stage", ["read every partition", "first read", "ask coordinators", "second read"])

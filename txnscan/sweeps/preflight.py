@@ -186,7 +186,7 @@ def check_cluster(
     """
     view = latest.view
     if config is not None:
-        check_scope(config, view, in_scope(config, view))
+        check_scope(config, view, in_scope(config, view), cluster)
         view = replace(view, topics=tuple(_needed_topics(config, view)))
     brokers = sorted(broker.broker_id for broker in view.brokers)
     versions, failures = read_versions(cluster, brokers)

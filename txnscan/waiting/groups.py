@@ -78,6 +78,18 @@ def hidden_share_levels(send: Send, broker_ids: Iterable[int], nobody: str) -> F
     return None
 
 
+def names_of_groups(send: Send, broker_ids: Iterable[int]) -> tuple[list[str], Failure | None]:
+    """The groups that these brokers list, and why a broker lists none, if one does not."""
+    names: list[str] = []
+    failure = None
+    for broker_id in broker_ids:
+        try:
+            names += (one.group for one in list_groups(send, broker_id))
+        except RequestFailed as failed:
+            failure = failed.failure
+    return names, failure
+
+
 def listed_group(send: Send, broker_id: int, group: str) -> ListedGroup | None:
     """The group, None if its coordinator does not list it."""
     try:
