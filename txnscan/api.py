@@ -450,8 +450,9 @@ def explain(
 
 def check(config: ScanConfig, spark: SparkSession | None = None, *, applies: bool = False) -> Checked:
     """Whether a sweep with these settings could observe everything, as the command `check` prints it. Only reads.
-    spark: the session of the sweep. applies: whether to check, too, what `apply` with `execute` needs. Raises
-    ConfigError, and NotObserved for a scope of which it is not observed whether it is empty.
+    spark: the session of the sweep. applies: whether to check, too, what `apply` with `execute` needs.
+
+    Raises ConfigError, and NotObserved if it is not observed whether the scope is empty.
     """
     return check_sweep(config, None if spark is None else lambda: spark, applies=applies)
 
