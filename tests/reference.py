@@ -1,10 +1,11 @@
 """`python -m tests.reference` writes docs/commands.md from the help of the commands, docs/tables.md from the schema,
-docs/known-causes.md from the known causes, and conf/share: the manual page and the completions of shells.
+docs/known-causes.md from the known causes, docs/acls.md from the list of ACLs, and conf/share: the manual page and the
+completions of shells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from tests.manual import manual_page
 from txnscan.cli.app import app
 from txnscan.engine.rows import spark_type
 from txnscan.kafka.failure import FailureCode
+from txnscan.kafka.security.acls import grants
+from txnscan.kafka.security.needs import ACLS, TO_SCAN, Acl, Use
+from txnscan.sweeps.machine import NEEDS
 from txnscan.tables.schema import TABLES, Column
 from txnscan.waiting.known_causes import KNOWN_CAUSES
 
@@ -119,6 +123,71 @@ verified on released jars or real brokers, *reported* means known from an issue 
 |---|---|---|---|---|
 """
 
+ACLS_HEAD = """# ACLs
+
+Grant the ACLs that txnscan needs, and no more. Use two principals:
+
+- a reading principal for sweeps, which run unattended;
+- an applying principal, which a person uses to send markers.
+
+`txnscan check` lists the ACLs that its principal lacks, all at once, with the commands that grant them. Give it the
+options of the sweep. With `--apply` it also asks for the ACLs of the applying principal.
+
+`python -m tests.reference` makes this page from `txnscan/kafka/security/needs.py`, which `check` and sweeps use, too.
+
+## Grant the reading principal
+
+`check`, `find-hanging`, `explain`, `mcp`, `sweep`, `watch`, rehearsals of `apply`, and every command that lists or
+describes need these ACLs. Without one of the last three, the sweep is complete, and has a warning:
+
+"""
+ACLS_READING = """
+- The reading principal cannot write records, commit offsets, fence an id or send a marker: brokers refuse these without
+  further ACLs.
+- Its credentials can read every record of every topic, because Read is Kafka's smallest right for DescribeProducers.
+  txnscan stores no key and no value of the records in your topics. To limit the right, grant Read only on some topics
+  and sweep them with `--topic`, or bind the ACLs to the scanner's hosts (`kafka-acls.sh --add --allow-host HOST`).
+- `sweep`, `plan` and `watch --tables` also write to [the tables](resolving.md#restrict-write-access-to-the-tables).
+
+If an ACL is missing, the sweep reports it with the `kafka-acls.sh` command that grants it. The report is in the error,
+and in the explanation of every transaction that is `indeterminate` because of it. A permanent DENY on a topic makes the
+topic invisible, and no client can detect that.
+
+"""
+ACLS_APPLYING = """## Grant the applying principal
+
+`apply --execute`, `abort` and `force-terminate` repeat the proof before they send. Their principal needs the ACLs
+above, and in addition one of these:
+
+"""
+ACLS_END = """
+- Alter on Cluster is the right of an administrator. Its credentials can also change ACLs and SCRAM passwords, and move
+  partitions. ClusterAction is the right of a broker, which is no smaller. Kafka has no right for markers alone.
+- With Write on a transactional id, a client can fence its producers and abort their transactions.
+- Do not give these credentials to a scheduler or to `watch`. Keep them in a separate `client.properties`, which only
+  the person who applies can read.
+
+"""
+ACLS_MACHINE = """## Needs of the machine
+
+A sweep by threads needs neither Spark nor Java. For tables at a path or in an object store it needs `txnscan[delta]`. A
+sweep by Spark's executors, or with tables in a catalog, needs:
+
+"""
+ACLS_LOAD = """
+## Load on the brokers
+
+Only `apply --execute`, `abort` and `force-terminate` send requests that change the cluster.
+
+- txnscan sends at most `--in-flight` requests (2) to a broker at a time, each for at most `--batch-size` partitions
+  (2,048).
+- It waits for the throttle time of a broker.
+- An unreachable broker costs each process a single connection timeout (8 s), not a timeout for each partition.
+- A slow broker costs a [limited time](deployment/README.md#limit-the-time-of-a-sweep).
+"""
+# Strimzi's names of types of resources.
+STRIMZI = {"Topic": "topic", "Group": "group", "TransactionalId": "transactionalId", "Cluster": "cluster"}
+
 
 def commands() -> str:
     """The page of all commands."""
@@ -164,6 +233,63 @@ def known_causes() -> str:
     return f"{CAUSES_HEAD}{rows}\n"
 
 
+def acls() -> str:
+    """The page of ACLs."""
+    applying = [one for one in ACLS if not one.use.only_reads]
+    to_apply = [*TO_SCAN, *(one for one in ACLS if one.use is Use.APPLY)]
+    return "".join(
+        [
+            *(ACLS_HEAD, _acl_rows(TO_SCAN), "\nWith Kafka's tool:\n\n", _acl_lines(TO_SCAN, "txnscan")),
+            *("\nWith Strimzi:\n\n", _kafka_user(TO_SCAN, "txnscan"), ACLS_READING),
+            *(ACLS_APPLYING, _acl_rows(applying), ACLS_END, "The whole set with Kafka's tool:\n\n"),
+            *(_acl_lines(to_apply, "txnscan-apply"), "\nWith Strimzi:\n\n", _kafka_user(to_apply, "txnscan-apply")),
+            *("\n", ACLS_MACHINE, *(f"- {one.what}\n" for one in NEEDS), ACLS_LOAD),
+        ]
+    )
+
+
+def _acl_rows(wanted: Iterable[Acl]) -> str:
+    rows = [f"| {one.operation} on {_resource(one)} | {one.reads} | {one.lacking} |" for one in wanted]
+    return "\n".join(["| ACL | for | without it |", "|---|---|---|", *rows, ""])
+
+
+def _resource(one: Acl) -> str:
+    return one.resource_type if one.resource_type == "Cluster" else f"{one.resource_type} `*`"
+
+
+def _acl_lines(wanted: Iterable[Acl], user: str) -> str:
+    lines = grants([one.permission for one in wanted], f"User:{user}")
+    return "```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def _kafka_user(wanted: Iterable[Acl], user: str) -> str:
+    """Strimzi's resource. Strimzi itself names the resource of the cluster."""
+    by_type: dict[str, list[str]] = {}
+    for one in wanted:
+        by_type.setdefault(one.resource_type, []).append(one.operation)
+    every = ', name: "*"'
+    rules = [
+        f"      - resource: {{type: {STRIMZI[kind]}{'' if kind == 'Cluster' else every}}}\n"
+        f"        operations: [{', '.join(operations)}]\n"
+        for kind, operations in by_type.items()
+    ]
+    return f"""```yaml
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaUser
+metadata:
+  name: {user}
+  labels:
+    strimzi.io/cluster: my-cluster
+spec:
+  authentication:
+    type: scram-sha-512
+  authorization:
+    type: simple
+    acls:
+{"".join(rules)}```
+"""
+
+
 def completion(shell: str) -> str:
     """The script that lets this shell complete the command line of txnscan. It asks `txnscan` itself."""
     script = get_completion_script(prog_name="txnscan", complete_var="_TXNSCAN_COMPLETE", shell=shell)
@@ -186,7 +312,7 @@ SHARED: dict[str, Callable[[], str]] = {
     "man/man1/txnscan.1": manual_page,
     "zsh/site-functions/_txnscan": lambda: completion("zsh"),
 }
-PAGES = {"commands.md": commands, "tables.md": tables, "known-causes.md": known_causes}
+PAGES = {"commands.md": commands, "tables.md": tables, "known-causes.md": known_causes, "acls.md": acls}
 
 if __name__ == "__main__":
     for name, made in PAGES.items():

@@ -7,7 +7,8 @@
 
 `sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` needs no tables either.
 `sweep_clusters(spark, {"orders": ScanConfig(...), ...})` sweeps several clusters at once.
-`plan(spark, tables)` and `apply(spark, config, plan)` do the same as the commands of these names; `spark` may be None.
+`check(config)`, `explain(config, group="billing")`, `gate(config, ["orders"])`, `plan(tables)` and
+`apply(spark, config, plan)` return what the commands of these names print. `spark` may be None.
 `table(spark, tables, "incidents")` reads a stored table. `create_views(spark, tables)` makes the views for dashboards.
 `expectations("incidents")` and `dqx_rules("incidents")` are its rules for data-quality tools.
 `register(spark)` makes a sweep a data source: `spark.read.format("kafka_transactions")`. `predict(Planned(...))`
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
         ClusterSweep,
         NotStored,
         SweepResult,
+        check,
         create_views,
+        explain,
         find_hanging,
+        gate,
         sweep,
         sweep_clusters,
         table,
@@ -42,9 +46,10 @@ if TYPE_CHECKING:
     from txnscan.resolve.plan import Plan, PlanRefused
     from txnscan.resolve.run import Applied
     from txnscan.resolve.run import apply_to as apply
-    from txnscan.resolve.run import plan_sweep as plan
+    from txnscan.resolve.run import plan_of_tables as plan
     from txnscan.sql.source import register
     from txnscan.sweeps.capacity import Planned, Prediction, predict
+    from txnscan.sweeps.names import NotObserved
     from txnscan.tables.expectations import dqx_rules, expectations
     from txnscan.tables.selection import Stale
     from txnscan.version import __version__
@@ -57,6 +62,7 @@ _HOMES = {
     "ConfigError": "txnscan.config",
     "JournalLost": "txnscan.resolve.apply",
     "Limits": "txnscan.resolve.guard",
+    "NotObserved": "txnscan.sweeps.names",
     "NotStored": "txnscan.api",
     "Plan": "txnscan.resolve.plan",
     "PlanRefused": "txnscan.resolve.plan",
@@ -69,10 +75,13 @@ _HOMES = {
     "TxnscanError": "txnscan.errors",
     "__version__": "txnscan.version",
     "apply": "txnscan.resolve.run",
+    "check": "txnscan.api",
     "create_views": "txnscan.api",
     "dqx_rules": "txnscan.tables.expectations",
     "expectations": "txnscan.tables.expectations",
+    "explain": "txnscan.api",
     "find_hanging": "txnscan.api",
+    "gate": "txnscan.api",
     "plan": "txnscan.resolve.run",
     "predict": "txnscan.sweeps.capacity",
     "register": "txnscan.sql.source",
@@ -81,7 +90,7 @@ _HOMES = {
     "table": "txnscan.api",
 }
 # Public names that differ from the names in their modules, where `apply` or `plan` alone would be ambiguous.
-_CALLED = {"apply": "apply_to", "plan": "plan_sweep"}
+_CALLED = {"apply": "apply_to", "plan": "plan_of_tables"}
 
 __all__ = [
     "Applied",
@@ -91,6 +100,7 @@ __all__ = [
     "ConfigError",
     "JournalLost",
     "Limits",
+    "NotObserved",
     "NotStored",
     "Plan",
     "PlanRefused",
@@ -103,10 +113,13 @@ __all__ = [
     "TxnscanError",
     "__version__",
     "apply",
+    "check",
     "create_views",
     "dqx_rules",
     "expectations",
+    "explain",
     "find_hanging",
+    "gate",
     "plan",
     "predict",
     "register",

@@ -4,18 +4,20 @@ tables.
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import (
     ConfigError,
     EngineName,
     ScanConfig,
+    check_topic_name,
     is_catalog_schema,
     parse_bootstrap_servers,
     parse_location,
@@ -42,12 +44,16 @@ from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from txnscan.explain.cause import Explanation
     from txnscan.explain.symptom import Symptom
     from txnscan.sweeps.before_stop import BeforeStop
+    from txnscan.sweeps.gate import Gate
     from txnscan.sweeps.preflight import Checked
     from txnscan.tables.tables import Tables
 
@@ -116,19 +122,25 @@ def quiet(stage: str, done: int, total: int) -> None:
     """A progress callback that ignores all progress."""
 
 
+def to_stderr(sentence: str) -> None:
+    """A line on stderr, which notebooks show."""
+    print(f"txnscan: {printable(sentence)}", file=sys.stderr)  # noqa: T201
+
+
 def sweep(
     spark: SparkSession | None,
     config: ScanConfig,
     *,
     progress: Progress = quiet,
-    say: Callable[[str], None] = lambda sentence: None,
+    say: Callable[[str], None] | None = None,
 ) -> SweepResult:
     """Sweeps the cluster, and stores the result in the tables of `config.tables`, if that is set.
 
     spark: the session that reads and writes. With None and the engine "threads", neither Spark nor Java is needed:
     delta-rs writes the tables, and the result has Arrow tables. In a session with the master `local`, delta-rs writes
     the tables of a local path (`tables.open`). The tables are created before the first request to the
-    cluster. say: called with a sentence if tables of an earlier version were changed, for example by new columns.
+    cluster. say: called with a sentence if a table is made again. Without it, such a sentence is a line on stderr, and
+    also the reason if threads read in place of Spark's executors.
     Raises ConfigError for an option that cannot be used, ClusterUnreachable if no bootstrap server answers, and
     NotStored, which has the result, if the tables cannot be written or the writing is interrupted. Raises
     KeyboardInterrupt if its Spark jobs are interrupted.
@@ -136,8 +148,11 @@ def sweep(
     settings = config.connection()
     with interruptible(spark, NotStored), described(spark, config.bootstrap_servers, progress) as named:
         engine = _engine(spark, config)
-        tables = _created(spark, config.tables, named, say) if config.tables is not None else None
-        return _swept(spark, config, settings, engine, tables, named)
+        tables = _created(spark, config.tables, named, say or to_stderr) if config.tables is not None else None
+        result = _swept(spark, config, settings, engine, tables, named)
+    if say is None and (warning := result.scan.engine.warning) is not None:
+        to_stderr(warning)
+    return result
 
 
 def sweep_clusters(
@@ -145,7 +160,7 @@ def sweep_clusters(
     configs: Mapping[str, ScanConfig],
     *,
     progress: Progress = quiet,
-    say: Callable[[str], None] = lambda sentence: None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[ClusterSweep, ...]:
     """Sweeps several clusters at once, by name, each as `sweep` does. Returns them in the same order.
 
@@ -153,7 +168,12 @@ def sweep_clusters(
     Raises ConfigError before the first request if tables cannot be opened, or an engine cannot be used.
     """
     with interruptible(spark):
-        return _all_swept(spark, configs, progress, say)
+        found = _all_swept(spark, configs, progress, say or to_stderr)
+    if say is None:
+        choices = (one.scan.engine.warning for one in found if one.scan is not None)
+        for warning in dict.fromkeys(one for one in choices if one is not None):
+            to_stderr(warning)
+    return found
 
 
 def _all_swept(
@@ -327,6 +347,117 @@ def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: His
     return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress)
 
 
+def gate(
+    config: ScanConfig,
+    topics: Sequence[str],
+    until: datetime | None = None,
+    *,
+    wait_s: float = 30.0,
+    spark: SparkSession | None = None,
+    progress: Progress = quiet,
+) -> Gate:
+    """Whether read_committed consumers can read everything of these topics up to a time, by default now.
+
+    until: with a time zone. wait_s: how long to read topics again that are not complete. spark: opens the tables of
+    `config`, if it has any: they may have earlier reads. Raises ConfigError, also for a topic that does not exist, and
+    ClusterUnreachable.
+    """
+    if until is not None and until.utcoffset() is None:
+        raise ConfigError("until", "has no time zone; give one, such as datetime.now(UTC)")
+    until_ms = wall_clock_ms() if until is None else round(until.timestamp() * 1_000)
+    for name in topics:
+        check_topic_name("topics", name)
+    tables = None if config.tables is None else open_tables(config.tables, spark)
+    wait_ms = round(wait_s * 1_000)
+    return gate_of_cluster(config, tables, topics, until_ms=until_ms, wait_ms=wait_ms, progress=progress)[0]
+
+
+def gate_of_cluster(
+    config: ScanConfig,
+    tables: Tables | None,
+    topics: Sequence[str],
+    *,
+    cluster_id: str | None = None,
+    until_ms: int,
+    wait_ms: int,
+    progress: Progress = quiet,
+) -> tuple[Gate, str]:
+    """The state of these topics, by reads of the cluster and the stored ones; and the principal. Raises ConfigError if
+    a topic does not exist, or if the cluster is another one, and ClusterUnreachable.
+    """
+    from txnscan.sweeps.complete_up_to import STAGE, read_topics
+    from txnscan.sweeps.gate import wait_at_gate
+    from txnscan.sweeps.names import absent_topic
+    from txnscan.sweeps.positions import fall_in_topics
+    from txnscan.sweeps.reader import Reader
+    from txnscan.sweeps.restored import Past
+
+    with opened_cluster(config, waits_ms=wait_ms) as cluster:
+        reader = Reader(cluster, ThreadsEngine(), config)
+        view = cluster.newest(topics)
+        if cluster_id not in (None, view.cluster_id):
+            raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(view.cluster_id)}")
+        shown = {topic.name for topic in view.topics if topic.indexes}
+        absent = [absent_topic(cluster, "--topic", name) for name in topics if name not in shown]
+        for one in absent:
+            if one.unseen is None:
+                raise one.error(cluster.format_failure)
+        past = Past() if tables is None else tables.past(view.cluster_id)()
+        earlier = () if tables is None else tables.topic_reads(view.cluster_id, topics)()
+        found = wait_at_gate(
+            lambda names: read_topics(cluster, reader, names, wall_clock_ms(), partial(progress, STAGE)),
+            view.cluster_id,
+            topics,
+            until_ms=until_ms,
+            # A topic that this principal may not see does not become complete.
+            wait_ms=0 if absent else wait_ms,
+            earlier=earlier,
+            now_ms=wall_clock_ms,
+            sleep=time.sleep,
+            fall_in=partial(fall_in_topics, cluster, past, earlier),
+        )
+        return found, cluster.principal
+
+
+def explain(
+    config: ScanConfig | None,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    transactional_id: str | None = None,
+    producer_id: int | None = None,
+    error: str | None = None,
+    spark_checkpoint: str | None = None,
+    progress: Progress = quiet,
+) -> Explanation:
+    """The cause of a symptom, as the command `explain` prints it. Only reads. Give one symptom, as the command takes
+    them. config: may be None if an error needs no broker. Raises ConfigError, also for a name that does not exist, and
+    ClusterUnreachable.
+    """
+    from txnscan.explain.symptom import symptom
+
+    asked = symptom(
+        group=group,
+        topic=topic,
+        partition=partition,
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        error=error,
+        spark_checkpoint=spark_checkpoint,
+    )
+    return explain_symptom(config, asked, progress=progress)
+
+
+def check(config: ScanConfig, spark: SparkSession | None = None, *, applies: bool = False) -> Checked:
+    """Whether a sweep with these settings could observe everything, as the command `check` prints it. Only reads.
+    spark: the session of the sweep. applies: whether to check, too, what `apply` with `execute` needs.
+
+    Raises ConfigError, and NotObserved if it is not observed whether the scope is empty.
+    """
+    return check_sweep(config, None if spark is None else lambda: spark, applies=applies)
+
+
 def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Progress = quiet) -> Explanation:
     """The cause of a symptom. Only reads. config: may be None if the symptom needs no broker. Raises the same errors
     as `sweep`.
@@ -345,18 +476,34 @@ def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Pr
         return cause_of(ask(asking, symptom))
 
 
-def check_sweep(config: ScanConfig, spark: Callable[[], SparkSession]) -> Checked:
-    """Whether a sweep with these settings could observe everything. Only reads. spark: starts a session, for tables
-    that need it. Raises ConfigError.
+def check_sweep(
+    config: ScanConfig,
+    starts: Callable[[], SparkSession] | None,
+    *,
+    starts_jvm: bool = False,
+    applies: bool = False,
+) -> Checked:
+    """Whether a sweep with these settings could observe everything. Only reads. starts: gives the session of the sweep,
+    None for a sweep without. starts_jvm: whether it starts Java on this machine. applies: whether to check, too, what
+    `apply --execute` needs. Raises ConfigError.
     """
-    from txnscan.sweeps.preflight import check
+    from txnscan.sweeps.machine import Part
+    from txnscan.sweeps.preflight import Machine, check
     from txnscan.tables.preflight import check_tables
 
+    session = cache(starts) if starts is not None else lambda: None
+
+    def executors() -> str | None:
+        return _engine(session(), replace(config, engine=EngineName.AUTO)).choice().failure
+
+    parts = frozenset({Part.SESSION, *([Part.JVM] if starts_jvm else [])} if starts is not None else ())
     return check(
         config,
         now_ms=wall_clock_ms,
         sweep_id=new_sweep_id(wall_clock_ms),
-        check_tables=lambda location: check_tables(location, spark),
+        check_tables=lambda location: check_tables(location, lambda: open_tables(location, session()), applies=applies),
+        machine=Machine(parts, executors if starts is not None else None, lambda: _opens_checkpoints(session())),
+        applies=applies,
     )
 
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from txnscan.kafka.security import needs
+
 PASSWORD = "b0b-S3cret"
 # org.apache.kafka.common.resource.ResourceType and PatternType, common.acl.AclOperation and AclPermissionType.
 RESOURCES = {"Topic": 2, "Group": 3, "Cluster": 4, "TransactionalId": 5}
-OPERATIONS = {"All": 2, "Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}
+OPERATIONS = {"All": 2, "Read": 3, "Write": 4, "Alter": 7, "Describe": 8, "DescribeConfigs": 10}
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
 STATE, OFFSETS = "__transaction_state", "__consumer_offsets"
@@ -64,9 +66,16 @@ TOPICS = (Acl("Describe", "Topic"), Acl("Read", "Topic"))
 IDS = (Acl("Describe", "TransactionalId"),)
 ACLS = (Acl("Describe", "Cluster", "kafka-cluster"),)
 CONFIGS = (Acl("DescribeConfigs", "Cluster", "kafka-cluster"),)
-# The table in the docs. Without the last rules all verdicts are the same.
-PROOF = (*TOPICS, *IDS, *ACLS, *CONFIGS)
-LISTED = (*PROOF, Acl("Describe", "Group"), Acl("DescribeConfigs", "Topic"))
+
+
+def of_need(one: needs.Acl) -> Acl:
+    """The rule for a row of the list."""
+    return Acl(one.operation, one.resource_type, "kafka-cluster" if one.resource_type == "Cluster" else "*")
+
+
+# The list in the docs. Without the rules for the impact all verdicts are the same.
+PROOF = tuple(of_need(one) for one in needs.TO_SCAN if one.use is needs.Use.PROOF)
+LISTED = tuple(map(of_need, needs.TO_SCAN))
 
 HANGING = ("hanging", "orphan")
 OWNED = ("ongoing", "owned")
@@ -183,5 +192,9 @@ CASES = (
 )
 # Principals whose rules change while their tests run.
 REVOKED, REPAIRED, COMMANDED, RESOLVER = "revoked", "repaired", "commanded", "resolver"
+# Principals with the ACLs of the docs; and each with all rows of the list but one.
+OF_DOCS = ("txnscan", "txnscan-apply")
+WITHOUT = {f"without-{one.operation}-{one.resource_type}": one for one in needs.ACLS if one.use is not needs.Use.FENCE}
+EMPTY_HANDED = "empty-handed"
 
-USERS = (*(case.user for case in CASES), REVOKED, REPAIRED, COMMANDED, RESOLVER)
+USERS = (*(case.user for case in CASES), REVOKED, REPAIRED, COMMANDED, RESOLVER, *OF_DOCS, *WITHOUT, EMPTY_HANDED)

@@ -16,12 +16,14 @@ from time import sleep
 
 import pytest
 import trustme
+import yaml
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 from tests.brokers.offsets import commit_offset_within
 from tests.brokers.principals import (
     CASES,
     COMMANDED,
+    EMPTY_HANDED,
     HANGING,
     LISTED,
     NEEDS_IDS,
@@ -34,16 +36,20 @@ from tests.brokers.principals import (
     STATE,
     TOPICS,
     TRUTH,
+    WITHOUT,
     Acl,
     Case,
     deny,
     hides,
+    of_need,
 )
 from tests.brokers.shared import PLAIN, Shared, started_by
 from tests.brokers.test_faults import at_stage
 from tests.builders import plan, stored
+from tests.cases import Cases
+from tests.process import ROOT, run_here
 from tests.unit.test_apply import FakeJournal
-from txnscan import ScanConfig, find_hanging
+from txnscan import ConfigError, ScanConfig, find_hanging
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -54,10 +60,13 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.failure import Unobserved
-from txnscan.kafka.security.acls import explained
+from txnscan.kafka.security import needs
+from txnscan.kafka.security.acls import explained, grants
+from txnscan.kafka.security.needs import ALTER_CLUSTER, TO_SCAN
 from txnscan.resolve.apply import Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN
+from txnscan.sweeps.permissions import PROBES
 from txnscan.sweeps.preflight import Checked, Level, check
 from txnscan.sweeps.result import Scan
 
@@ -108,9 +117,13 @@ class Locked:
     def swept(self, user: str, progress: Callable[[str, int, int], None] = lambda *_: None) -> Scan:
         return find_hanging(self.config(user), progress=progress)
 
-    def checked(self, user: str) -> Checked:
+    def checked(self, user: str, *, applies: bool = False) -> Checked:
         return check(
-            self.config(user), now_ms=wall_clock_ms, sweep_id="check", check_tables=lambda _: pytest.fail("no tables")
+            self.config(user),
+            now_ms=wall_clock_ms,
+            sweep_id="check",
+            check_tables=lambda _: pytest.fail("no tables"),
+            applies=applies,
         )
 
     def config(self, user: str) -> ScanConfig:
@@ -216,9 +229,98 @@ def test_without_describe_on_groups_a_warning_names_the_grant(locked: Locked) ->
 def test_check_reports_missing_group_permissions_in_advance(locked: Locked) -> None:
     for user, notes in (("everything", 0), ("no-groups", 1)):
         locked.add(user, *CASES_BY_USER[user].acls)
-        found = [one for one in locked.checked(user).findings if "groups wait" in one.said]
-        assert len(found) == notes
-        assert all(one.level is Level.NOTE and "needs Describe on Group '*'" in one.said for one in found)
+        found = [one for one in locked.checked(user).findings if "needs Describe on Group '*'" in one.said]
+        assert [(one.area, one.level) for one in found] == [("acls", Level.NOTE)] * notes
+
+
+def of_docs(heading: str) -> tuple[list[str], set[tuple[str, str]]]:
+    """Below a heading of docs/acls.md: the options of each `kafka-acls.sh` line, and the operations of the KafkaUser
+    with Strimzi's types of resources.
+    """
+    page = (ROOT / "docs" / "acls.md").read_text("utf-8")
+    _, _, section = page.partition(f"\n## {heading}\n")
+    (lines,) = re.findall(r"```sh\n(.*?)```", section.split("\n## ")[0], re.S)
+    (user,) = re.findall(r"```yaml\n(.*?)```", section.split("\n## ")[0], re.S)
+    rules = yaml.safe_load(user)["spec"]["authorization"]["acls"]
+    assert all(rule["resource"].get("name", "*") == "*" for rule in rules)
+    return [line.partition("ADMIN.properties ")[2] for line in lines.splitlines()], {
+        (operation, rule["resource"]["type"].lower()) for rule in rules for operation in rule["operations"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("user", "heading", "needed"),
+    [
+        ("txnscan", "Grant the reading principal", TO_SCAN),
+        ("txnscan-apply", "Grant the applying principal", (*TO_SCAN, ALTER_CLUSTER)),
+    ],
+)
+def test_exactly_the_acls_of_the_docs_suffice(
+    locked: Locked, user: str, heading: str, needed: tuple[needs.Acl, ...]
+) -> None:
+    lines, of_user = of_docs(heading)
+    assert of_user == {(one.operation, one.resource_type.lower()) for one in needed}
+    for line in lines:
+        locked.run(line)
+    rules = [replace(of_need(one), principal=f"User:{user}") for one in needed]
+    wait_until(lambda: all(map(locked.stands, rules)), "the rules stood")
+    applies = user == "txnscan-apply"
+    checked = locked.checked(user, applies=applies)
+    assert checked.lacking == () and "acls" not in {one.area for one in checked.findings if one.level is not Level.OK}
+    whole = replace(locked, topics=()).swept(user)
+    assert (whole.visibility_failures, whole.warnings) == ((), ())
+    assert not [error for error in whole.errors if error.failure.needs is not None]
+    # A reading principal lacks the right of the other one, and is not told to have it.
+    assert locked.checked(user, applies=True).lacking == (() if applies else (ALTER_CLUSTER.permission,))
+
+
+def without(missing: needs.Acl) -> list[needs.Acl]:
+    """The list without this row, and without the rows that allow the same: Read, Write and Alter imply Describe."""
+    implies = ("Read", "Write", "Alter") if missing.operation == "Describe" else ()
+    others = (one for one in needs.ACLS if one is not missing)
+    return [one for one in others if one.resource_type != missing.resource_type or one.operation not in implies]
+
+
+def test_check_names_exactly_the_acls_that_are_missing(locked: Locked) -> None:
+    with Cases() as cases:
+        for user, missing in WITHOUT.items():
+            with cases.case(user):
+                locked.add(user, *map(of_need, without(missing)))
+                checked = replace(locked, topics=()).checked(user, applies=True)
+                left_out = {one.permission for one in PROBES if one not in without(missing)}
+                assert set(checked.lacking) == left_out
+
+
+def test_check_lists_all_missing_acls_at_once_and_their_grants_suffice(locked: Locked) -> None:
+    """Also for a principal that has no ACL at all: no missing ACL hides another."""
+    before = replace(locked, topics=()).checked(EMPTY_HANDED)
+    assert set(before.lacking) == {one.permission for one in TO_SCAN}
+    assert not [one for one in before.findings if "Alter" in one.said]
+    for command in grants(before.lacking, f"User:{EMPTY_HANDED}"):
+        locked.run(command.partition("ADMIN.properties ")[2])
+    rules = [replace(of_need(one), principal=f"User:{EMPTY_HANDED}") for one in TO_SCAN]
+    wait_until(lambda: all(map(locked.stands, rules)), "the rules stood")
+    after = replace(locked, topics=()).checked(EMPTY_HANDED)
+    assert after.lacking == () and after.level is Level.NOTE
+
+
+# No client can detect that a topic is denied to it alone. A sweep notices if a transaction has partitions that it
+# does not see.
+UNDETECTABLE = "denied-a-topic"
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if one.user != UNDETECTABLE], ids=lambda case: case.user)
+def test_check_and_sweep_agree_about_the_acls(locked: Locked, case: Case) -> None:
+    """If `check` reports nothing that makes a sweep incomplete, the sweep is complete, and the reverse."""
+    locked.add(case.user, *case.acls)
+    here = replace(locked, topics=case.topics)
+    try:
+        level = here.checked(case.user).level
+    except ConfigError:
+        with pytest.raises(ConfigError):
+            here.swept(case.user)
+        return
+    assert (level in (Level.OK, Level.NOTE)) == here.swept(case.user).complete
 
 
 def test_without_describe_configs_the_brokers_default_is_assumed(locked: Locked) -> None:
@@ -276,6 +378,58 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_grant_is_name
         return first.status is Status.RESOLVED
 
     wait_until(resolved, "the rule stood and the marker was written")
+
+
+def test_a_name_that_the_principal_may_not_see_is_not_observed_and_another_one_does_not_exist(locked: Locked) -> None:
+    locked.add("everything", *CASES_BY_USER["everything"].acls)
+    symptoms = {
+        "explain --topic": ("explain", "--topic", "acl-click"),
+        "explain --group": ("explain", "--group", "acl-reader"),
+        "explain --transactional-id": ("explain", "--transactional-id", "acl-both-servise"),
+        "describe": ("describe", "--transactional-id", "acl-both-servise"),
+        "find-hanging --topic": ("find-hanging", "--topic", "acl-click"),
+        "describe-producers": ("describe-producers", "--topic", "acl-click"),
+        "gate": ("gate", "--topic", "acl-click"),
+        "transaction-log": ("transaction-log", "--transactional-id", "acl-both-servise"),
+    }
+    meant = {"topic": "acl-clicks", "group": "acl-readers", "id": "acl-both-service"}
+    with Cases() as cases:
+        for name, words in symptoms.items():
+            for user, statuses in (("everything", {2}), ("nothing", {1, 4})):
+                with cases.case(f"{name} as {user}"):
+                    config = locked.config(user)
+                    servers = ("--bootstrap-server", config.bootstrap_servers)
+                    ran = run_here(*words, *servers, "--command-config", str(config.command_config))
+                    assert ran.returncode in statuses, ran.stdout + ran.stderr
+                    said = ran.stdout + ran.stderr
+                    assert any(f"'{one}'" in said for one in meant.values()) is (user == "everything")
+                    assert user == "everything" or "kafka-acls.sh" in said
+
+
+def test_a_command_that_reads_less_than_was_asked_says_so(locked: Locked) -> None:
+    locked.add("no-ids", *CASES_BY_USER["no-ids"].acls)
+    commands = {
+        "list": ("list",),
+        "describe": ("describe", "--transactional-id", "acl-backfill-service"),
+        "describe-producers": ("describe-producers", "--open"),
+        "coordinator": ("coordinator", "--transactional-id", "acl-backfill-service"),
+        "transaction-log": ("transaction-log", "--transactional-id", "acl-backfill-service"),
+        "find-hanging": ("find-hanging", "--fail-on", "incomplete"),
+    }
+    # The topic of coordinators is visible without the right to describe ids, and its log may be read.
+    whole = {"no-ids": {"coordinator", "transaction-log"}}
+    with Cases() as cases:
+        for name, words in commands.items():
+            for user in ("nothing", "no-ids"):
+                with cases.case(f"{name} as {user}"):
+                    config = locked.config(user)
+                    servers = ("--bootstrap-server", config.bootstrap_servers)
+                    ran = run_here(*words, *servers, "--command-config", str(config.command_config))
+                    if name in whole.get(user, ()):
+                        assert ran.returncode == 0
+                        continue
+                    assert ran.returncode in (1, 4), ran.stdout + ran.stderr
+                    assert "kafka-acls.sh" in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("stage", ["read every partition", "first read", "ask coordinators", "second read"])

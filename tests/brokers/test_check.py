@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.sweeps.preflight import Checked, Finding, Level, check_cluster
+from txnscan.tables.open import open_tables
 from txnscan.tables.preflight import check_tables
 from txnscan.tables.schema import TABLES
 
@@ -25,12 +27,8 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 
-def no_spark() -> Any:
-    raise AssertionError("Spark was started")
-
-
 def found(path: Path) -> Finding:
-    return next(iter(check_tables(str(path), no_spark)))
+    return next(iter(check_tables(str(path), lambda: open_tables(str(path), None))))
 
 
 def test_a_fully_visible_cluster_is_reported_on_one_page(shared: Shared, wording: SnapshotAssertion) -> None:
@@ -85,26 +83,32 @@ def test_the_worst_finding_decides(levels: tuple[Level, ...], worst: Level) -> N
     assert Checked(None, tuple(Finding("x", level, "x") for level in levels)).level is worst
 
 
-def test_local_tables_are_checked_without_spark(tmp_path: Path, wording: SnapshotAssertion) -> None:
+def test_local_tables_are_checked_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
+) -> None:
     place = tmp_path / "tables"
     findings = [found(place)]
-    for table in TABLES:
-        (place / table.name / "_delta_log").mkdir(parents=True)
+    open_tables(str(place), None).create()
     findings.append(found(place))
-    (place / "sweeps" / "_delta_log").rmdir()
+    # As an interrupted creation leaves it.
+    shutil.rmtree(place / "sweeps")
     findings.append(found(place))
-    (place / "sweeps").rmdir()
-    findings.append(found(place))
+    other = tmp_path / "other"
+    with monkeypatch.context() as another:
+        another.setattr("txnscan.tables.delta.SCHEMA_VERSION", 1)
+        open_tables(str(other), None).create()
+    findings.append(found(other))
     assert {finding.area for finding in findings} == {"tables"}
-    assert [finding.level for finding in findings] == [Level.OK, Level.OK, Level.FAILED, Level.FAILED]
+    assert [finding.level for finding in findings] == [Level.OK, Level.OK, Level.OK, Level.FAILED]
     assert [finding.said.replace(str(tmp_path), "<tmp>") for finding in findings] == wording
 
 
 def test_a_table_that_can_be_recreated_is_not_reported_as_missing(tmp_path: Path) -> None:
     place = tmp_path / "tables"
+    open_tables(str(place), None).create()
     for table in TABLES:
-        if not table.made_anew:
-            (place / table.name / "_delta_log").mkdir(parents=True)
+        if table.made_anew:
+            shutil.rmtree(place / table.name)
     assert found(place).level is Level.OK
 
 

@@ -186,9 +186,10 @@ def test_groups_and_topics_under_traffic_are_never_reported_as_stuck(world: Worl
     assert traffic.count.errors == ()
 
 
-def test_a_group_without_offsets_is_not_observed(world: World) -> None:
-    found = world.explain("--group", "explain-nobody", status=4)
-    assert (found["cause"], found["failure"]) == ("not_observed", "NOT_ASKED")
+@pytest.mark.parametrize("option", ["--group", "--topic", "--transactional-id"])
+def test_a_name_that_does_not_exist_is_a_usage_error(world: World, option: str) -> None:
+    ran = run_here("explain", "--bootstrap-server", world.cluster.bootstrap_servers, option, "explain-nobody")
+    assert (ran.returncode, ran.stdout) == (2, "")
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------
@@ -247,7 +248,6 @@ def test_each_id_gets_its_cause(world: World) -> None:
         (("--transactional-id", "shipments-service"), "hanging", {"topic": "shipments", "reason": "stale_epoch"}),
         (("--producer-id", str(world.orphan.producer_id)), "hanging", {"topic": "clicks", "reason": "orphan"}),
         (("--transactional-id", "explain-mixed-service"), "no_transaction", {"state": "CompleteAbort"}),
-        (("--transactional-id", "explain-nobody"), "no_transaction", {"state": None}),
         (("--producer-id", "987654321"), "no_transaction", {"producer_id": 987654321}),
         (
             ("--transactional-id", "explain-live-service", "--error", "CONCURRENT_TRANSACTIONS"),

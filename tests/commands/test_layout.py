@@ -68,6 +68,7 @@ SPARK_HOMES = (
         "engine/spark/guest.py",
         "engine/spark/jobs.py",
         "engine/spark/nodes.py",
+        "engine/spark/python.py",
         "engine/spark/errors.py",
         "engine/spark/session.py",
     ),
@@ -149,6 +150,20 @@ def offenders(*packages: str, allowed: tuple[str, ...], unless: tuple[str, ...] 
 
 def test_the_files_named_by_these_rules_exist() -> None:
     assert {*PURE, *SPARK_HOMES, *COLUMNS, *JOURNAL, *ASKED_BY_SOMEBODY} - {*files()} == set()
+
+
+# Rules that deny, and failures from tables, are not of the list.
+PERMISSIONS = ("kafka/failure.py", "kafka/security/acls.py", "kafka/security/needs.py", "report/plain.py")
+
+
+def test_permissions_are_those_of_the_list_of_acls() -> None:
+    makers = {
+        file
+        for file in files()
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Permission"
+    }
+    assert makers and makers <= {*PERMISSIONS}
 
 
 def test_pure_modules_import_no_impure_modules() -> None:

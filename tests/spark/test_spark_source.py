@@ -150,11 +150,37 @@ def test_bad_options_are_refused(wording: SnapshotAssertion) -> None:
         {"bootstrapServers": "h:1", "interval": "60"},
         {"bootstrapServers": "h:1", "failOnIncomplete": "no"},
         {"bootstrapServers": "h:1", "commandConfig": "/nowhere"},
+        {"bootstrapServers": "h:1", "kafka.bootstrap.servers": "h:1"},
+        {"kafka.bootstrap.servers": "h"},
+        {"kafka.bootstrap.servers": "h:1", "kafka.security.protokol": "SSL"},
+        {"kafka.bootstrap.servers": "h:1", "kafka.no.such.thing": "1"},
+        {"kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "TLS"},
+        {"kafka.bootstrap.servers": "h:1", "kafka.client.id": "me", "commandConfig": "/nowhere"},
     ):
         with pytest.raises(ConfigError) as error:
             KafkaTransactions(options).reader(None)
         refused[str(options)] = str(error.value)
     assert refused == wording
+
+
+def test_settings_of_kafkas_clients_are_those_of_client_properties() -> None:
+    from txnscan.sql.source import Settings
+
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
+    settings = Settings(
+        {
+            "kafka.bootstrap.servers": "h:1,i:2",
+            "topic": "orders-.*",
+            "Kafka.Request.Timeout.Ms": "20000",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": jaas,
+        }
+    )
+    assert settings.config.bootstrap_servers == "h:1,i:2"
+    assert (settings.connection.principal, settings.connection.security_protocol) == ("User:alice", "SASL_PLAINTEXT")
+    assert settings.connection.request_timeout_ms == 20_000
+    assert "secret" not in repr(settings.connection)
 
 
 def test_option_names_are_case_insensitive() -> None:

@@ -125,10 +125,7 @@ def test_the_lock_of_apply_is_a_file_of_its_own(opens: Opens, template: Path, tm
             assert str(os.getpid()) in (location / LOCK).read_text()
 
 
-def test_check_notes_a_folder_that_others_can_write(template: Path, tmp_path: Path) -> None:
-    def no_session() -> Any:
-        raise AssertionError
-
+def test_check_notes_a_folder_that_others_can_write(template: Path, tmp_path: Path, opens: Opens) -> None:
     location = tmp_path / "tables"
     shutil.copytree(template, location)
     with Cases() as cases:
@@ -136,7 +133,7 @@ def test_check_notes_a_folder_that_others_can_write(template: Path, tmp_path: Pa
             for mode, noted in ((0o755, False), (0o700, False), (0o775, True), (0o757, True), (0o777, True)):
                 with cases.case(f"{folder.name} {mode:o}"):
                     folder.chmod(mode)
-                    found = list(check_tables(str(location), no_session))
+                    found = list(check_tables(str(location), lambda: opens(str(location))))
                     notes = [one for one in found if one.level is Level.NOTE and "chmod" in one.said]
                     assert len(notes) == noted
             folder.chmod(0o755)

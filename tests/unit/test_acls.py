@@ -11,19 +11,19 @@ from tests.builders import lacks
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.kafka.security.acls import (
-    DESCRIBE_ALL_IDS,
-    DESCRIBE_CLUSTER,
-    DESCRIBE_CONFIGS,
     UNKNOWN_PRINCIPAL,
     AclRule,
     denied,
     explained,
     needing,
 )
+from txnscan.kafka.security.needs import CONFIGS_OF_BROKERS, DESCRIBE_IDS
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER as OF_CLUSTER
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
+DESCRIBE_CLUSTER = OF_CLUSTER.permission
 KAFKA_ACLS = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
 
 
@@ -44,7 +44,7 @@ def rule(**changes: Any) -> AclRule:
     [
         (Permission("Read", "Topic", "orders"), "Read on Topic 'orders'", "--operation Read --topic orders"),
         (
-            DESCRIBE_ALL_IDS,
+            DESCRIBE_IDS.permission,
             "Describe on TransactionalId '*'",
             "--operation Describe --transactional-id '*'",
         ),
@@ -54,7 +54,7 @@ def rule(**changes: Any) -> AclRule:
             "--operation Describe --transactional-id app- --resource-pattern-type prefixed",
         ),
         (DESCRIBE_CLUSTER, "Describe on Cluster", "--operation Describe --cluster"),
-        (DESCRIBE_CONFIGS, "DescribeConfigs on Cluster", "--operation DescribeConfigs --cluster"),
+        (CONFIGS_OF_BROKERS.permission, "DescribeConfigs on Cluster", "--operation DescribeConfigs --cluster"),
     ],
 )
 def test_a_missing_permission_is_named_with_its_grant_command(

@@ -33,7 +33,8 @@ from txnscan.kafka.protocol.describe_transactions import DescribedTransaction
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.list_transactions import ListedTransaction
 from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
-from txnscan.kafka.security.acls import DESCRIBE_ALL_IDS, explained
+from txnscan.kafka.security.acls import explained
+from txnscan.kafka.security.needs import DESCRIBE_IDS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
 from txnscan.kafka.topology import ClusterView, Topic
 
@@ -46,7 +47,7 @@ P = frozenset({"p"})
 WHO = "User:bob"
 ALL = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
 LISTED = ListedTransaction(7, "Ongoing")
-REFUSED = lacks(DESCRIBE_ALL_IDS, WHO)
+REFUSED = lacks(DESCRIBE_IDS.permission, WHO)
 
 
 def id_for(k: int) -> str:

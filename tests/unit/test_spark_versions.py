@@ -12,7 +12,7 @@ import pytest
 from tests.cases import Cases
 from txnscan.engine.spark.errors import SparkUnavailable, require_pyspark
 from txnscan.engine.spark.java import JavaError, delta_jars
-from txnscan.sweeps.preflight import Level, check_java
+from txnscan.sweeps.machine import Part, lacking
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -52,8 +52,8 @@ def test_a_spark_without_jars_of_delta_is_named(home: Path, wording: SnapshotAss
         (home / jar).touch()
         with pytest.raises(JavaError, match=version) as error:
             delta_jars()
-        (finding,) = check_java(needed=True)
-        assert finding.level == Level.FAILED and version in finding.said
+        (refused,) = [one for one in lacking(frozenset({Part.JVM})) if isinstance(one, JavaError)]
+        assert version in str(refused)
         (home / jar).unlink()
         errors[version] = str(error.value)
     assert errors == wording

@@ -27,13 +27,12 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
 from txnscan.kafka.security.acls import (
-    DESCRIBE_ALL_IDS,
-    DESCRIBE_CLUSTER,
     UNKNOWN_PRINCIPAL,
     AclRule,
     denied,
     explained,
 )
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER, DESCRIBE_IDS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def cluster() -> FakeCluster:
 def test_each_name_each_prefix_and_a_random_id_are_probed() -> None:
     rules = [rule("x"), rule("*"), rule("app-", prefixed=True, deny=True), rule("app-1", principal="User:other")]
     assert class_probes(rules, TOKEN) == {
-        TOKEN: DESCRIBE_ALL_IDS,
+        TOKEN: DESCRIBE_IDS.permission,
         "x": Permission("Describe", "TransactionalId", "x"),
         "app-1": Permission("Describe", "TransactionalId", "app-1"),
         f"app-{TOKEN}": Permission("Describe", "TransactionalId", "app-", prefixed=True),
@@ -104,12 +103,14 @@ def test_a_random_id_covered_by_a_longer_prefix_is_replaced() -> None:
 
 @pytest.mark.parametrize("prefix", [TOKEN, TOKEN[:3], TOKEN[:1]])
 def test_a_random_id_partly_covered_by_a_prefix_is_replaced(prefix: str) -> None:
-    ids = [name for name, p in class_probes([rule(prefix, prefixed=True)], TOKEN).items() if p == DESCRIBE_ALL_IDS]
+    ids = [
+        name for name, p in class_probes([rule(prefix, prefixed=True)], TOKEN).items() if p == DESCRIBE_IDS.permission
+    ]
     assert ids == [f"a{TOKEN}"]
 
 
 def test_a_rule_on_the_empty_name_needs_no_probe() -> None:
-    assert class_probes([rule("")], TOKEN) == {TOKEN: DESCRIBE_ALL_IDS}
+    assert class_probes([rule("")], TOKEN) == {TOKEN: DESCRIBE_IDS.permission}
 
 
 EVERY_LETTER = [rule(chr(code), prefixed=True) for code in range(128)]
@@ -246,7 +247,9 @@ def test_a_removed_rule_is_no_reason_if_its_class_was_always_visible(cluster: Fa
 
 
 def test_unreadable_rules_may_hide_ids(cluster: FakeCluster) -> None:
-    said = f"broker 1 answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED: {lacks(DESCRIBE_CLUSTER, WHO)}"
+    said = (
+        f"broker 1 answered DescribeAcls with CLUSTER_AUTHORIZATION_FAILED: {lacks(DESCRIBE_CLUSTER.permission, WHO)}"
+    )
     assert look(cluster, lambda: cluster.rules.update({1: None})) == (said,)
     assert look(cluster) == (said,)
     assert look(cluster, lambda: cluster.rules.clear()) == (said,)
@@ -261,7 +264,7 @@ def classes(rules: list[AclRule], *hidden: str) -> dict[str, Permission]:
 
 def test_one_grant_is_named_if_no_rule_allows_all_ids() -> None:
     rules = [rule("app-", prefixed=True, principal="User:app"), rule("x", principal="User:x")]
-    assert worded(denials(class_probes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+    assert worded(denials(class_probes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_IDS.permission, WHO),)
 
 
 def test_if_ids_without_rules_are_visible_only_the_others_need_a_grant() -> None:
@@ -273,7 +276,7 @@ def test_if_ids_without_rules_are_visible_only_the_others_need_a_grant() -> None
 
 def test_a_rule_for_another_principal_is_not_to_be_removed() -> None:
     rules = [rule("*", deny=True, principal="User:other")]
-    assert worded(denials(classes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_ALL_IDS, WHO),)
+    assert worded(denials(classes(rules, TOKEN), rules, WHO)) == (lacks(DESCRIBE_IDS.permission, WHO),)
 
 
 @pytest.mark.parametrize("principal", [WHO, "User:*", "Group:apps"])
@@ -304,7 +307,7 @@ def test_for_an_unknown_principal_any_rule_may_apply() -> None:
     ],
 )
 def test_two_denying_rules_are_named_in_a_fixed_order(one: AclRule, two: AclRule, why: str) -> None:
-    hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_ALL_IDS}
+    hidden = {next(name for name in ("x", "app-1") if one.covers(name) and two.covers(name)): DESCRIBE_IDS.permission}
     assert worded(denials(hidden, [one, two], WHO)) == worded(denials(hidden, [two, one], WHO)) == (denied(one),), why
 
 

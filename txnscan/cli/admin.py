@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,11 @@ from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.help import examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
+
+if TYPE_CHECKING:
+    from txnscan.coordinators.cluster import Cluster
+    from txnscan.coordinators.transactions import Transaction
+    from txnscan.sweeps.names import Absent
 
 _LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 
@@ -163,11 +168,12 @@ def describe(
 ) -> None:
     """Describe the transaction of one or many ids: state, age, timeout, coordinator, and where its partitions stand.
 
-    Exit status: 0 if every id was described, 4 if some were not, 1 if no id was.
+    Exit status: 0 if every id was described, 2 if one does not exist, 4 if some were not described, 1 if no id was.
     """
     with errors_in_one_line():
         from txnscan.coordinators.cluster import opened_cluster
         from txnscan.kafka.clock import wall_clock_ms
+        from txnscan.kafka.errors import ErrorCode
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row, read_described
 
         config = ScanConfig(
@@ -178,12 +184,28 @@ def describe(
         warn(config)
         with opened_cluster(config) as cluster:
             found, errors = read_described(cluster, transactional_id, wall_clock_ms, time.sleep)
+            unknown = [one for one in errors if one["code"] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name]
+            # A usage error only if nothing else is wrong.
+            absent = _absent_ids(cluster, transactional_id, found) if errors and len(unknown) == len(errors) else []
         shown = [described_row(one) for one in found]
         rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
         rows.write(shown if format is not RowFormat.CSV else [described_csv(one) for one in shown])
         rows.end(errors)
         say_errors(errors, format)
+        for one in absent:
+            note(one.no_such_name)
+    if absent:
+        raise typer.Exit(ExitStatus.USAGE)
     end_by(errors, len(found))
+
+
+def _absent_ids(cluster: Cluster, wanted: Collection[str], found: Collection[Transaction]) -> list[Absent]:
+    """The ids that do not exist, if that was observed."""
+    from txnscan.sweeps.names import absent_id
+
+    known = {one.transactional_id for one in found}
+    absent = [absent_id(cluster, name) for name in dict.fromkeys(wanted) if name not in known]
+    return absent if all(one.unseen is None for one in absent) else []
 
 
 @app.command(
@@ -251,22 +273,25 @@ def _show_producers(
 
     view = cluster.newest(config.topic_names or None)
     topics = in_scope(config, view)
-    check_scope(config, view, topics)
+    check_scope(config, view, topics, cluster)
     chosen_brokers(view, () if broker_id is None else (broker_id,))
     cluster.deadline.allow(longer_ms(longest_expected_s(replace(view, topics=tuple(topics)))))
     rows = rows_in(format, "producers", PRODUCERS, LineRows(lambda group: producers_lines(group["rows"])))
     if broker_id is not None:
         note(no_proof(broker_id))
     errors: list[dict[str, Any]] = []
-    answered = 0
+    answered, unowned = 0, False
     for one in read_producers(cluster, topics, view, broker_id):
         if isinstance(one, Unobserved):
             errors.append(error_object(one, cluster.principal))
             continue
         answered += 1
+        unowned |= any(producer.producer_id not in one.owners for producer in one.open)
         made = producer_rows(one, wall_clock_ms(), only_open=only_open)
         if made:
             rows.write([{"rows": made}] if format is RowFormat.TABLE else made)
+    hidden = [cluster.hidden_topics() if config.scope == "all" else None, cluster.hidden_ids() if unowned else None]
+    errors += [error_object(Unobserved("plan", one), cluster.principal) for one in hidden if one is not None]
     rows.end(errors)
     return errors, answered
 

@@ -16,7 +16,7 @@ import typer
 from txnscan.cli.errors import complain, note
 from txnscan.cli.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, log_to_stderr, stderr_lines
 from txnscan.cli.options import Format
-from txnscan.config import ConfigError, ScanConfig
+from txnscan.config import ConfigError, EngineName, ScanConfig
 from txnscan.report.files import check_writable, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
 from txnscan.report.output import stdout_console, write_line
@@ -120,7 +120,20 @@ def names_session(master: str | None) -> bool:
     if master is not None or any(os.environ.get(name) for name in named):
         return True
     # A session in this process has imported PySpark.
-    return "pyspark" in sys.modules and sys.modules["pyspark"].sql.SparkSession.getActiveSession() is not None
+    if sys.modules.get("pyspark") is None:
+        return False
+    from txnscan.engine.spark.session import runs_session
+
+    return runs_session()
+
+
+def wants_session(engine: EngineName, tables: str | None, master: str | None) -> bool:
+    """Whether a sweep with these options runs in a Spark session: its engine or its tables need one, or there is one
+    for `auto`. Raises ConfigError.
+    """
+    if engine is EngineName.SPARK or (engine is EngineName.AUTO and names_session(master)):
+        return True
+    return tables is not None and _need_session(tables, master)
 
 
 # Whether this process ends with its only command, so that its imports affect no other code.
@@ -157,11 +170,16 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("this command does not use pandas", name=fullname)
 
 
-def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
-    """A session, if these tables or a given master need it. None if delta-rs opens the tables."""
+def _need_session(tables: str, master: str | None) -> bool:
+    """Whether a session opens these tables."""
     from txnscan.tables.open import needs_spark
 
-    if master is not None or needs_spark(tables):
+    return master is not None or needs_spark(tables)
+
+
+def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
+    """A session, if these tables or a given master need it. None if delta-rs opens the tables."""
+    if _need_session(tables, master):
         return started_spark(master, progress)
     if _ours:
         sys.meta_path.insert(0, _WithoutPandas())

@@ -7,18 +7,22 @@ from typing import Annotated
 
 import typer
 
-from txnscan.cli.app import app, progress_bar, started_spark, warn, write_json
+from txnscan.cli.app import app, progress_bar, started_spark, wants_session, warn, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line
 from txnscan.cli.options import (
     BootstrapServer,
     CommandConfig,
+    CompleteUpTo,
+    Engine,
     Format,
     OutputFormat,
     QuestionTimeout,
+    SparkCheckpoint,
     SparkMaster,
+    TopicPattern,
 )
-from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
+from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
@@ -30,6 +34,7 @@ from txnscan.report.output import stdout_console
         "txnscan check --bootstrap-server localhost:9092",
         "txnscan check --bootstrap-server localhost:9092 --command-config client.properties --tables /data/txnscan",
         "txnscan check --bootstrap-server localhost:9092 --before-stop 3 --wait 10m",
+        "txnscan check --bootstrap-server localhost:9092 --command-config admin.properties --apply",
     ),
 )
 def check(
@@ -37,11 +42,16 @@ def check(
     command_config: CommandConfig = None,
     tables: Annotated[
         str | None,
-        typer.Option(
-            "--tables", metavar="LOCATION", help="Check also that tables can be kept there, and that Spark runs."
-        ),
+        typer.Option("--tables", metavar="LOCATION", help="Check also the tables there, as the sweep would use them."),
     ] = None,
+    topic: TopicPattern = None,
+    complete_up_to: CompleteUpTo = None,
+    spark_checkpoint: SparkCheckpoint = None,
+    engine: Engine = EngineName.AUTO,
     master: SparkMaster = None,
+    applies: Annotated[
+        bool, typer.Option("--apply", help="Check also what apply --execute needs: the right to send markers.")
+    ] = False,
     before_stop: Annotated[
         list[int] | None,
         typer.Option(
@@ -62,7 +72,8 @@ def check(
 ) -> None:
     """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes no data.
 
-    With --before-stop: check if brokers may stop.
+    Give the options of the sweep: the check asks for what a sweep with these options needs, and lists all missing ACLs
+    at once, with the commands that grant them. With --before-stop: check if brokers may stop.
 
     Exit status: 0 if a sweep can observe everything, 4 if only a part, 1 if it is not possible. With --before-stop: 0
     if it is safe, 3 if not, 4 if that could not be observed.
@@ -77,7 +88,10 @@ def check(
             bootstrap_server,
             command_config=command_config,
             tables=tables,
-            engine="threads",
+            topic=tuple(topic or ()),
+            complete_up_to=tuple(complete_up_to or ()),
+            spark_checkpoint=tuple(spark_checkpoint or ()),
+            engine=engine.value,
             timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
         )
         warn(config)
@@ -85,12 +99,18 @@ def check(
             _before_stop(config, before_stop, wait_ms or 0, format)
             return
         from txnscan.api import check_sweep
+        from txnscan.engine.spark.session import starts_jvm
         from txnscan.report.check import check_object, print_check
         from txnscan.sweeps.preflight import Level
 
         with progress_bar() as progress:
             progress("check", 0, 1)
-            checked = check_sweep(config, lambda: started_spark(master, progress))
+            checked = check_sweep(
+                config,
+                (lambda: started_spark(master, progress)) if wants_session(engine, tables, master) else None,
+                starts_jvm=starts_jvm(master),
+                applies=applies,
+            )
         if format is Format.JSON:
             write_json(check_object(checked))
         else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +25,6 @@ from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.report.help import examples
 
 if TYPE_CHECKING:
-    from txnscan.report.progress import TerminalProgress
     from txnscan.sweeps.gate import Gate
     from txnscan.tables.tables import Tables
 
@@ -79,13 +76,15 @@ def gate(
     A topic is complete up to a time if every record that was acknowledged (acks=all) before it is readable or aborted.
     Open transactions since then do not matter.
 
-    Exit status: 0 complete, 3 not complete, 4 a partition could not be observed, 1 when no broker answers.
+    Exit status: 0 complete, 3 not complete, 4 a partition could not be observed, 2 if there is no such topic, 1 when
+    no broker answers.
     """
     with errors_in_one_line():
         if bootstrap_server is None and (tables is None or until is None):
             raise ConfigError("--bootstrap-server", "give brokers, or --tables with --until")
         for name in topic:
             check_topic_name("--topic", name)
+        from txnscan.api import gate_of_cluster
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.gate import gate_object, print_gate
         from txnscan.waiting.complete_up_to import GateState
@@ -106,7 +105,9 @@ def gate(
         with progress_bar() as progress:
             stored = None if tables is None else opened_tables(tables, master, progress)
             if config is not None:
-                found, principal = _of_cluster(config, stored, topic, cluster_id, until_ms, wait_ms, progress)
+                found, principal = gate_of_cluster(
+                    config, stored, topic, cluster_id=cluster_id, until_ms=until_ms, wait_ms=wait_ms, progress=progress
+                )
             elif stored is not None:
                 progress("read tables", 0, 1)
                 found, principal = _of_tables(stored, topic, cluster_id, until_ms), UNKNOWN_PRINCIPAL
@@ -137,43 +138,3 @@ def _of_tables(tables: Tables, topics: list[str], cluster_id: str | None, until_
         names = ", ".join(map(printable, clusters))
         raise ConfigError("--cluster-id", f"the tables have these topics of several clusters: {names}")
     return stored_gate(reads, topics, until_ms)
-
-
-def _of_cluster(
-    config: ScanConfig,
-    tables: Tables | None,
-    topics: list[str],
-    cluster_id: str | None,
-    until_ms: int,
-    wait_ms: int,
-    progress: TerminalProgress,
-) -> tuple[Gate, str]:
-    """By reads of the cluster, and the stored ones. Also the principal. Raises ClusterUnreachable."""
-    from txnscan.coordinators.cluster import opened_cluster
-    from txnscan.engine.threads import ThreadsEngine
-    from txnscan.kafka.clock import wall_clock_ms
-    from txnscan.sweeps.complete_up_to import STAGE, read_topics
-    from txnscan.sweeps.gate import wait_at_gate
-    from txnscan.sweeps.positions import fall_in_topics
-    from txnscan.sweeps.reader import Reader
-    from txnscan.sweeps.restored import Past
-
-    with opened_cluster(config, waits_ms=wait_ms) as cluster:
-        reader = Reader(cluster, ThreadsEngine(), config)
-        found_id = cluster.newest([]).cluster_id
-        if cluster_id not in (None, found_id):
-            raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(found_id)}")
-        past = Past() if tables is None else tables.past(found_id)()
-        earlier = () if tables is None else tables.topic_reads(found_id, topics)()
-        gate = wait_at_gate(
-            lambda names: read_topics(cluster, reader, names, wall_clock_ms(), partial(progress, STAGE)),
-            found_id,
-            topics,
-            until_ms=until_ms,
-            wait_ms=wait_ms,
-            earlier=earlier,
-            now_ms=wall_clock_ms,
-            sleep=time.sleep,
-            fall_in=partial(fall_in_topics, cluster, past, earlier),
-        )
-        return gate, cluster.principal

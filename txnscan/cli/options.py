@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from txnscan.config import EngineName
 from txnscan.report.findings import FailOn
 
 
@@ -122,6 +123,15 @@ FailOnOption = Annotated[
 MaxAge = Annotated[
     str | None,
     typer.Option("--max-age", metavar="DURATION", help="Exit with 4 when the stored sweep began longer ago."),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        metavar="auto|spark|threads",
+        help="Read on Spark's executors, or in threads of the driver. auto: on executors if there is a Spark "
+        "session or a master, and they can connect to the brokers.",
+    ),
 ]
 SparkMaster = Annotated[str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")]
 EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]

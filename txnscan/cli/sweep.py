@@ -15,12 +15,12 @@ from txnscan.cli.app import (
     check_metrics_file,
     clusters_of,
     either_of,
-    names_session,
     note_at_terminal,
     print_scan,
     progress_bar,
     spark_for,
     started_spark,
+    wants_session,
     warn,
     write_json,
     write_metrics,
@@ -31,6 +31,7 @@ from txnscan.cli.options import (
     BlockingAfter,
     CommandConfig,
     CompleteUpTo,
+    Engine,
     EveryTransaction,
     FailOnOption,
     Format,
@@ -95,15 +96,7 @@ def sweep(
     late_after: LateAfter = None,
     blocking_after: BlockingAfter = None,
     timeout: Timeout = None,
-    engine: Annotated[
-        EngineName,
-        typer.Option(
-            "--engine",
-            metavar="auto|spark|threads",
-            help="Read on Spark's executors, or in threads of the driver. auto: on executors if there is a Spark "
-            "session or a master, and they can connect to the brokers.",
-        ),
-    ] = EngineName.AUTO,
+    engine: Engine = EngineName.AUTO,
     batch_size: Annotated[
         int | None,
         typer.Option("--batch-size", metavar="NUMBER", help=f"Partitions in one request. Default: {_BATCH_SIZE}."),
@@ -239,8 +232,8 @@ def _sweep_clusters(
 def _session(
     engine: EngineName, tables: str | None, master: str | None, progress: TerminalProgress
 ) -> SparkSession | None:
-    """A session, if the engine or the tables need one, or if there is one for `auto`."""
-    if engine is EngineName.SPARK or (engine is EngineName.AUTO and names_session(master)):
+    """A session, if the sweep needs one."""
+    if wants_session(engine, tables, master):
         return started_spark(master, progress)
     return spark_for(tables, master, progress) if tables is not None else None
 

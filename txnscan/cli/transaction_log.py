@@ -80,8 +80,8 @@ def transaction_log(
     """Show __transaction_state, record by record; steps that no coordinator takes are marked.
 
     From brokers: the records of ids or producer ids. Exit status: 0 if the log was read, 4 if only a part was, 1 if no
-    part was. From files (PATH): also the latest state of each id. If directories of data partitions are among the
-    files, their open transactions are judged too.
+    part was, 2 if there is no such id. From files (PATH): also the latest state of each id. If directories of data
+    partitions are among the files, their open transactions are judged too.
     """
     names, producer_ids = tuple(transactional_id or ()), tuple(producer_id or ())
     with errors_in_one_line():
@@ -163,6 +163,7 @@ def _live_log(
     from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines
     from txnscan.report.plain import error_object, step_row
     from txnscan.report.rows import headers
+    from txnscan.sweeps.names import absent_id
     from txnscan.txnlog.expired import dated
     from txnscan.txnlog.timeline import timeline, to_read
 
@@ -184,8 +185,14 @@ def _live_log(
             else:
                 found += 1
                 rows.write([step_row(one)])
+        # Only ids have names that may be misspelt; all of them must be without records.
+        absent = None
+        if names and not producer_ids and not found and not errors:
+            absent = absent_id(cluster, next(iter(names))).error(cluster.format_failure)
     rows.end(errors)
     read = len(wanted) - sum(error["stage"] == "log" for error in errors)
+    if absent is not None:
+        raise absent
     if read and not found and not errors:
         note("the log holds nothing of it: it never was, or it expired and was compacted away")
     return errors, read

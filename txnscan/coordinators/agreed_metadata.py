@@ -18,9 +18,10 @@ from functools import cached_property
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved, no_leader
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved, no_leader
 from txnscan.kafka.protocol.metadata import DifferentAnswers, MetadataRound
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_TOPICS
 from txnscan.kafka.topology import Broker, ClusterView, Partition, Topic
 
 # How a topic can end.
@@ -128,7 +129,7 @@ class AgreedMetadata:
             said = f"brokers disagree on whether {topic} exists: {', '.join(sorted(map(str, errors)))}"
             return _leader_unknown(said, FailureCode.BROKERS_DISAGREE)
         code = str(errors.pop())
-        failure = needing(Failure(f"{topic}: {code}", code), Permission("Describe", "Topic", topic))
+        failure = needing(Failure(f"{topic}: {code}", code), DESCRIBE_TOPICS.on(topic))
         return (NoSuchTopic if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name else LeaderUnknown)(failure)
 
     def gone(self, topic: str, topic_id: str) -> str | None:

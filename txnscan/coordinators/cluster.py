@@ -34,12 +34,13 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import QUESTION_MS, Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import probe_ids
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.metadata import BROKERS_MAX, MetadataRound, read_metadata
-from txnscan.kafka.security.acls import DESCRIBE_CONFIGS, explained, needing
+from txnscan.kafka.security.acls import explained, needing
+from txnscan.kafka.security.needs import CONFIGS_OF_BROKERS, DESCRIBE_IDS, DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
 from txnscan.kafka.units import duration
 from txnscan.parallel import as_finished
@@ -253,7 +254,7 @@ class Cluster:
             return error.failure.within("it is not known whether topics are invisible")
         if errors.get(nowhere) != refused:
             return None
-        return Failure("topics may be invisible", refused, needs=Permission("Describe", "Topic"))
+        return Failure("topics may be invisible", refused, needs=DESCRIBE_TOPICS.permission)
 
     def hidden_ids(self) -> Failure | None:
         """Why transactional ids may be invisible to this principal, if they are. A listing leaves out ids that it may
@@ -273,7 +274,7 @@ class Cluster:
             if code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 return None
             hidden = Failure("transactional ids may be invisible", ErrorCode(code).name)
-            return needing(hidden, Permission("Describe", "TransactionalId"))
+            return needing(hidden, DESCRIBE_IDS.permission)
         return None
 
     def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
@@ -314,7 +315,9 @@ class Cluster:
             try:
                 return transaction_max_timeout_ms(self.send, broker_id)
             except RequestFailed as failed:
-                return Unobserved("configs", needing(failed.failure, DESCRIBE_CONFIGS).within(assumed), broker_id)
+                return Unobserved(
+                    "configs", needing(failed.failure, CONFIGS_OF_BROKERS.permission).within(assumed), broker_id
+                )
 
         answers = self.in_parallel(ask, sorted(self._brokers))
         timeouts = [_DEFAULT_MAX_TIMEOUT_MS if isinstance(answer, Unobserved) else answer for answer in answers]

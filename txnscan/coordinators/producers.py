@@ -21,6 +21,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Unobserved, no_leader
 from txnscan.kafka.protocol.describe_producers import describe_all_producers
+from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import ClusterView, Partition, Topic
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.rows import OffsetsRow
@@ -99,7 +100,7 @@ def read_share(send: Send, share: Share, view: ClusterView) -> Iterator[Partitio
     for partition in share.partitions:
         answer = described[partition.key]
         if answer.failure is not None:
-            failure = of_topic(answer.failure, "Read", partition.topic)
+            failure = of_topic(answer.failure, READ_TOPICS, partition.topic)
             yield Unobserved("read", failure, share.broker_id, *partition.key)
         else:
             yield PartitionProducers(partition, share.broker_id, answer.producers, offsets.get(partition.key))

@@ -57,12 +57,13 @@ from txnscan.coordinators.visibility import (
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition
 
 
@@ -207,7 +208,7 @@ def _hidden_topic(views: Iterable[ClusterView], topics: Iterable[str]) -> Failur
         for topic in sorted(topics):
             error = errors.get(topic)
             if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name:
-                refused = needing(Failure(error, error), Permission("Describe", "Topic", topic))
+                refused = needing(Failure(error, error), DESCRIBE_TOPICS.on(topic))
                 return refused.within(f"broker {broker_id} does not show {topic}")
             # Brokers return any other error only to principals that may describe the topic.
             if error is None and topic not in shown:

@@ -14,11 +14,12 @@ from itertools import islice
 from txnscan.kafka.answers import COMPLETE, IN_TRANSACTION, TWO_PHASE_COMMIT_TIMEOUT_MS, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved, no_leader
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved, no_leader
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingFilter, listing
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_IDS
 from txnscan.kafka.topology import NO_LEADER_ID, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.fenced_read import read_offsets
 from txnscan.reads.rows import OffsetsRow, ReadBatch
@@ -224,7 +225,7 @@ def _partition_of(name: str, view: ClusterView) -> int | None:
 def _of_id(name: str, failure: Failure) -> Failure:
     if failure.code == _NOT_FOUND:
         failure = replace(failure, error="its coordinator knows no such id (it never was, or expired)")
-    return needing(failure, Permission("Describe", "TransactionalId", name)).within(f"'{name}'")
+    return needing(failure, DESCRIBE_IDS.on(name)).within(f"'{name}'")
 
 
 def with_offsets(

@@ -30,14 +30,13 @@ from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.describe_acls import transactional_id_rules
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.security.acls import (
-    DESCRIBE_ALL_IDS,
-    DESCRIBE_CLUSTER,
     UNKNOWN_PRINCIPAL,
     WILDCARD,
     AclRule,
     denied,
     needing,
 )
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER, DESCRIBE_IDS
 
 # A broker answers these codes for an id only after it has authorized the principal
 # (`handleDescribeTransactionsRequest`).
@@ -160,7 +159,7 @@ def _rules(send: Send, broker_id: int) -> tuple[frozenset[AclRule] | None, froze
     try:
         return transactional_id_rules(send, broker_id), frozenset()
     except RequestFailed as failed:
-        return None, frozenset({needing(failed.failure, DESCRIBE_CLUSTER)})
+        return None, frozenset({needing(failed.failure, DESCRIBE_CLUSTER.permission)})
 
 
 class Unprobed(Exception):
@@ -176,9 +175,9 @@ def class_probes(rules: Iterable[AclRule], token: str) -> dict[str, Permission]:
     literals: set[str] = set()
     for rule in rules:
         (prefixes if rule.prefixed else literals).add(rule.name)
-    found = {name: Permission("Describe", "TransactionalId", name) for name in literals - {WILDCARD, ""}}
+    found = {name: DESCRIBE_IDS.on(name) for name in literals - {WILDCARD, ""}}
     for prefix in prefixes:
-        permission = Permission("Describe", "TransactionalId", prefix, prefixed=True) if prefix else DESCRIBE_ALL_IDS
+        permission = DESCRIBE_IDS.on(prefix, prefixed=True) if prefix else DESCRIBE_IDS.permission
         found[_continued(prefix, prefixes, token)] = permission
     return found
 
@@ -210,8 +209,8 @@ def denials(refused: Mapping[str, Permission], rules: Iterable[AclRule], princip
             lacking.add(permission)
     # Suggest a rule on '*' only if no rule allows all ids yet. If other ids are visible because there is no rule about
     # them (`allow.everyone.if.no.acl.found`), a rule on '*' would hide them from all other principals.
-    if DESCRIBE_ALL_IDS in lacking:
-        lacking = {DESCRIBE_ALL_IDS}
+    if DESCRIBE_IDS.permission in lacking:
+        lacking = {DESCRIBE_IDS.permission}
     missing = {Failure("", _REFUSED.name, needs=permission) for permission in lacking}
     reasons = sorted(rules_against | missing, key=str)
     more = len(reasons) - _REASONS_MAX

@@ -23,12 +23,13 @@ from txnscan.explain.symptom import Symptom, SymptomKind
 from txnscan.explain.writes import with_writes
 from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.describe_configs import topic_settings
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.share_group_offsets import share_group_partitions
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
 from txnscan.reads.observation import TransactionKey
 from txnscan.reads.rows import OffsetsRow
@@ -36,6 +37,7 @@ from txnscan.sweeps.checkpoints import read_positions
 from txnscan.sweeps.disk import PARTITIONS_MAX as DISKS_MAX
 from txnscan.sweeps.disk import Replicas, read_replica_sizes
 from txnscan.sweeps.history import NoHistory
+from txnscan.sweeps.names import Absent, absent_group, absent_id, absent_topic
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
 from txnscan.txnlog.expired import dated
@@ -190,6 +192,13 @@ def _causes(swept: Scan, transactions: Iterable[Judged]) -> Mapping[TransactionK
 # --- a group
 
 
+def _unseen(asking: Asking, absent: Absent) -> Failure:
+    """Why it was not observed that there is no such name. Raises ConfigError if there is none."""
+    if absent.unseen is None:
+        raise absent.error(asking.cluster.format_failure)
+    return absent.unseen.within(f"whether there is a {absent.what} '{printable(absent.name)}'")
+
+
 def _ask_group(asking: Asking, facts: Facts) -> Facts:
     group, cluster = facts.symptom.group or "", asking.cluster
     asking.progress("ask the group", 0, 1)
@@ -211,12 +220,11 @@ def _ask_group(asking: Asking, facts: Facts) -> Facts:
     partitions, sweep_id = _stands(asking, committed.committed)
     failures = [*facts.failures, *([unknown] if unknown is not None else [])]
     if not committed.committed and not facts.pending:
-        nothing = (
-            f"group '{group}' has committed no offset that this principal may see"
-            if listed is not None
-            else f"no group '{group}' is visible at its coordinator: check the spelling, and the right to describe it"
-        )
-        failures.append(Failure(nothing, FailureCode.NOT_ASKED))
+        if listed is None:
+            failures.append(_unseen(asking, absent_group(cluster, group)))
+        else:
+            nothing = f"group '{group}' has committed no offset that this principal may see"
+            failures.append(Failure(nothing, FailureCode.NOT_ASKED))
     elif not any(one.lag for one in partitions) and (hidden := cluster.hidden_topics()) is not None:
         failures.append(hidden)
     return replace(facts, partitions=partitions, failures=tuple(failures), sweep_id=sweep_id, asked=len(partitions))
@@ -417,7 +425,8 @@ def _ask_topic(asking: Asking, facts: Facts) -> Facts:
     view = asking.cluster.newest([topic])
     indexes = [index for one in view.topics if one.name == topic for index in one.indexes]
     if not indexes:
-        raise ConfigError("--topic", f"'{printable(topic)}' does not exist, or this principal may not describe it")
+        unseen = _unseen(asking, absent_topic(asking.cluster, "--topic", topic))
+        return replace(facts, failures=(*facts.failures, unseen))
     if wanted is not None and wanted not in indexes:
         raise ConfigError("--partition", f"{printable(topic)} has no partition {wanted}; it has {len(indexes)}")
     keys = [(topic, index) for index in indexes if wanted in (None, index)]
@@ -501,7 +510,7 @@ def _compacted(asking: Asking, topic: str) -> tuple[bool | None, Failure | None]
     if one is None:
         return None, failure
     if one.failure is not None:
-        return None, needing(one.failure, Permission("DescribeConfigs", "Topic", topic)).within(topic)
+        return None, needing(one.failure, CONFIGS_OF_TOPICS.on(topic)).within(topic)
     return bool(is_compacted(one.cleanup_policy)), None
 
 
@@ -514,6 +523,10 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
     found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
     if not found and any(one.failure.code in _ABSENT for one in failed):
         facts = _with_log(asking, facts, name)
+        if not facts.logged and facts.log_failure is None and facts.symptom.error is None:
+            # A misspelt name. Beside an error, the absence may be the cause.
+            unseen = _unseen(asking, absent_id(asking.cluster, name))
+            return replace(facts, failures=(*facts.failures, unseen))
         if not facts.logged or facts.logged[-1].state == State.DEAD:
             return replace(facts, absent=True)
         # The log is newer than the answer, or the coordinator did not load all of it.

@@ -120,9 +120,13 @@ def for_an_assistant(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(source: Source, _: Arguments, __: int) -> Answer:
     from txnscan.api import check_sweep
+    from txnscan.engine.spark.session import starts_jvm
     from txnscan.report.check import check_object
+    from txnscan.tables.open import needs_spark
 
-    return Answer(check_object(check_sweep(source.config, source.spark)))
+    needs_session = source.config.tables is not None and needs_spark(source.config.tables)
+    starts = source.spark if needs_session else None
+    return Answer(check_object(check_sweep(source.config, starts, starts_jvm=starts_jvm(None))))
 
 
 def _find_hanging(source: Source, arguments: Arguments, _: int) -> Answer:

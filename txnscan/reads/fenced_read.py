@@ -25,11 +25,12 @@ from typing import Any
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_open, describe_producers
 from txnscan.kafka.protocol.frames import Counted
 from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_TOPICS, READ_TOPICS, Acl
 from txnscan.kafka.topology import Key, Partition
 from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
 
@@ -57,7 +58,7 @@ def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
     )
     for (topic, index), answer in described.partitions.items():
         if answer.failure is not None:
-            yield WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, "Read", topic))
+            yield WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, READ_TOPICS, topic))
         else:
             yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
     for (topic, index), closed in described.closed.items():
@@ -123,7 +124,7 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         return
     for row in read_second(batch, send, now_ms):
         high = before[row.key]
-        failure = row.failure if high.failure is None else of_topic(high.failure, "Describe", row.topic)
+        failure = row.failure if high.failure is None else of_topic(high.failure, DESCRIBE_TOPICS, row.topic)
         yield replace(row, high_watermark=high.offset if high.failure is None else None, failure=failure)
 
 
@@ -146,7 +147,7 @@ def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterat
             read_at_ms=read_at_ms,
             high_watermark=high.offset if high.failure is None else None,
             last_stable_offset=stable.offset if stable.failure is None else None,
-            failure=None if failure is None else of_topic(failure, "Describe", partition.topic),
+            failure=None if failure is None else of_topic(failure, DESCRIBE_TOPICS, partition.topic),
         )
 
 
@@ -210,15 +211,19 @@ def _failure(
     *later: ListedOffset | None,
 ) -> Failure | None:
     """The first failure of these answers, in the order of the requests."""
-    for operation, answer in (("Describe", before), ("Read", described), *(("Describe", one) for one in later)):
+    for acl, answer in (
+        (DESCRIBE_TOPICS, before),
+        (READ_TOPICS, described),
+        *((DESCRIBE_TOPICS, one) for one in later),
+    ):
         if answer is not None and answer.failure is not None:
-            return of_topic(answer.failure, operation, topic)
+            return of_topic(answer.failure, acl, topic)
     return None
 
 
-def of_topic(failure: Failure, operation: str, topic: str) -> Failure:
-    """The failure of a request that needs this operation on a topic."""
-    return needing(failure, Permission(operation, "Topic", topic))
+def of_topic(failure: Failure, acl: Acl, topic: str) -> Failure:
+    """The failure of a request that needs this ACL on a topic."""
+    return needing(failure, acl.on(topic))
 
 
 def failed_partitions(rows: Iterable[FencedRow]) -> frozenset[Key]:

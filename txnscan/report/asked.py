@@ -18,7 +18,7 @@ from txnscan.coordinators.transactions import (
     list_on,
     with_offsets,
 )
-from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS, OpenProducer
+from txnscan.kafka.answers import IN_TRANSACTION, TWO_PHASE_COMMIT_TIMEOUT_MS, OpenProducer
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.units import duration, plural
@@ -89,6 +89,10 @@ def read_described(
     found, failed = describe(cluster.send, ids, cluster.newest, now_ms, sleep)
     behind = cluster.behind() if failed else ()
     failed = [replace(one, failure=_unless_behind(one.failure, behind)) for one in failed]
+    # A description leaves out topics that this principal may not describe.
+    hidden = cluster.hidden_topics() if any(one.state in IN_TRANSACTION for one in found) else None
+    if hidden is not None:
+        failed.append(Unobserved("describe", hidden.within("partitions of a transaction may be missing")))
     errors = [error_object(one, cluster.principal) for one in (*failed, *behind)]
     return with_offsets(cluster.send, found, cluster.newest), errors
 

@@ -11,16 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from txnscan.config import printable
+from txnscan.kafka.security.acls import grants
 from txnscan.sweeps.preflight import Checked, Level
 
 _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.INCOMPLETE: "yellow", Level.FAILED: "bold red"}
 # A finding is a sentence or two.
 _LINE_MAX = 4_000
+_NOT_POSSIBLE = {
+    False: "A sweep is not possible until the failures are fixed.",
+    True: "A sweep and an apply are not possible until the failures are fixed.",
+}
 _CONCLUSIONS = {
     Level.OK: "A sweep can observe everything.",
     Level.NOTE: "A sweep can observe everything; the notes are about other things.",
     Level.INCOMPLETE: "A sweep would not observe everything, and its verdict on the rest would be indeterminate.",
-    Level.FAILED: "A sweep is not possible until the failures are fixed.",
 }
 
 
@@ -41,7 +45,16 @@ def print_check(console: Console, checked: Checked) -> None:
             for number, one in enumerate(findings):
                 page.add_row(Text(one.level, style=_STYLES[one.level]), "" if number else area, Text(_line(one.said)))
         console.print(page)
-    console.print(Text(_CONCLUSIONS[checked.level], style=_STYLES[checked.level]), soft_wrap=True)
+    if checked.lacking:
+        console.print(Text("Grant what is missing:"), soft_wrap=True)
+        for line in _grants(checked):
+            console.print(Text(f"    {_line(line)}"), soft_wrap=True)
+    conclusion = _CONCLUSIONS.get(checked.level, _NOT_POSSIBLE[checked.applies])
+    console.print(Text(conclusion, style=_STYLES[checked.level]), soft_wrap=True)
+
+
+def _grants(checked: Checked) -> list[str]:
+    return list(grants(checked.lacking, checked.principal))
 
 
 def _line(text: str) -> str:
@@ -54,4 +67,5 @@ def check_object(checked: Checked) -> dict[str, Any]:
     return {
         "check": {"cluster_id": checked.cluster_id, "level": checked.level.value},
         "findings": [asdict(one) for one in checked.findings],
+        "grants": _grants(checked),
     }

@@ -36,14 +36,13 @@ from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.answers import AT_REST
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
-from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained, needing
+from txnscan.kafka.security.needs import ALTER_CLUSTER
 from txnscan.resolve.plan import Action, Plan
 from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, PeerPartitions, Verdict
 
-_ALTER_CLUSTER = Permission("Alter", "Cluster")
 # With these answers the marker was appended, but may not be replicated.
 _APPENDED = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 # With these answers the broker may have stopped leading after it had appended the marker
@@ -557,7 +556,7 @@ def _send(action: Action, judged: Judged, write: Callable[[MarkerToWrite], int],
             Status.RACED,
             f"the broker answered {name}, because another producer or coordinator was faster: sweep and plan again",
         )
-    needs = explained(needing(answered(code), _ALTER_CLUSTER), brokers.principal)
+    needs = explained(needing(answered(code), ALTER_CLUSTER.permission), brokers.principal)
     forbidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return Result(action, Status.FAILED, f"the broker wrote no marker: {needs}", forbidden=forbidden)
 

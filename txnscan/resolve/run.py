@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.transactions import Transaction
@@ -79,6 +79,40 @@ def plan_sweep(
     with opened.writing():
         TablesJournal(opened).planned(made)
     return made
+
+
+class Chosen(TypedDict, total=False):
+    """The options of `plan_sweep`."""
+
+    topic: Sequence[str]
+    sweep_id: str | None
+    cluster_id: str | None
+    max_age_ms: int | None
+    say: Callable[[str], None]
+
+
+@overload
+def plan_of_tables(tables: str, /, *, limits: Limits = ..., **options: Unpack[Chosen]) -> Plan: ...
+@overload
+def plan_of_tables(
+    spark: SparkSession | None, tables: str, /, limits: Limits = ..., **options: Unpack[Chosen]
+) -> Plan: ...
+def plan_of_tables(
+    first: SparkSession | str | None,
+    second: str | None = None,
+    /,
+    limits: Limits = Limits(),  # noqa: B008
+    **options: Unpack[Chosen],
+) -> Plan:
+    """Makes a plan for the hanging transactions of a stored sweep: `plan(tables)`, or `plan(spark, tables)` if a
+    session opens the tables. The options are those of `plan_sweep`. Raises ConfigError, and Stale if the sweep is older
+    than `max_age_ms`.
+    """
+    if isinstance(first, str):
+        return plan_sweep(None, first, limits, **options)
+    if second is None:
+        raise ConfigError("tables", "is missing; give the location of the tables")
+    return plan_sweep(first, second, limits, **options)
 
 
 def apply_to(

@@ -24,9 +24,9 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
-from txnscan.kafka.failure import Permission
 from txnscan.kafka.protocol.init_producer_id import Fenced
 from txnscan.kafka.security.acls import explained, needing
+from txnscan.kafka.security.needs import WRITE_IDS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
@@ -206,8 +206,7 @@ def _terminated(
                 keeps = longest
                 continue
         if code not in _AGAIN:
-            needed = Permission("Write", "TransactionalId", name)
-            needs = explained(needing(answered(code), needed), coordinators.principal)
+            needs = explained(needing(answered(code), WRITE_IDS.on(name)), coordinators.principal)
             return Terminated(Result(action, Status.FAILED, f"it was not fenced: {needs}"), before, None)
     waited = duration(round(TRIES_MAX * _WAIT_S * 1_000))
     late = (

@@ -1,23 +1,26 @@
 """A sweep as a data source of Spark. After `register(spark)`:
 
-    spark.read.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
-    spark.readStream.format("kafka_transactions").option("bootstrapServers", "host:9092").load()
-    CREATE TEMPORARY VIEW transactions_now USING kafka_transactions OPTIONS (bootstrapServers 'host:9092')
+    spark.read.format("kafka_transactions").option("kafka.bootstrap.servers", "host:9092").load()
+    spark.readStream.format("kafka_transactions").option("kafka.bootstrap.servers", "host:9092").load()
+    CREATE TEMPORARY VIEW transactions_now USING kafka_transactions OPTIONS (kafka.bootstrap.servers 'host:9092')
 
 The columns are those of the table `open_transactions`, healthy transactions included. A batch is one sweep, and so is
 each micro-batch of a stream. A sweep is one task that reads in threads, because the proof needs one process that reads
 the whole cluster in order. No state is kept between sweeps, and no table is written; `sweep` with tables does both.
 
-Options, named as in `ScanConfig`: bootstrapServers, commandConfig (a path on the driver), topic (a regular expression),
-lateAfter. interval: the minimum time from the start of one sweep of a stream to the start of the next; "60s" by
-default. failOnIncomplete: "true" by default: a sweep that could not observe everything fails, because unobserved data
-has no rows, and missing rows must not look like the absence of hanging transactions. With "false" the sweep returns the
-rows that it observed.
+Options as those of Spark's source for Kafka: kafka.bootstrap.servers, and each other setting of Kafka's clients after
+`kafka.`, such as kafka.security.protocol. In place of these settings: commandConfig, the path of a client.properties on
+the driver, which keeps secrets out of the options. bootstrapServers is the same as kafka.bootstrap.servers. topic: a
+regular expression. lateAfter: as in `ScanConfig`. interval: the minimum time from the start of one sweep of a stream to
+the start of the next; "60s" by default. failOnIncomplete: "true" by default: a sweep that could not observe everything
+fails, because unobserved data has no rows, and missing rows must not look like the absence of hanging transactions.
+With "false" the sweep returns the rows that it observed.
 
 The reader accepts no filters. Spark 4.2 keeps a view's reader with the filters of the first query and reuses it for
 later queries, which would lack rows. To limit the sweep, use the option `topic`.
 
-txnscan must be installed in the executors' Python, because Spark itself imports this class there. Source of the rules:
+txnscan must be installed in the executors' Python, because Spark itself imports this class there. In a local session
+that is this Python, unless PYSPARK_PYTHON names another. Source of the rules:
 PySpark's `pyspark.sql.datasource`.
 """
 
@@ -33,14 +36,21 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from txnscan.api import new_sweep_id, sweep_once
 from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_optional_duration_ms, printable
 from txnscan.engine.rows import plain, spark_type
+from txnscan.engine.spark.python import register_here
 from txnscan.errors import TxnscanError
+from txnscan.kafka.client.client_configs import KNOWN, nearest
+from txnscan.kafka.client.connection import ConnectionSettings
+from txnscan.kafka.client.properties import connection_settings
 from txnscan.kafka.clock import wall_clock_ms
+from txnscan.kafka.security.providers import resolved
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 NAME = "kafka_transactions"
 INTERVAL = "60s"
 _OPTIONS = ("bootstrapServers", "commandConfig", "topic", "lateAfter", "interval", "failOnIncomplete")
+_KAFKA, _SERVERS = "kafka.", "bootstrap.servers"
+_GIVEN_TWICE = "is the same as bootstrapServers; give one of them"
 _SWEEP = "sweep_id"
 _SHOWN_MAX = 3
 
@@ -78,17 +88,20 @@ class Settings:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        given = _known(options)
-        if "bootstrapServers" not in given:
-            raise ConfigError("bootstrapServers", "is missing; give host:port")
+        settings, given = _separated(options)
+        servers = settings.pop(_SERVERS, None)
+        if (servers is None) == ("bootstrapServers" not in given):
+            raise ConfigError(f"{_KAFKA}{_SERVERS}", "is missing; give host:port" if servers is None else _GIVEN_TWICE)
         self.config = ScanConfig(
-            given["bootstrapServers"],
+            servers or given["bootstrapServers"],
             command_config=given.get("commandConfig"),
             topic=(given["topic"],) if "topic" in given else (),
             late_after_ms=parse_optional_duration_ms(given.get("lateAfter"), "lateAfter"),
             engine="threads",
         )
-        self.connection = self.config.connection()
+        if settings and self.config.command_config is not None:
+            raise ConfigError("commandConfig", f"has the settings of Kafka's client; give it, or {_KAFKA} options")
+        self.connection = _connection(settings) if settings else self.config.connection()
         self.interval_ms = parse_duration_ms(given.get("interval", INTERVAL), "interval")
         self.fail_on_incomplete = _flag(given.get("failOnIncomplete", "true"))
 
@@ -169,6 +182,28 @@ def not_observed(found: Scan) -> str | None:
     )
 
 
+def _separated(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of Kafka's clients, without their prefix, and the options of this module."""
+    kafkas = {name[len(_KAFKA) :].lower(): value for name, value in options.items() if name.lower().startswith(_KAFKA)}
+    own = {name: value for name, value in options.items() if not name.lower().startswith(_KAFKA)}
+    return kafkas, _known(own)
+
+
+def _connection(settings: Mapping[str, str]) -> ConnectionSettings:
+    """The connection with these settings of Kafka's clients. There is no place for warnings, so an unknown setting is
+    an error.
+    """
+    unknown = next((name for name in settings if name not in KNOWN and not name.startswith("config.providers")), None)
+    if unknown is not None:
+        meant = nearest(unknown)
+        hint = f"; did you mean {_KAFKA}{meant}?" if meant is not None else "; leave it out"
+        raise ConfigError(f"{_KAFKA}{printable(unknown)}", f"is no setting of Kafka's clients{hint}")
+    try:
+        return connection_settings(resolved(settings))
+    except ValueError as error:
+        raise ConfigError(f"{_KAFKA}*", str(error)) from None
+
+
 def _known(options: Mapping[str, str]) -> dict[str, str]:
     """The options by their names in this module. Spark ignores upper and lower case."""
     names = {name.lower(): name for name in _OPTIONS}
@@ -201,4 +236,4 @@ def register(spark: SparkSession) -> None:
     """Registers `kafka_transactions` as a data source of this session, for `spark.read` and `spark.readStream`. Each
     batch or micro-batch is one sweep. See the module for its options and columns.
     """
-    spark.dataSource.register(KafkaTransactions)
+    register_here(spark, KafkaTransactions)

@@ -29,7 +29,8 @@ from txnscan.kafka.protocol.describe_quorum import Quorum, describe_quorum
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.protocol.replicas import OnBrokers, read_on_brokers, with_eligible
-from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas, Topic
 from txnscan.reads.planner import plan_wide
 from txnscan.reads.rows import OnProgress, WideRow

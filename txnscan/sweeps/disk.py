@@ -16,7 +16,8 @@ from txnscan.kafka.errors import LEFT_OUT, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_log_dirs import LogDir, describe_log_dirs
 from txnscan.kafka.protocol.replicas import numbers_of, read_replicas
-from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import TransactionKey
@@ -93,7 +94,7 @@ def read_replica_sizes(cluster: Cluster, partitions: Sequence[Key]) -> dict[Key,
         try:
             return describe_log_dirs(cluster.send, broker_id, by_broker[broker_id])
         except RequestFailed as failed:
-            return needing(failed.failure, DESCRIBE_CLUSTER)
+            return needing(failed.failure, DESCRIBE_CLUSTER.permission)
 
     answers = dict(zip(by_broker, cluster.in_parallel(ask, by_broker), strict=True))
     return {key: _replicas(key, holders.get(key, ()), answers) for key in partitions}

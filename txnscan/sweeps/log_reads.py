@@ -27,6 +27,7 @@ from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings
 from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
 from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.observation import Observation
@@ -450,7 +451,7 @@ def _first_batches(
 
 def _first_batch(o: Observation, fetched: Fetched | Failure) -> Batch | Failure:
     if isinstance(fetched, Failure):
-        return of_topic(fetched, "Read", o.topic)
+        return of_topic(fetched, READ_TOPICS, o.topic)
     for batch in fetched.batches[:1]:
         data = batch.is_transactional and not batch.is_control
         if data and (batch.base_offset, batch.producer_id) == (o.start_offset, o.producer_id):

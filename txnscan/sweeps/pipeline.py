@@ -123,7 +123,7 @@ def plan(run: Run) -> Planned:
     past = run.history.past(latest.view.cluster_id) if run.reads_log else Past
     # If all topics are requested, hidden topics would be missed silently.
     hidden_topics = run.cluster.hidden_topics() if run.config.scope == "all" else None
-    check_scope(run.config, latest.view, in_scope(run.config, latest.view))
+    check_scope(run.config, latest.view, in_scope(run.config, latest.view), run.cluster)
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
     late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
     blocking_after_ms = run.config.blocking_after_ms or late_after_ms // SHARE_OF_LATE

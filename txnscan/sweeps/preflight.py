@@ -1,35 +1,30 @@
 """`txnscan check`: test in advance whether a sweep could observe everything, and whether an apply would work.
 
 Every check only reads. The result is a list of findings, each with a remedy. A failed check is a finding, not an
-exception. Spark is started only for tables that cannot be read without it.
+exception. The needs are not listed here: ACLs are in `kafka/security/needs.py`, needs of this machine in `machine.py`,
+and those of tables in `tables/creation.py`. A sweep itself asks the same functions.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeVar
 
-from txnscan.config import (
-    ScanConfig,
-    printable,
-)
+from txnscan.config import EngineName, ScanConfig, printable
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.metadata_image import Latest, merged
-from txnscan.engine.spark.java import JavaError, delta_jars, find_java, is_fetched, major_version
+from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import QUESTION_MS
-from txnscan.kafka.errors import API_SINCE, ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.errors import API_SINCE, RequestFailed
+from txnscan.kafka.failure import FailureCode, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
-from txnscan.kafka.protocol.describe_cluster import cluster_operations
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
-from txnscan.kafka.protocol.describe_producers import describe_producers
 from txnscan.kafka.protocol.list_offsets import newest
-from txnscan.kafka.security.acls import DESCRIBE_CLUSTER, needing
+from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, needing
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER, Use
 from txnscan.kafka.topology import (
     NO_LEADER_ID,
     NO_LISTENER_ID,
@@ -39,28 +34,31 @@ from txnscan.kafka.topology import (
     Topic,
 )
 from txnscan.kafka.units import duration, plural
+from txnscan.sweeps.checkpoints import OpenFiles, open_files, read_positions
+from txnscan.sweeps.machine import Part, lacking
+from txnscan.sweeps.permissions import Asked, Lacking, permissions_of, read_lacking
+from txnscan.sweeps.scope import check_scope, in_scope
 from txnscan.sweeps.write_states import leaderless_in, read_in_danger
 from txnscan.waiting.exposure import read_exposure, read_versions
-from txnscan.waiting.groups import hidden_groups
 from txnscan.waiting.in_sync import read_no_log, read_stopped
 from txnscan.waiting.known_causes import exposed, sentence
 from txnscan.waiting.writability import doubt_warning, log_warning, no_log_reason, no_log_remedy, partition_warning
 
-_ALTER = Permission("Alter", "Cluster")
-_CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name
-Item = TypeVar("Item")
-
+# What a scan needs, and what an apply needs in addition.
+SCANNING = frozenset({Use.PROOF, Use.IMPACT})
+APPLYING = frozenset({*SCANNING, Use.APPLY})
 # Records in these topics carry the time of the broker that appended them.
 _BROKERS_OWN = (TRANSACTION_STATE_TOPIC, "__consumer_offsets")
 # A smaller difference may be the duration of the request, or the difference between clocks under NTP.
 _SKEW_MS_MAX = 5_000
-_TOPICS_A_REQUEST = 500
 _NAMED_MAX = 3
+# The API that only an apply needs.
+_OF_APPLY = "WriteTxnMarkers"
 
 
 class Level(StrEnum):
     """The severity of a finding. NOTE: a sweep would still observe everything. INCOMPLETE: it would not. FAILED: no
-    sweep is possible.
+    sweep is possible; or no apply, if that is asked for.
     """
 
     OK = "ok"
@@ -72,7 +70,7 @@ class Level(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check, in one sentence with a remedy. area: connection, metadata, security, apis, acls,
-    coordinators, partitions, clock, causes, java or tables.
+    coordinators, partitions, clock, causes, java, checkpoints or tables.
     """
 
     area: str
@@ -80,12 +78,32 @@ class Finding:
     said: str
 
 
+# The level of a missing ACL, by its use.
+_LEVELS = {Use.PROOF: Level.INCOMPLETE, Use.IMPACT: Level.NOTE, Use.APPLY: Level.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How a sweep would run on this machine. parts: what needs something of it. executors: why executors cannot read,
+    asked of a session; None without a session. open_checkpoint: as for a sweep.
+    """
+
+    parts: frozenset[Part] = frozenset()
+    executors: Callable[[], str | None] | None = None
+    open_checkpoint: Callable[[], OpenFiles] = lambda: open_files
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """All findings, and the id of the cluster if it was reached."""
+    """All findings, and the id of the cluster if it was reached. principal: the one that was checked. lacking: the
+    permissions to grant to it. applies: whether an apply was asked for, too.
+    """
 
     cluster_id: str | None
     findings: tuple[Finding, ...]
+    principal: str = UNKNOWN_PRINCIPAL
+    lacking: tuple[Permission, ...] = ()
+    applies: bool = False
 
     @property
     def level(self) -> Level:
@@ -95,16 +113,23 @@ class Checked:
 
 
 def check(
-    config: ScanConfig, *, now_ms: Callable[[], int], sweep_id: str, check_tables: Callable[[str], Iterable[Finding]]
+    config: ScanConfig,
+    *,
+    now_ms: Callable[[], int],
+    sweep_id: str,
+    check_tables: Callable[[str], Iterable[Finding]],
+    machine: Machine = Machine(),
+    applies: bool = False,
 ) -> Checked:
-    """Runs all checks. check_tables: called with the location of the tables, if one is set (`tables/preflight.py`).
+    """Runs all checks for a sweep with these settings. check_tables: called with the location of the tables, if one is
+    set (`tables/preflight.py`). applies: whether to check what `apply --execute` needs, too.
 
-    Raises ConfigError for settings that cannot be used.
+    Raises ConfigError for settings that cannot be used, as a sweep does.
     """
     settings = config.connection()
     findings = list(check_security(settings))
     findings += [Finding("security", Level.NOTE, said) for said in config.exposed_files()]
-    cluster_id = None
+    cluster_id, missing = None, list[Lacking]()
     clients = clients_of(config, settings, sweep_id, QUESTION_MS)
     with Cluster(clients, deadline=clients.client().deadline) as cluster:
         try:
@@ -113,11 +138,16 @@ def check(
             findings.append(Finding("connection", Level.FAILED, str(error)))
         else:
             cluster_id = latest.view.cluster_id
-            findings += check_cluster(cluster, latest, now_ms)
-    findings += check_java(config.tables is not None)
+            uses = APPLYING if applies else SCANNING
+            findings += check_cluster(cluster, latest, now_ms, config, uses, missing)
+    on_machine = list(check_machine(config, machine))
+    findings += on_machine
+    if machine.executors is not None and all(one.level is Level.OK for one in on_machine):
+        findings += check_executors(config, machine.executors)
+    findings += check_checkpoints(config, machine.open_checkpoint)
     if config.tables is not None:
         findings += check_tables(config.tables)
-    return Checked(cluster_id, tuple(findings))
+    return Checked(cluster_id, tuple(findings), settings.principal, permissions_of(missing), applies)
 
 
 def check_security(settings: ConnectionSettings) -> Iterator[Finding]:
@@ -143,9 +173,21 @@ def _security(settings: ConnectionSettings) -> str:
 # --- the cluster
 
 
-def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -> Iterator[Finding]:
-    """Checks the brokers' answers, and this principal's permissions."""
+def check_cluster(
+    cluster: Cluster,
+    latest: Latest,
+    now_ms: Callable[[], int],
+    config: ScanConfig | None = None,
+    uses: frozenset[Use] = SCANNING,
+    missing: list[Lacking] | None = None,
+) -> Iterator[Finding]:
+    """Checks the brokers' answers, and this principal's permissions. config: with the scope of the sweep. missing:
+    receives what the principal lacks. Raises ConfigError for a scope that does not exist.
+    """
     view = latest.view
+    if config is not None:
+        check_scope(config, view, in_scope(config, view), cluster)
+        view = replace(view, topics=tuple(_needed_topics(config, view)))
     brokers = sorted(broker.broker_id for broker in view.brokers)
     versions, failures = read_versions(cluster, brokers)
     reached, failed = sorted(versions), [one.error for one in failures]
@@ -155,13 +197,44 @@ def check_cluster(cluster: Cluster, latest: Latest, now_ms: Callable[[], int]) -
     else:
         yield Finding("connection", Level.OK, f"{plural(len(brokers), 'broker')}, and all of them answer")
     yield from _metadata(cluster, latest)
-    yield from _apis(versions)
-    yield from _acls(cluster, view, reached)
-    yield from _coordinators(cluster)
+    yield from _apis(versions, applies=Use.APPLY in uses)
+    found = list(read_lacking(Asked(cluster, view.topics, config is None or config.scope == "all", versions), uses))
+    if missing is not None:
+        missing += found
+    lacked = permissions_of(found)
+    acls = [_of_acl(one) for one in found] + _disks(cluster, reached, lacked)
+    yield from acls or [Finding("acls", Level.OK, f"this principal has {_have(uses)}")]
+    yield from _unknown_topics(config, view)
+    yield from _coordinators(cluster, lacked)
     yield from _partitions(view)
     yield from _writes(cluster, view, now_ms)
     yield from _clock(cluster, view, reached, now_ms)
     yield from _causes(cluster, versions)
+
+
+def _needed_topics(config: ScanConfig, view: ClusterView) -> Iterator[Topic]:
+    """The topics of the view that a sweep of this scope reads."""
+    wanted = {topic.name for topic in in_scope(config, view)} | {*config.complete_up_to, TRANSACTION_STATE_TOPIC}
+    return (topic for topic in view.topics if topic.name in wanted)
+
+
+def _unknown_topics(config: ScanConfig | None, view: ClusterView) -> Iterator[Finding]:
+    known = {topic.name for topic in view.topics}
+    absent = [name for name in config.complete_up_to if name not in known] if config is not None else []
+    if absent:
+        said = f"--complete-up-to: {named(absent)} does not exist, or this principal may not describe it"
+        yield Finding("partitions", Level.INCOMPLETE, said)
+
+
+def _have(uses: frozenset[Use]) -> str:
+    return f"every ACL of {'a sweep and an apply' if Use.APPLY in uses else 'a sweep'}, on all topics in scope"
+
+
+def _of_acl(one: Lacking) -> Finding:
+    """What is missing without an ACL, and why."""
+    topics = f"{named(one.topics)} cannot be read" if one.acl.operation == "Read" else named(one.topics)
+    lacks = one.failure.within(topics) if one.topics else one.failure
+    return Finding("acls", _LEVELS[one.acl.use], f"{one.acl.lacking}: {lacks}")
 
 
 def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
@@ -180,52 +253,32 @@ def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
         yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}{behind})")
 
 
-def _apis(versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:
+def _apis(versions: Mapping[int, ApiVersions], *, applies: bool) -> Iterator[Finding]:
     fine = True
     for api, key in API_KEYS.items():
+        if api == _OF_APPLY and not applies:
+            continue
         lacking = sorted(broker_id for broker_id, known in versions.items() if key not in known.apis)
         if lacking:
             fine = False
             since = f", which is of Kafka {API_SINCE[api]} and newer: upgrade" if api in API_SINCE else ""
-            level = Level.NOTE if api == "WriteTxnMarkers" else Level.INCOMPLETE
+            level = Level.FAILED if api == _OF_APPLY else Level.INCOMPLETE
             yield Finding("apis", level, f"{_brokers(lacking)} without {api}{since}")
     if fine and versions:
-        yield Finding("apis", Level.OK, "every broker has every API that a sweep and an apply send")
+        sends = "a sweep and an apply send" if applies else "a sweep sends"
+        yield Finding("apis", Level.OK, f"every broker has every API that {sends}")
 
 
-def _acls(cluster: Cluster, view: ClusterView, brokers: Sequence[int]) -> Iterator[Finding]:
-    missing = []
-    hidden = cluster.hidden_topics()
-    if hidden is not None:
-        missing.append(Finding("acls", Level.INCOMPLETE, cluster.format_failure(hidden)))
-    missing += _unreadable(cluster, view.topics)
-    unseen = hidden_groups(cluster.send, brokers, cluster.random_token())
-    if unseen is not None:
-        said = f"which groups wait behind what hangs is not known: {cluster.format_failure(unseen)}"
-        missing.append(Finding("acls", Level.NOTE, said))
-    missing += _disks(cluster, brokers)
-    _, config_errors = cluster.max_timeout_ms()
-    missing += [Finding("acls", Level.INCOMPLETE, cluster.format_failure(error.failure)) for error in config_errors[:1]]
-    for broker_id in brokers[:1]:
-        try:
-            may = cluster_operations(cluster.send, broker_id)
-        except RequestFailed:
-            # Older brokers do not report the operations.
-            continue
-        if "Describe" in may and not may & {"Alter", "ClusterAction"}:
-            refused = Failure("apply --execute would be refused", _CLUSTER_REFUSED, needs=_ALTER)
-            missing.append(Finding("acls", Level.NOTE, cluster.format_failure(refused)))
-    yield from missing or [Finding("acls", Level.OK, "every topic is visible, and one partition of each could be read")]
-
-
-def _disks(cluster: Cluster, brokers: Sequence[int]) -> list[Finding]:
+def _disks(cluster: Cluster, brokers: Sequence[int], lacked: Sequence[Permission]) -> list[Finding]:
     """Whether a broker reports its log directories. The request is about no partition."""
     for broker_id in brokers[:1]:
         try:
             describe_log_dirs(cluster.send, broker_id, ())
         except RequestFailed as failed:
-            why = cluster.format_failure(needing(failed.failure, DESCRIBE_CLUSTER))
-            return [Finding("acls", Level.NOTE, f"the disks behind blocked compaction are not known: {why}")]
+            why = needing(failed.failure, DESCRIBE_CLUSTER.permission)
+            if why.needs not in lacked:
+                said = f"the disks behind blocked compaction are not known: {cluster.format_failure(why)}"
+                return [Finding("acls", Level.NOTE, said)]
     return []
 
 
@@ -239,39 +292,14 @@ def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Iterator[F
     ]
 
 
-def _unreadable(cluster: Cluster, topics: Sequence[Topic]) -> list[Finding]:
-    """The topics that this principal may not read, found by reading one partition of each."""
-    by_leader: dict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
-    for topic in topics:
-        led = ((leader, index) for index, leader in zip(topic.indexes, topic.leaders, strict=True) if leader >= 0)
-        for leader, index in list(led)[:1]:
-            by_leader[leader][topic.name] = (index,)
-    refused: dict[Failure, list[str]] = defaultdict(list)
-    for leader, indexes in by_leader.items():
-        for names in _groups(sorted(indexes), _TOPICS_A_REQUEST):
-            try:
-                answers = describe_producers(cluster.send, leader, {name: indexes[name] for name in names})
-            except RequestFailed as failed:
-                refused[failed.failure].extend(names)
-                continue
-            for (name, _), answer in answers.items():
-                if answer.failure is not None:
-                    refused[answer.failure].append(name)
-    findings = []
-    for failure, names in sorted(refused.items(), key=lambda item: (item[0].error, item[1])):
-        name = names[0] if len(names) == 1 else "*"
-        why = cluster.format_failure(needing(failure, Permission("Read", "Topic", name)))
-        findings.append(Finding("acls", Level.INCOMPLETE, f"{named(names)} cannot be read: {why}"))
-    return findings
-
-
-def _coordinators(cluster: Cluster) -> Iterator[Finding]:
+def _coordinators(cluster: Cluster, lacked: Sequence[Permission] = ()) -> Iterator[Finding]:
+    """lacked: permissions that are reported already."""
     agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
     separated = cluster.separate_by_claim({}, (), agreed, lambda done, total: None, read_from_ms=0)
     snapshot = cluster.snapshot({}, agreed, lambda done, total: None)
-    if snapshot.visibility_failures:
-        said = "; ".join(map(cluster.format_failure, snapshot.visibility_failures))
-        yield Finding("acls", Level.INCOMPLETE, said)
+    hidden = [one for one in snapshot.visibility_failures if one.needs is None or one.needs not in lacked]
+    if hidden:
+        yield Finding("acls", Level.INCOMPLETE, "; ".join(map(cluster.format_failure, hidden)))
     if not snapshot.coordinators_planned and separated.transactional_ids:
         ids = plural(separated.transactional_ids, "transactional id")
         yield Finding(
@@ -393,30 +421,44 @@ def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: 
 # --- this machine
 
 
-def check_java(needed: bool) -> Iterator[Finding]:
-    """Whether Spark and Java are installed. needed: whether tables are configured; `find-hanging` needs neither Spark
-    nor Java.
-    """
-    level = Level.FAILED if needed else Level.NOTE
-    without = "" if needed else "; find-hanging needs none"
-    if importlib.util.find_spec("pyspark") is None:
-        yield Finding("java", level, f"Spark is not installed: install txnscan[spark]{without}")
+def check_machine(config: ScanConfig, machine: Machine) -> Iterator[Finding]:
+    """Whether this machine has what the sweep needs of it."""
+    found = list(lacking(machine.parts))
+    yield from (Finding("java", Level.FAILED, str(one)) for one in found if not isinstance(one, str))
+    if all(isinstance(one, str) for one in found):
+        threads = "threads read" + ("" if config.tables is None else ", and delta-rs writes the tables")
+        said = ", and ".join(map(str, found)) or f"neither Spark nor Java is needed: {threads}"
+        yield Finding("java", Level.OK, said)
+
+
+def check_executors(config: ScanConfig, executors: Callable[[], str | None]) -> Iterator[Finding]:
+    """Whether executors can read, if they are asked for."""
+    if config.engine == EngineName.THREADS:
         return
     try:
-        executable = find_java()
-        fetched = is_fetched(delta_jars())
-    except JavaError as error:
-        yield Finding("java", level, f"{error}{without}")
+        why = executors()
+    except TxnscanError as error:
+        yield Finding("java", Level.FAILED, str(error))
         return
-    delta = "Delta's jars are here" if fetched else "Delta's jars are downloaded at the first sweep"
-    yield Finding("java", Level.OK, f"{executable} is Java {major_version(str(executable))}, and {delta}")
+    if why is None:
+        yield Finding("java", Level.OK, "the executors of Spark start Python, and connect to the brokers")
+    elif config.engine == EngineName.SPARK:
+        yield Finding("java", Level.FAILED, f"{why}; --engine threads reads from the driver")
+    else:
+        yield Finding("java", Level.NOTE, f"threads of the driver would read all partitions: {why}")
+
+
+def check_checkpoints(config: ScanConfig, opens: Callable[[], OpenFiles]) -> Iterator[Finding]:
+    """Whether the checkpoints of streaming queries can be read."""
+    if config.spark_checkpoint:
+        positions = read_positions(config.spark_checkpoint, None, open_files=opens())
+        yield from (Finding("checkpoints", Level.NOTE, str(one)) for one in positions.failures)
+        if not positions.failures:
+            said = f"{plural(len(positions.queries), 'streaming query')} can be read"
+            yield Finding("checkpoints", Level.OK, said)
 
 
 # --- words
-
-
-def _groups(items: Sequence[Item], size: int) -> Iterable[Sequence[Item]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def named(names: Sequence[str]) -> str:

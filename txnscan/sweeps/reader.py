@@ -19,8 +19,9 @@ from txnscan.engine import Engine
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
 from txnscan.reads.fenced_read import FencedReading, failed_partitions, fenced_failed, read_fenced, read_second
 from txnscan.reads.planner import plan_fenced, plan_wide
@@ -278,7 +279,7 @@ def _closed(row: WideRow, one: OpenProducer) -> ClosedProducer:
 def _hides(name: str, code: str | None) -> Unobserved:
     if code is None:
         return Unobserved("read", RECREATED, None, name)
-    return Unobserved("read", needing(Failure(code, code), Permission("Describe", "Topic", name)), None, name)
+    return Unobserved("read", needing(Failure(code, code), DESCRIBE_TOPICS.on(name)), None, name)
 
 
 def _among(topics: Iterable[Topic], keys: Collection[tuple[str | None, int | None]]) -> list[Topic]:

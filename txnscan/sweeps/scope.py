@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.topology import ClusterView, Key, Topic
+from txnscan.sweeps.names import NotObserved, absent_topic
 
 
 def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
@@ -25,14 +27,14 @@ def in_scope(config: ScanConfig, view: ClusterView) -> list[Topic]:
     ]
 
 
-def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) -> None:
+def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic], cluster: Cluster) -> None:
     """Checks that the scope is not empty: a sweep of an empty scope would report that no transaction hangs. topics:
-    those in scope. Raises ConfigError.
+    those in scope. Raises ConfigError, and NotObserved if it was not observed that a topic does not exist.
     """
     for name in config.topic_names:
         indexes = {index for topic in view.topics if topic.name == name for index in topic.indexes}
         if not indexes:
-            raise ConfigError("--topic", f"'{name}' does not exist, or this principal may not describe it")
+            raise absent_topic(cluster, "--topic", name).error(cluster.format_failure)
         for index in config.partitions:
             if index not in indexes:
                 raise ConfigError("--partition", f"{name} has no partition {index}; it has {len(indexes)}")
@@ -41,10 +43,10 @@ def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic]) 
         return
     if config.topic and not config.wanted_topics(topic.name for topic in view.topics):
         patterns = " or ".join(f"'{printable(pattern)}'" for pattern in config.topic)
-        raise ConfigError(
-            "--topic",
-            f"{patterns} matches no topic that this principal may describe; a whole name has to match",
-        )
+        unseen = cluster.hidden_topics() or next((one.failure for one in cluster.behind()), None)
+        if unseen is not None:
+            raise NotObserved(f"--topic: {patterns} matches no visible topic: {cluster.format_failure(unseen)}")
+        raise ConfigError("--topic", f"{patterns} matches no topic; a whole name has to match")
     raise ConfigError("--broker-id", f"no partition in scope is led by {' or '.join(map(str, config.broker_ids))} now")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,30 +18,61 @@ from txnscan.tables.versions import check_writable
 AtOnce = Callable[[Iterable[Callable[[], Any]]], list[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a sweep would change before it begins. absent: the missing tables. lost: those of them that tables of this
+    version had. version: of the tables. lacking: the columns that tables of an earlier version lack.
+    """
+
+    absent: tuple[Table, ...]
+    lost: tuple[Table, ...]
+    version: int
+    lacking: Mapping[Table, tuple[Column, ...]]
+
+
 def create(delta: Delta, at_once: AtOnce, say: Callable[[str], None]) -> None:
     """Creates missing tables, and adds what earlier versions of txnscan lack (`versions.py`).
 
     say: called with a sentence if a table is made again, or gets columns. Raises ConfigError if the location cannot be
-    written, if a table is damaged or of a version that this release cannot write, and if a table is gone while the
-    others are in use: a new table would silently lack the earlier rows.
+    written, and the errors of `to_create`.
+    """
+    changes = to_create(delta, at_once)
+    if all(table.made_anew for table in changes.lost):
+        for table in changes.lost:
+            name = delta.name(table)
+            say(f"{name} is made anew: what is open and does not hang counts its age from now on")
+    with _used(delta):
+        if changes.absent:
+            at_once(partial(delta.create, table) for table in changes.absent)
+        if changes.version != SCHEMA_VERSION:
+            _grow(delta, at_once, changes.lacking, say)
+
+
+def to_create(delta: Delta, at_once: AtOnce) -> Changes:
+    """The changes that a sweep would make. Only reads.
+
+    Raises ConfigError if a table is damaged or of a version that this release cannot write, and if a table is gone
+    while the others are in use: a new table would silently lack the earlier rows.
     """
     check_files(delta)
-    try:
+    with _used(delta):
         there = dict(zip(TABLES, at_once(partial(_columns, delta, table) for table in TABLES), strict=True))
         version = check_writable(delta) if there[SWEEPS] is not None else SCHEMA_VERSION
         lacking = {table: _missing(delta, table, columns, version) for table, columns in there.items() if columns}
-        absent = [table for table, columns in there.items() if columns is None]
-        lost = [table for table in absent if table.since <= version]
-        if all(table.made_anew for table in lost):
-            for table in lost:
-                name = delta.name(table)
-                say(f"{name} is made anew: what is open and does not hang counts its age from now on")
-        elif len(lost) < len(TABLES):
-            _check_unused(delta, lost)
+        absent = tuple(table for table, columns in there.items() if columns is None)
+        lost = tuple(table for table in absent if table.since <= version)
         if absent:
-            at_once(partial(delta.create, table) for table in absent)
-        if version != SCHEMA_VERSION:
-            _grow(delta, at_once, lacking, say)
+            delta.check_place()
+        if len(lost) < len(TABLES) and not all(table.made_anew for table in lost):
+            _check_unused(delta, lost)
+    return Changes(absent, lost, version, {table: columns for table, columns in lacking.items() if columns})
+
+
+@contextmanager
+def _used(delta: Delta) -> Iterator[None]:
+    """Raises a ConfigError in place of any other error."""
+    try:
+        yield
     except ConfigError:
         raise
     except Exception as error:
@@ -61,11 +94,10 @@ def _grow(
     delta: Delta, at_once: AtOnce, lacking: Mapping[Table, tuple[Column, ...]], say: Callable[[str], None]
 ) -> None:
     """Adds columns to tables. The version of SWEEPS, which counts, rises last."""
-    growing = {table: columns for table, columns in lacking.items() if columns}
-    for table, columns in growing.items():
+    for table, columns in lacking.items():
         say(f"{delta.name(table)} gets {', '.join(column.name for column in columns)}")
-    if growing:
-        at_once(partial(_add, delta, table) for table in growing)
+    if lacking:
+        at_once(partial(_add, delta, table) for table in lacking)
     tried_again(delta, lambda: delta.set_properties(SWEEPS, of_version(SCHEMA_VERSION)))
 
 

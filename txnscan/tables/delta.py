@@ -170,6 +170,14 @@ class Delta(Protocol):
         """
         ...
 
+    def check_place(self) -> None:
+        """Checks that there is a place for new tables, such as a schema of the catalog. Raises any error."""
+        ...
+
+    def can_write(self) -> bool:
+        """Whether this implementation knows every feature of the tables."""
+        ...
+
     def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
         """Prepares a call for another thread. Its work is done in the name of this thread."""
         ...

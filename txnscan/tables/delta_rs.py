@@ -130,6 +130,9 @@ class DeltaRs:
         """See Delta."""
         return dict(self._table(table).metadata().configuration)
 
+    def check_place(self) -> None:
+        """See Delta. Directories are made with the tables."""
+
     def can_write(self) -> bool:
         """Whether no table at the location has a feature that a user gave it, such as CLUSTER BY or deletion vectors.
         delta-rs knows only some of them. False for a table that cannot be opened. Raises Refused.

@@ -6,68 +6,76 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
-from txnscan.sweeps.preflight import Finding, Level, named
+from txnscan.config import is_catalog_schema, local_path, parse_location, printable, scheme_of, shown_location
+from txnscan.errors import TxnscanError
+from txnscan.kafka.units import plural
+from txnscan.sweeps.preflight import Finding, Level
 from txnscan.tables.exclusive import is_local
-from txnscan.tables.open import open_tables
 from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from txnscan.tables.tables import Tables
 
 # With less room than this a sweep cannot write, or may soon not.
 _FREE_BYTES_MIN, _FREE_BYTES_FEW = 50 * 2**20, 2**30
 
 
-def check_tables(location: str, spark: Callable[[], SparkSession]) -> Iterator[Finding]:
-    """Whether the tables exist or can be created, and whether of two applies at once one would be kept out."""
+def check_tables(location: str, opens: Callable[[], Tables], *, applies: bool = False) -> Iterator[Finding]:
+    """Whether a sweep could use the tables. opens: opens them as a sweep does. applies: whether to check, too, that one
+    of two applies at once is kept out.
+    """
     location = parse_location(location)
-    scheme = scheme_of(location)
-    if is_local(scheme) and not is_catalog_schema(location):
-        path = local_path(location)
-        yield _local_tables(path)
-        yield from _others_write(path)
-        yield from _space(path)
+    path = local_path(location) if is_local(scheme_of(location)) and not is_catalog_schema(location) else None
+    unusable = _unusable_folder(path) if path is not None else None
+    if unusable is not None:
+        yield Finding("tables", Level.FAILED, unusable)
         return
     try:
-        yield _tables_by_spark(location, spark())
-    except ConfigError as error:
+        yield _opened(location, opens(), applies=applies)
+    except TxnscanError as error:
         yield Finding("tables", Level.FAILED, str(error))
+    if path is not None:
+        yield from _others_write(path)
+        yield from _space(path)
 
 
-def _local_tables(path: Path) -> Finding:
+def _unusable_folder(path: Path) -> str | None:
+    """Why no tables can be written in this folder, if they cannot."""
     shown = printable(str(path.absolute()))
     there = path
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        return Finding("tables", Level.FAILED, f"{shown}: {printable(str(there))} is no directory; name another one")
-    if there != path:
-        if not os.access(there, os.W_OK | os.X_OK):
-            why = f"{printable(str(there))} may not be written by this user; grant that, or name another directory"
-            return Finding("tables", Level.FAILED, f"{shown} cannot be made: {why}")
-        return Finding("tables", Level.OK, f"{shown} is not there yet; the first sweep makes it")
-    present = [table.name for table in TABLES if (path / table.name).exists()]
-    broken = [name for name in present if not (path / name / "_delta_log").is_dir()]
-    if broken:
-        why = f"{printable(str(path / broken[0]))} is no Delta table; restore it, or name another directory"
-        return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
-    folders = [path, *(path / name for name in present), *(path / name / "_delta_log" for name in present)]
-    locked = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
+        return f"{shown}: {printable(str(there))} is no directory; name another one"
+    present = [path / table.name for table in TABLES if (path / table.name).is_dir()]
+    folders = [there, *present, *(folder / "_delta_log" for folder in present)]
+    locked = [folder for folder in folders if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)]
     if locked:
         why = f"{printable(str(locked[0]))} may not be written by this user; grant that, or name another directory"
-        return Finding("tables", Level.FAILED, f"{shown} cannot be used: {why}")
-    if not present:
-        return Finding("tables", Level.OK, f"{shown} has none yet; the first sweep makes them")
-    absent = [table.name for table in TABLES if table.name not in present and not table.made_anew]
-    if absent:
-        why = f"{named(absent)} is not there, though others are: restore it, or name another directory"
-        return Finding("tables", Level.FAILED, f"{shown} is not whole: {why}")
-    return Finding("tables", Level.OK, f"all {len(present)} are in {shown}; an apply there keeps others out by a lock")
+        return f"{shown} cannot be {'made' if there != path else 'used'}: {why}"
+    return None
+
+
+def _opened(location: str, tables: Tables, *, applies: bool) -> Finding:
+    """What a sweep finds when it opens the tables. Raises ConfigError if it would not begin."""
+    shown = shown_location(location)
+    changes, delta = tables.to_create(), tables.delta
+    absent, lacking = changes.absent, sum(map(len, changes.lacking.values()))
+    others = f"; the next sweep makes the other {len(absent)}" if absent else ""
+    others += f"; the next sweep adds {plural(lacking, 'column')}" if lacking else ""
+    there = f"{shown} has {len(TABLES) - len(absent)} of {len(TABLES)} tables{others}"
+    if len(absent) == len(TABLES):
+        there = f"{shown} has none yet; the first sweep makes them"
+    elif not delta.can_write():
+        why = "they have a feature of Delta that delta-rs does not know; sweep them with Spark (--engine spark)"
+        return Finding("tables", Level.FAILED, f"{there}, and {why}")
+    why_shared = delta.why_shared(scheme_of(location)) if applies and not is_catalog_schema(location) else None
+    if why_shared is not None:
+        return Finding("tables", Level.FAILED, f"{there}; apply --execute is refused, as {why_shared}")
+    return Finding("tables", Level.OK, there)
 
 
 def _others_write(path: Path) -> Iterator[Finding]:
@@ -93,21 +101,3 @@ def _space(path: Path) -> Iterator[Finding]:
         level = Level.FAILED if free < _FREE_BYTES_MIN else Level.NOTE
         said = f"{free / 2**20:,.0f} MB are free on the disk of {printable(str(path.absolute()))}: make room"
         yield Finding("tables", level, said)
-
-
-def _tables_by_spark(location: str, spark: SparkSession) -> Finding:
-    shown = printable(location)
-    tables = open_tables(location, spark)
-    try:
-        last = tables.last_sweep()
-        at = last["started_at"].astimezone(UTC) if last is not None else None
-        there = f"{shown} has tables, of which the last sweep is of {at:%Y-%m-%d %H:%M} UTC" if at is not None else ""
-    except ConfigError:
-        there = ""
-    except Exception as error:
-        return Finding("tables", Level.FAILED, f"{shown} cannot be read: {tables.why_failed(error)}")
-    there = there or f"{shown} has none yet; the first sweep makes them"
-    why = None if is_catalog_schema(location) else tables.delta.why_shared(scheme_of(location))
-    if why is not None:
-        return Finding("tables", Level.NOTE, f"{there}; apply --execute is refused, as {why}")
-    return Finding("tables", Level.OK, there)

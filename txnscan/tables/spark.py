@@ -216,6 +216,15 @@ class SparkDelta:
         """See Delta."""
         return why_not_exclusive(scheme, application_setting(self._spark))
 
+    def check_place(self) -> None:
+        """See Delta."""
+        if is_catalog_schema(self.location):
+            self._spark.sql(f"DESCRIBE SCHEMA {self.location}")
+
+    def can_write(self) -> bool:
+        """See Delta. Features of a later Delta fail at the write."""
+        return True
+
     def for_thread(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
         """See Delta. The jobs of the call have the group and the description of this thread's."""
         return inheriting(self._spark, call)

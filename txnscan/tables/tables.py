@@ -22,7 +22,7 @@ from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Ended, Incident, 
 from txnscan.sweeps.restored import LogPosition, Past, latest_of
 from txnscan.sweeps.result import COMPLETED, ENDED, Scan
 from txnscan.tables.conditions import Condition, Is, IsNot, NotBefore, OneOf
-from txnscan.tables.creation import check_files, create, shown, unreadable, why_failed
+from txnscan.tables.creation import Changes, check_files, create, shown, to_create, unreadable, why_failed
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import By, Delta, Row, arrow_rows, tried_again
 from txnscan.tables.facts import KINDS, known, learned, vetoes_in
@@ -79,6 +79,10 @@ class Tables:
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Creates missing tables, before any request to the cluster. See `creation.create`."""
         create(self.delta, self._at_once, say)
+
+    def to_create(self) -> Changes:
+        """The changes that a sweep would make. Only reads. Raises the errors of `creation.to_create`."""
+        return to_create(self.delta, self._at_once)
 
     def upgrade(self, say: Callable[[str], None]) -> list[str]:
         """See `versions.upgrade`. Raises ConfigError without tables."""

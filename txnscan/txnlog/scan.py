@@ -20,12 +20,13 @@ from txnscan.coordinators.agreed_metadata import LeaderUnknown
 from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.fetch import Reading, fetch_undecoded
 from txnscan.kafka.protocol.list_offsets import Offset, high_watermark, offset_of
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.search import Undecoded, Wanted, are_many, searched
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.reads.rows import LogBatch
 from txnscan.txnlog.decode import (
@@ -107,9 +108,7 @@ def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
 def log_failure(k: int, failed: RequestFailed | LeaderUnknown | UnknownRecord) -> Failure:
     """Why a partition of the log is not known, with the ACL to grant."""
     failure = Failure(str(failed), FailureCode.UNKNOWN_RECORD) if isinstance(failed, UnknownRecord) else failed.failure
-    return needing(failure, Permission("Read", "Topic", TRANSACTION_STATE_TOPIC)).within(
-        f"{TRANSACTION_STATE_TOPIC}-{k}"
-    )
+    return needing(failure, READ_TOPICS.on(TRANSACTION_STATE_TOPIC)).within(f"{TRANSACTION_STATE_TOPIC}-{k}")
 
 
 def is_unserved(failed: Exception) -> bool:

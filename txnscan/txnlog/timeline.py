@@ -16,6 +16,8 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved, no_leader
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partition
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone
 from txnscan.txnlog.facts import LoggedTransaction, RawRecord
@@ -118,7 +120,8 @@ def to_read(
     if log is None:
         code = dict(view.topic_errors).get(TRANSACTION_STATE_TOPIC)
         why = code or "it is not in the brokers' metadata"
-        return [], [Unobserved("plan", Failure(f"{TRANSACTION_STATE_TOPIC}: {why}", code or FailureCode.LEFT_OUT))]
+        failure = Failure(f"{TRANSACTION_STATE_TOPIC}: {why}", code or FailureCode.LEFT_OUT)
+        return [], [Unobserved("plan", needing(failure, DESCRIBE_TOPICS.on(TRANSACTION_STATE_TOPIC)))]
     by_partition: dict[int, list[str]] = {}
     for name in dict.fromkeys(names):
         by_partition.setdefault(coordinator_partition(name, len(log.indexes)), []).append(name)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.fetch import LONG_READ_BYTES_MAX, fetch_committed
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import Partition
 from txnscan.waiting.delivered import starved
 
@@ -93,6 +94,4 @@ def _counted(send: Send, partition: Partition, offset: int, end: int) -> Ahead:
 
 
 def _of_topic(failure: Failure, partition: Partition) -> Failure:
-    return needing(failure, Permission("Read", "Topic", partition.topic)).within(
-        f"{partition.topic}-{partition.partition}"
-    )
+    return needing(failure, READ_TOPICS.on(partition.topic)).within(f"{partition.topic}-{partition.partition}")

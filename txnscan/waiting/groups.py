@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED, share_isolation_levels
 from txnscan.kafka.protocol.list_groups import ListedGroup, list_groups
 from txnscan.kafka.protocol.offset_fetch import GroupOffsets, offset_fetch
-from txnscan.kafka.security.acls import DESCRIBE_ALL_GROUPS, needing
+from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import CONFIGS_OF_GROUPS, DESCRIBE_GROUPS
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
@@ -58,9 +59,35 @@ def hidden_groups(send: Send, broker_ids: Iterable[int], nobody: str) -> Failure
         except RequestFailed:
             continue
         if answer.failure is not None and answer.failure.code == _REFUSED:
-            return Failure("", _REFUSED, needs=DESCRIBE_ALL_GROUPS)
+            return Failure("", _REFUSED, needs=DESCRIBE_GROUPS.permission)
         return None
     return None
+
+
+def hidden_share_levels(send: Send, broker_ids: Iterable[int], nobody: str) -> Failure | None:
+    """Why the isolation levels of share groups may not be read, if they may not be. The test is that of
+    `hidden_groups`.
+    """
+    for broker_id in broker_ids:
+        try:
+            answer = share_isolation_levels(send, broker_id, [nobody])[nobody]
+        except RequestFailed:
+            continue
+        refused = isinstance(answer, Failure) and answer.code == _REFUSED
+        return Failure("", _REFUSED, needs=CONFIGS_OF_GROUPS.permission) if refused else None
+    return None
+
+
+def names_of_groups(send: Send, broker_ids: Iterable[int]) -> tuple[list[str], Failure | None]:
+    """The groups that these brokers list, and why a broker lists none, if one does not."""
+    names: list[str] = []
+    failure = None
+    for broker_id in broker_ids:
+        try:
+            names += (one.group for one in list_groups(send, broker_id))
+        except RequestFailed as failed:
+            failure = failed.failure
+    return names, failure
 
 
 def listed_group(send: Send, broker_id: int, group: str) -> ListedGroup | None:
@@ -98,7 +125,7 @@ def group_offsets(
         found = GroupOffsets(failed.failure)
     if found.failure is None:
         return found
-    needs = needing(found.failure, Permission("Describe", "Group", group))
+    needs = needing(found.failure, DESCRIBE_GROUPS.on(group))
     return GroupOffsets(needs.within(f"the offsets of group '{group}'"))
 
 
@@ -140,8 +167,9 @@ def unjudged_shares(send: Send, broker_id: int, shares: Sequence[str]) -> list[F
     known = (level for level in levels.values() if isinstance(level, str))
     answers = [relation(Pair(reads_uncommitted=level == READ_UNCOMMITTED)) for level in known]
     may_wait = len(answers) - answers.count(NotBlocked.UNCOMMITTED)
-    need = Permission("DescribeConfigs", "Group")
-    hidden = Counter(needing(level, need) for level in levels.values() if isinstance(level, Failure))
+    hidden = Counter(
+        needing(level, CONFIGS_OF_GROUPS.permission) for level in levels.values() if isinstance(level, Failure)
+    )
     unjudged = f"{plural(may_wait, 'share group')} on broker {broker_id} cannot be judged"
     cut = [Failure(unjudged, FailureCode.NOT_ASKED)] if may_wait else []
     return [*cut, *(one.within(f"{plural(n, 'share group')} on broker {broker_id}") for one, n in hidden.items())]
@@ -155,7 +183,7 @@ def share_level(send: Send, broker_id: int, group: str) -> str | Failure:
         found = failed.failure
     if isinstance(found, str):
         return found
-    return needing(found, Permission("DescribeConfigs", "Group", group)).within(f"the isolation level of '{group}'")
+    return needing(found, CONFIGS_OF_GROUPS.on(group)).within(f"the isolation level of '{group}'")
 
 
 def _fetched(

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.failure import Failure, Permission
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
 from txnscan.kafka.protocol.describe_configs import min_in_sync_replicas, transaction_log_factor
 from txnscan.kafka.protocol.replicas import numbers_of, read_incomplete, read_replicas, with_eligible
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, PartitionReplicas
 from txnscan.waiting.known_causes import drops_markers
 from txnscan.waiting.writability import NoLog, WriteState, WriteStates
@@ -103,7 +104,7 @@ def _settings(cluster: Cluster, at: dict[Key, int]) -> dict[Key, int | Failure]:
         except RequestFailed as failed:
             return dict.fromkeys(topics, failed.failure)
         return {
-            topic: needing(one, Permission("DescribeConfigs", "Topic", topic)) if isinstance(one, Failure) else one
+            topic: needing(one, CONFIGS_OF_TOPICS.on(topic)) if isinstance(one, Failure) else one
             for topic, one in found.items()
         }
 

@@ -18,9 +18,10 @@ from typing import Protocol, TypeVar
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_configs import Cleaning, topic_cleaning
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS, READ_TOPICS
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, GROUP_TOPICS, SHARE_GROUP_STATE_TOPIC, Key, Partition
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
@@ -335,7 +336,7 @@ def _waiting(judged: Judged, readers: Iterable[One], read: Starved) -> tuple[lis
     ]
     if read.failure is None or all(answer(offset) is not NotBlocked.UNKNOWN for _, offset in at):
         return waiting, ()
-    return waiting, (needing(read.failure.failure, Permission("Read", "Topic")).within(o.topic_partition),)
+    return waiting, (needing(read.failure.failure, READ_TOPICS.permission).within(o.topic_partition),)
 
 
 def _blocked_queries(
@@ -372,7 +373,7 @@ def read_topic_cleaning(
             continue
         for topic, one in found.items():
             if one.failure is not None:
-                return found, needing(one.failure, Permission("DescribeConfigs", "Topic")).within(topic)
+                return found, needing(one.failure, CONFIGS_OF_TOPICS.permission).within(topic)
         return found, None
     return {}, failure
 

@@ -29,6 +29,7 @@ from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.interrupts import is_interrupt
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
+from txnscan.engine.spark.python import map_in_arrow, unusable
 from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.listener import accepts
@@ -114,10 +115,7 @@ class SparkEngine:
 
         def start() -> None:
             try:
-                tries = self._spark.range(0, self._parallelism, 1, self._parallelism)
-                connected = tries.mapInArrow(_connects(servers[:_SERVERS_TRIED]), "connected boolean").toArrow()
-                all_connected = all(connected.column(0).to_pylist())
-                failure.append(None if all_connected else "an executor cannot connect to any bootstrap server")
+                failure.append(self._trial(servers[:_SERVERS_TRIED]))
             except Exception as error:
                 if is_interrupt(error):
                     interrupt.append(error)
@@ -137,10 +135,18 @@ class SparkEngine:
         starting.start()
         return wait
 
+    def _trial(self, servers: Sequence[Broker]) -> str | None:
+        """Why an executor cannot read from the cluster. Raises Spark's error if its Python does not start."""
+        if (said := unusable(self._spark)) is not None:
+            raise RuntimeError(said)
+        tries = self._spark.range(0, self._parallelism, 1, self._parallelism)
+        connected = map_in_arrow(tries, _connects(servers), "connected boolean").toArrow()
+        return None if all(connected.column(0).to_pylist()) else "an executor cannot connect to any bootstrap server"
+
     def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
         """The rows of all this work, with one task for each piece of work."""
         numbers = self._spark.range(0, len(work), 1, len(work))
-        return numbers.mapInArrow(_read_work(read, work, row_type), spark_schema(row_type))
+        return map_in_arrow(numbers, _read_work(read, work, row_type), spark_schema(row_type))
 
     @property
     def _parallelism(self) -> int:
@@ -162,7 +168,7 @@ class SparkEngine:
             "producer_id", "observation", "coordinators"
         )
         with _with_remedy():
-            return from_arrow(joined.mapInArrow(_judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
+            return from_arrow(map_in_arrow(joined, _judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
 
     def _frame(self, table: pa.Table) -> DataFrame:
         return frame_of(self._spark, table)

@@ -163,6 +163,21 @@ def spark_session(
         raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
 
 
+def runs_session() -> bool:
+    """Whether this process has a session. It has imported PySpark then."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.sql.SparkSession.getActiveSession() is not None
+
+
+def starts_jvm(master: str | None) -> bool:
+    """Whether `spark_session` starts a JVM on this machine: not with a running session, under spark-submit, or with
+    Spark Connect.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return False
+    return not runs_session() and not _named(master)[1].startswith(_CONNECT)
+
+
 def _choose_python(master: str) -> None:
     """Sets the Python of workers that run on this machine. On other machines it is their own `python3`, or the Python
     that the user named.
@@ -216,10 +231,15 @@ def _environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
+def _named(master: str | None) -> tuple[str, str]:
+    """The master that the user names, with the option or the variable."""
+    named = (("--master", master), *((name, os.environ.get(name)) for name in ("MASTER", "SPARK_REMOTE")))
+    return next(((name, value) for name, value in named if value), ("MASTER", "local[*]"))
+
+
 def _master(master: str | None) -> str:
     """The master to start on. Raises ConfigError if it is invalid, and SparkUnavailable if it does not answer."""
-    named = (("--master", master), *((name, os.environ.get(name)) for name in ("MASTER", "SPARK_REMOTE")))
-    option, chosen = next(((name, value) for name, value in named if value), ("MASTER", "local[*]"))
+    option, chosen = _named(master)
     if not is_master(chosen):
         masters = "local[*], local[N], spark://HOST:PORT, sc://HOST:PORT, yarn or k8s://HOST:PORT"
         raise ConfigError(option, f"'{printable(address_of(chosen))}' is no Spark master; use {masters}")

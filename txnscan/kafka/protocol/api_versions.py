@@ -31,6 +31,8 @@ API_KEYS: Mapping[str, int] = {
 _PRODUCE, _PRODUCE_OF_3_7 = 0, 10
 # A finalized feature of brokers in KRaft mode. Other brokers do not have it.
 _KRAFT_FEATURE = "metadata.version"
+# A finalized feature of brokers with share groups (KIP-932), of at least 1 if they are enabled.
+_SHARE_FEATURE = "share.version"
 # With this feature (KIP-966), the controller elects other leaders if a broker registers again without a clean shutdown
 # (`ReplicationControlManager.handleBrokerUncleanShutdown`).
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
@@ -52,6 +54,11 @@ class ApiVersions:
     def metadata_level(self) -> int | None:
         """The highest `metadata.version` that the broker supports; None if it is not in KRaft mode."""
         return self.supported.get(_KRAFT_FEATURE)
+
+    @property
+    def has_share_groups(self) -> bool:
+        """Whether the cluster has share groups enabled."""
+        return self.finalized.get(_SHARE_FEATURE, 0) >= 1
 
     @property
     def caps_min_in_sync(self) -> bool:

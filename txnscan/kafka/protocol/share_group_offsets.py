@@ -17,9 +17,10 @@ from kafka.protocol.api_message import ApiMessage
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
-from txnscan.kafka.failure import Failure, FailureCode, Permission
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.messages import __name__ as _MESSAGES
 from txnscan.kafka.security.acls import needing
+from txnscan.kafka.security.needs import DESCRIBE_GROUPS
 from txnscan.kafka.topology import Key
 
 
@@ -46,7 +47,7 @@ def share_group_partitions(send: Send, broker_id: int, group: str) -> ShareGroup
         answer = send(broker_id, DescribeShareGroupOffsetsRequest(groups=[asked]))
         return ShareGroupPartitions(keys=_keys(present(answer.groups), group))
     except RequestFailed as failed:
-        why = needing(failed.failure, Permission("Describe", "Group", group))
+        why = needing(failed.failure, DESCRIBE_GROUPS.on(group))
         return ShareGroupPartitions(why.within(f"the partitions of share group '{group}'"))
 
 

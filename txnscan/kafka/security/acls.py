@@ -8,6 +8,7 @@ has.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from txnscan.kafka.failure import Failure, Permission
@@ -25,12 +26,6 @@ _REFUSED = frozenset(
 # Read, Write, Delete or Alter implies Describe, but a DENY rule for them does not
 # (`StandardAuthorizerData.findResult`).
 _DENYING = {2: "All", 8: "Describe"}
-
-
-DESCRIBE_CLUSTER = Permission("Describe", "Cluster")
-DESCRIBE_CONFIGS = Permission("DescribeConfigs", "Cluster")
-DESCRIBE_ALL_IDS = Permission("Describe", "TransactionalId")
-DESCRIBE_ALL_GROUPS = Permission("Describe", "Group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,17 @@ def granted(error: str, needs: Permission, principal: str) -> str:
     return f"{error}; grant it with `{allow}`"
 
 
+def grants(permissions: Iterable[Permission], principal: str) -> Iterator[str]:
+    """The commands that grant all of these permissions to this principal, one for each resource."""
+    by_resource: dict[tuple[str, str, bool], list[str]] = {}
+    for one in permissions:
+        by_resource.setdefault((one.resource_type, one.name, one.prefixed), []).append(one.operation)
+    for (resource_type, name, prefixed), operations in by_resource.items():
+        words = [f"--operation {operation}" for operation in dict.fromkeys(operations)]
+        resource = _resource(Permission("", resource_type, name, prefixed))
+        yield f"{_COMMAND} --add --allow-principal {shlex.quote(principal)} {' '.join(words)} {resource}"
+
+
 def denied(rule: AclRule) -> str:
     """A sentence that a rule denies Describe on transactional ids, with the command that removes it."""
     forbidden = Permission(_DENYING[rule.operation], "TransactionalId", rule.name, rule.prefixed)
@@ -86,6 +92,11 @@ def denied(rule: AclRule) -> str:
 
 def _options(permission: Permission) -> str:
     """A permission as options of `kafka-acls.sh`."""
+    return f"--operation {permission.operation} {_resource(permission)}"
+
+
+def _resource(permission: Permission) -> str:
+    """The resource of a permission as options of `kafka-acls.sh`."""
     named = "" if permission.resource_type == "Cluster" else f" {shlex.quote(permission.name)}"
     pattern = " --resource-pattern-type prefixed" if permission.prefixed else ""
-    return f"--operation {permission.operation} {_OPTIONS[permission.resource_type]}{named}{pattern}"
+    return f"{_OPTIONS[permission.resource_type]}{named}{pattern}"
