@@ -6,6 +6,7 @@
     result.summary                                          # dict
 
 `sweep(None, ScanConfig(..., engine="threads"))` needs no Spark, and `find_hanging(config)` needs no tables either.
+`named_cluster("orders")` is the config of a cluster in `~/.config/txnscan/config.toml`.
 `sweep_clusters(spark, {"orders": ScanConfig(...), ...})` sweeps several clusters at once.
 `check(config)`, `explain(config, group="billing")`, `gate(config, ["orders"])`, `plan(tables)` and
 `apply(spark, config, plan)` return what the commands of these names print. `spark` may be None.
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from txnscan.tables.expectations import dqx_rules, expectations
     from txnscan.tables.selection import Stale
     from txnscan.version import __version__
+    from txnscan.watch.clusters import named_cluster
 
 _HOMES = {
     "Applied": "txnscan.resolve.run",
@@ -82,6 +84,7 @@ _HOMES = {
     "explain": "txnscan.api",
     "find_hanging": "txnscan.api",
     "gate": "txnscan.api",
+    "named_cluster": "txnscan.watch.clusters",
     "plan": "txnscan.resolve.run",
     "predict": "txnscan.sweeps.capacity",
     "register": "txnscan.sql.source",
@@ -120,6 +123,7 @@ __all__ = [
     "explain",
     "find_hanging",
     "gate",
+    "named_cluster",
     "plan",
     "predict",
     "register",

@@ -80,8 +80,12 @@ def test_the_options_of_the_sweeps_are_explained(option: str) -> None:
         assert any(name in WRITTEN for name in parameter.opts) or parameter.name in ("help", "master"), parameter.name
 
 
-def test_every_command_line_in_the_docs_parses() -> None:
-    """Up to the connection: an unknown option or a wrong value would exit with 2."""
+def test_every_command_line_in_the_docs_parses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Up to the connection: an unknown option or a wrong value would exit with 2. The file of the docs has a cluster."""
+    (named,) = (block for block in re.findall(r"```toml\n(.*?)```", DOCS, re.S) if "tables =" in block)
+    (tmp_path / "orders.properties").write_text("client.id=orders\n")
+    (tmp_path / "config.toml").write_text(named)
+    monkeypatch.setenv("TXNSCAN_CONFIG", str(tmp_path / "config.toml"))
     with Cases() as cases:
         for line in SHOWN:
             with cases.case(line):

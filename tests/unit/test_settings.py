@@ -13,16 +13,16 @@ import typer.main
 
 from tests.cases import Cases
 from tests.process import run_here
+from txnscan import ConfigError, named_cluster
 from txnscan.cli.app import app
 from txnscan.cli.command import (
     CLUSTER_VARIABLE,
-    CONFIG_VARIABLE,
     OF_CLUSTER,
     SETTINGS,
     OneCommand,
-    config_path,
     variable_of,
 )
+from txnscan.watch.clusters import CONFIG_VARIABLE, config_path
 
 COMMANDS: Mapping[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 # The option, and a value as the command line and a variable have it. In a file, whole numbers are no texts.
@@ -181,6 +181,20 @@ def test_the_file_is_where_other_tools_have_theirs() -> None:
     assert config_path({CONFIG_VARIABLE: "/a/b.toml", "XDG_CONFIG_HOME": "/x"}) == Path("/a/b.toml")
     assert config_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/txnscan/config.toml")
     assert config_path({}) == Path("~/.config/txnscan/config.toml").expanduser()
+
+
+def test_python_takes_a_cluster_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[clusters.c]\nbootstrap-server = "localhost:1"\ntables = "tables/here"\nlate-after = "1m"\n')
+    with environment(monkeypatch, **{CONFIG_VARIABLE: str(file)}):
+        found = named_cluster("c")
+        assert (found.bootstrap_servers, found.tables, found.late_after_ms) == (
+            "localhost:1",
+            str(tmp_path / "tables/here"),
+            60_000,
+        )
+        with pytest.raises(ConfigError):
+            named_cluster("d")
 
 
 def test_every_command_takes_its_options_in_this_way() -> None:

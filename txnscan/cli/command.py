@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from txnscan.config import ConfigError, ScanConfig, printable
 from txnscan.report.help import OneCommand as PlainCommand
 
-CONFIG_VARIABLE, CLUSTER_VARIABLE = "TXNSCAN_CONFIG", "TXNSCAN_CLUSTER"
+CLUSTER_VARIABLE = "TXNSCAN_CLUSTER"
 # The options of one cluster, each with its field of ScanConfig.
 OF_CLUSTER: Mapping[str, str] = {
     "--bootstrap-server": "bootstrap_servers",
@@ -92,7 +92,7 @@ def _cluster_option() -> TyperOption:
     return TyperOption(
         param_decls=["cluster", "--cluster"],
         metavar="NAME",
-        help=f"Cluster of ~/.config/txnscan/config.toml, or of the file in {CONFIG_VARIABLE}. Its options count where "
+        help="Cluster of ~/.config/txnscan/config.toml, or of the file in TXNSCAN_CONFIG. Its options count where "
         "none are given.",
         envvar=CLUSTER_VARIABLE,
         expose_value=False,
@@ -110,9 +110,11 @@ def _use_cluster(ctx: Any, _: Any, name: str | None) -> None:
         if _source(ctx, "cluster") == "ENVIRONMENT":
             return
         raise _Usage(ConfigError("--cluster", "names a cluster of another file; give either --config or --cluster"))
+    from txnscan.watch.clusters import config_path, named_cluster
+
     path = config_path(os.environ)
     try:
-        found = named_cluster(path, name)
+        found = named_cluster(name, path)
     except ConfigError as error:
         raise _Usage(error) from None
     values = dict(options_of(found))
@@ -167,38 +169,6 @@ def cluster_name(config: ScanConfig) -> str:
     """The name of the cluster of the running command: as --cluster says, else its bootstrap servers."""
     name: str | None = _running.meta.get(_NAMED) if _running is not None else None
     return config.bootstrap_servers if name is None else name
-
-
-def config_path(environment: Mapping[str, str]) -> Path:
-    """The file of named clusters."""
-    given = environment.get(CONFIG_VARIABLE)
-    if given:
-        return Path(given).expanduser()
-    folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(folder).expanduser() / "txnscan" / "config.toml"
-
-
-def named_cluster(path: Path, name: str) -> ScanConfig:
-    """A cluster of the file, after all of the file was checked. Raises ConfigError."""
-    clusters = named_clusters(path)
-    if name not in clusters:
-        known = ", ".join(map(printable, clusters))
-        raise ConfigError("--cluster", f"'{printable(name)}' is not in {printable(str(path))}, which has {known}")
-    return clusters[name]
-
-
-def named_clusters(path: Path) -> Mapping[str, ScanConfig]:
-    """The clusters of the file. Raises ConfigError."""
-    from txnscan.watch.clusters import ClustersError, read_clusters
-
-    if not path.exists():
-        shown = printable(str(path))
-        raise ConfigError("--cluster", f"{shown} is not there; write [clusters.NAME] into it, or set {CONFIG_VARIABLE}")
-    try:
-        return read_clusters(path, {}, notifies=False, named=True).clusters
-    except ClustersError as error:
-        said = "; ".join(one.removeprefix("--config: ") for one in error.complaints)
-        raise ConfigError("--cluster", said) from None
 
 
 def options_of(config: ScanConfig) -> Iterator[tuple[str, Any]]:

@@ -11,13 +11,9 @@ import typer
 from txnscan.cli.app import app, write_json
 from txnscan.cli.command import (
     CLUSTER_VARIABLE,
-    CONFIG_VARIABLE,
     SETTINGS,
     OneCommand,
-    config_path,
     in_file,
-    named_cluster,
-    named_clusters,
     options_of,
     shown_value,
     variable_of,
@@ -28,6 +24,7 @@ from txnscan.config import printable, without_secrets
 from txnscan.report.help import examples
 from txnscan.report.output import write_line
 from txnscan.report.rows import Column, TableRows
+from txnscan.watch.clusters import CONFIG_VARIABLE, config_path, named_cluster, named_clusters
 
 _TABLE = (
     Column("Option", 20, itemgetter("option")),
@@ -55,7 +52,7 @@ def config(
     """
     with errors_in_one_line():
         path = config_path(os.environ)
-        of_file = dict(options_of(named_cluster(path, cluster))) if cluster is not None else {}
+        of_file = dict(options_of(named_cluster(cluster, path))) if cluster is not None else {}
         clusters = list(named_clusters(path)) if path.exists() or os.environ.get(CONFIG_VARIABLE) else []
         rows = []
         for option in SETTINGS:

@@ -277,7 +277,7 @@ class _Reading:
         try:
             return describe_quorum(self.cluster.send, asked)
         except RequestFailed as failed:
-            why = needing(failed.failure, DESCRIBE_CLUSTER).within("the quorum of controllers is not known")
+            why = needing(failed.failure, DESCRIBE_CLUSTER.permission).within("the quorum of controllers is not known")
             return Unobserved(STAGE, why, asked)
 
     def _check_brokers(self, image: _Image, quorum: Quorum | Unobserved) -> None:

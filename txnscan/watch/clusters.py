@@ -16,6 +16,7 @@ The keys are the names of command line options. Paths are relative to the file.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from txnscan.report.notifications import APPRISE, SHAPES, Shape, template
 if TYPE_CHECKING:
     from txnscan.watch.notifier import Target
 
+# The environment variable with the path of the file of named clusters.
+CONFIG_VARIABLE = "TXNSCAN_CONFIG"
 # The environment variable with the key of the PagerDuty integration, if no file has it.
 ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
 _NAME_MAX = 100
@@ -113,6 +116,39 @@ def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool 
     return ToWatch(MappingProxyType(clusters), tuple(targets), tuple(_secrets(path, notify)))
 
 
+def config_path(environment: Mapping[str, str]) -> Path:
+    """The file of named clusters: TXNSCAN_CONFIG, or `txnscan/config.toml` below XDG_CONFIG_HOME or `~/.config`."""
+    given = environment.get(CONFIG_VARIABLE)
+    if given:
+        return Path(given).expanduser()
+    folder = environment.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "txnscan" / "config.toml"
+
+
+def named_cluster(name: str, path: Path | None = None) -> ScanConfig:
+    """The settings of a cluster in the file of named clusters, after all of the file was checked. path: the file;
+    None for `config_path` of the environment. Raises ConfigError.
+    """
+    where = config_path(os.environ) if path is None else path
+    clusters = named_clusters(where)
+    if name not in clusters:
+        known = ", ".join(map(printable, clusters))
+        raise ConfigError("--cluster", f"'{printable(name)}' is not in {printable(str(where))}, which has {known}")
+    return clusters[name]
+
+
+def named_clusters(path: Path) -> Mapping[str, ScanConfig]:
+    """The clusters of the file of named clusters. Raises ConfigError."""
+    if not path.exists():
+        shown = printable(str(path))
+        raise ConfigError("--cluster", f"{shown} is not there; write [clusters.NAME] into it, or set {CONFIG_VARIABLE}")
+    try:
+        return read_clusters(path, {}, notifies=False, named=True).clusters
+    except ClustersError as error:
+        said = "; ".join(one.removeprefix("--config: ") for one in error.complaints)
+        raise ConfigError("--cluster", said) from None
+
+
 def _secrets(path: Path, notify: list[dict[str, Any]]) -> Iterator[Path]:
     """The files with the URL or the key of a target."""
     if any("url" in table for table in notify):
@@ -164,7 +200,7 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str], *, name
         complaints.append(f"{at}a name has 1 to {_NAME_MAX} characters that can be printed")
     complaints += _unknown(table, tuple(_CLUSTER_KEYS), at)
     complaints += [f"{at}{key} is for --cluster alone; give --{key}" for key in _OF_NAMED if key in table and not named]
-    values: dict[str, Any] = {"bootstrap_servers": "unknown:1", "engine": "threads"}
+    values: dict[str, Any] = {"bootstrap_servers": "unknown:1", "engine": "auto" if named else "threads"}
     if "bootstrap-server" not in table:
         complaints.append(f'{at}bootstrap-server is missing; write bootstrap-server = "host:port"')
     for key, (field, type_) in _CLUSTER_KEYS.items():
