@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import cache
 from importlib.metadata import distributions
+from pathlib import Path
 
 import pytest
 from click import Command
@@ -81,7 +82,7 @@ def test_the_options_of_the_sweeps_are_explained(option: str) -> None:
 
 
 def test_every_command_line_in_the_docs_parses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Up to the connection: an unknown option or a wrong value would exit with 2. The file of the docs has a cluster."""
+    """Up to the connection: an unknown option or a wrong value would exit with 2."""
     (named,) = (block for block in re.findall(r"```toml\n(.*?)```", DOCS, re.S) if "tables =" in block)
     (tmp_path / "orders.properties").write_text("client.id=orders\n")
     (tmp_path / "config.toml").write_text(named)
