@@ -21,7 +21,7 @@ help:
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
 	@echo "make test         the tests, in about ten minutes (ARGS=... passes options on)"
 	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; twenty minutes"
-	@echo "make test-unit    the tests that need neither brokers nor Spark, in a minute"
+	@echo "make test-unit    most tests that need neither brokers nor Spark, in a minute"
 	@echo "make test-spark   the tests of Spark and tables with another Spark (SPARK=4.1), in an environment of its own, .venv-spark-4.1"
 	@echo "make coverage     the tests of make test, and which lines of txnscan they run"
 	@echo "make wording      renew the sentences that tests compare messages with (tests/__snapshots__)"
@@ -63,7 +63,7 @@ test-all: setup
 	@$(PYTEST) --slow only $(ARGS)
 
 test-unit: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) -q --slow no tests/unit $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -q --slow no -m "not lengthy" tests/unit $(ARGS)
 
 # The locked environment with another PySpark. Delta's jars for it are found by its version.
 test-spark: $(VENV)-spark-$(SPARK)/.ready

@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
-from tests.slow import slow_reason
+from tests.slow import lengthy_reason, slow_reason
 from txnscan.tables.open import open_tables
 
 # Every test may ask for it.
@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for room, needs in ROOMS.items():
         config.addinivalue_line("markers", f"{room}: {needs}")
     config.addinivalue_line("markers", "slow(reason): left out of `make test`; tests/slow.py lists them")
+    config.addinivalue_line("markers", "lengthy(reason): left out of `make test-unit`; tests/slow.py lists them")
     config.addinivalue_line("markers", "wording: compares sentences with tests/__snapshots__/wording.ambr")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,6 +97,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(item.path.parent.name)
         if why := slow_reason(item.nodeid):
             item.add_marker(pytest.mark.slow(reason=why))
+        if why := lengthy_reason(item.nodeid):
+            item.add_marker(pytest.mark.lengthy(reason=why))
         if "wording" in item.fixturenames:  # type: ignore[attr-defined]
             item.add_marker("wording")
     wanted = {"all": (True, False), "only": (True,), "no": (False,)}[config.getoption("slow")]

@@ -109,10 +109,38 @@ SLOW: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# Unit tests of a second or more of one core, by `--durations`. `make test` runs them. `make test-unit` leaves them out,
+# so that it takes a minute on two cores.
+LENGTHY: Mapping[str, str] = MappingProxyType(
+    {
+        "tests/unit/test_apply.py::test_each_marker_is_sent_at_most": "every order of failures in several applies",
+        "tests/unit/test_apply.py::test_no_pair_of_failing": "every pair of failures",
+        "tests/unit/test_capacity.py::test_a_busy_cluster": "a simulated cluster at work",
+        "tests/unit/test_crowd_work.py::test_the_work_grows": "thousands of simulated brokers",
+        "tests/unit/test_golden_states.py::test_decoders_and_simulator": "all recorded answers of three versions",
+        "tests/unit/test_hostile_peers.py::test_a_decompression_bomb": "a gigabyte that is refused",
+        "tests/unit/test_offline_walk.py::test_columns_equal": "random log segments, read twice",
+        "tests/unit/test_outcome.py::test_no_log": "every gap in random logs",
+        "tests/unit/test_outcome.py::test_no_remaining_log": "every gap in random logs",
+        "tests/unit/test_outcome.py::test_under_v2_no_remaining": "every gap in random logs",
+        "tests/unit/test_prove_parts.py::test_the_parts": "the imports of the whole package",
+        "tests/unit/test_who_waits_agree.py::test_every_output_agrees_on_which": "all outputs, all offsets",
+    }
+)
+
 
 def slow_reason(nodeid: str) -> str | None:
     """Why this test is slow; None if it is not slow."""
-    return next((why for beginning, why in SLOW.items() if _pattern(beginning).match(nodeid)), None)
+    return _reason(SLOW, nodeid)
+
+
+def lengthy_reason(nodeid: str) -> str | None:
+    """Why this unit test takes long; None if it does not."""
+    return _reason(LENGTHY, nodeid)
+
+
+def _reason(table: Mapping[str, str], nodeid: str) -> str | None:
+    return next((why for beginning, why in table.items() if _pattern(beginning).match(nodeid)), None)
 
 
 @cache

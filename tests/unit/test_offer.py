@@ -102,6 +102,8 @@ def test_each_text_prints_the_decision_of_the_plan() -> None:
 def test_a_terminal_names_the_plan_only_if_it_can_end_something() -> None:
     with Cases() as cases:
         for name, one in rows():
+            if one["verdict"] != "hanging":
+                continue
             with cases.case(name):
                 told = "txnscan plan" in shown(one, verbose=False).splitlines()[-1]
                 assert told == isinstance(answer(swept_row(one)), Allowed)
