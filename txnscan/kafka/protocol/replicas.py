@@ -74,6 +74,14 @@ def read_on_brokers(send: Send, broker_id: int, brokers: Collection[int], topics
     return OnBrokers(tuple(found), total)
 
 
+def read_last(send: Send, broker_id: int, topics: Iterable[str]) -> list[PartitionReplicas]:
+    """Of these topics, the partitions with a leader and only one in-sync replica, by one broker's view. Raises
+    RequestFailed.
+    """
+    found = (one for _, some in _topics(send(broker_id, as_bytes(topics)), _last) for one in some)
+    return [one for one in found if len(one.in_sync) == 1 and not one.has_no_leader]
+
+
 def decode(body: Body, *, only_incomplete: bool = False) -> Iterator[PartitionReplicas]:
     """The partitions in an answer to Metadata. only_incomplete: topics whose partitions certainly are complete may be
     left out. Pure. Raises RequestFailed if the bytes make no sense.
@@ -95,6 +103,15 @@ def _every(answer: Cursor, topic: str, count: int, known: Known) -> list[Partiti
 def _incomplete(answer: Cursor, topic: str, count: int, known: Known) -> list[PartitionReplicas]:
     at = answer.at
     if _certainly_complete(answer, count):
+        return []
+    answer.at = at
+    return _every(answer, topic, count, known)
+
+
+def _last(answer: Cursor, topic: str, count: int, known: Known) -> list[PartitionReplicas]:
+    """Reads nothing if all partitions of the topic are alike, and have several in-sync replicas."""
+    at, shape = answer.at, _plain_shape(answer)
+    if shape is not None and shape[1] > 1 and partitions_alike(answer, count) is not None:
         return []
     answer.at = at
     return _every(answer, topic, count, known)
