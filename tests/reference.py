@@ -119,6 +119,8 @@ Look up the bugs and settings that make transactions hang or get stuck, with the
 those to which your cluster is exposed, as far as its brokers show their release and their settings. *checked* means
 verified on released jars or real brokers, *reported* means known from an issue or a pull request.
 
+[Prevention](prevention.md) has the settings and the check that keep most of them from happening.
+
 | cause | affects | symptom | remedy | source |
 |---|---|---|---|---|
 """

@@ -55,6 +55,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_old_brokers.py": "brokers of Kafka 3.5.2",
         "tests/brokers/test_outage.py": "a broker that stops while transactions end",
         "tests/brokers/test_prove_watching.py": "a watch with faults under load",
+        "tests/brokers/test_rolling_restart_real.py": "rolling restarts of three brokers under load",
         "tests/brokers/test_restored_real.py": "brokers that stop and get another state of their disks",
         "tests/brokers/test_spark_streaming.py": "streaming queries in a Spark session of their own",
         "tests/brokers/test_stale_metadata.py": "a broker that is cut off from the controller",

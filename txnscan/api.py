@@ -340,11 +340,14 @@ def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
     return {view.name: view_name(view, location, in_catalog) for view in VIEWS}
 
 
-def find_hanging(config: ScanConfig, *, progress: Progress = quiet, history: History | None = None) -> Scan:
+def find_hanging(
+    config: ScanConfig, *, progress: Progress = quiet, history: History | None = None, reads_stops: bool = False
+) -> Scan:
     """A sweep with the same proof, read by threads of this process, without Spark and tables. history: the results of
-    earlier sweeps. Raises the same errors as `sweep`.
+    earlier sweeps. reads_stops: whether to count, for each broker, the open transactions on partitions that have no
+    leader once it stops. Raises the same errors as `sweep`.
     """
-    return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress)
+    return _scan(config, config.connection(), _NO_SESSION, history or NoHistory(), progress, reads_stops=reads_stops)
 
 
 def gate(
@@ -531,6 +534,7 @@ def _scan(
     sweep_id: str | None = None,
     *,
     spark: SparkSession | None = None,
+    reads_stops: bool = False,
 ) -> Scan:
     sweep_id = new_sweep_id(wall_clock_ms) if sweep_id is None else sweep_id
     stages = Stopwatch(progress)
@@ -545,6 +549,7 @@ def _scan(
             history=history,
             progress=stages,
             reads_impact=True,
+            reads_stops=reads_stops,
             open_checkpoint=_opens_checkpoints(spark),
             boot=boot_time,
         )

@@ -50,7 +50,7 @@ def settled(world: World) -> World:
     """
     future = world.copy()
     future.in_flight = ()
-    _withdraw_unacknowledged_adds(future)
+    withdraw_unacknowledged_adds(future)
     settle(future, HEALING)
     partial = [k for (_, k), coordinator in future.coordinators.items() if not coordinator.whole]
     if partial:
@@ -74,7 +74,7 @@ def _elect_anew(world: World, numbers: Iterable[int]) -> None:
             happen(world, ("move leader", (key, leadership.leader)))
 
 
-def _withdraw_unacknowledged_adds(world: World) -> None:
+def withdraw_unacknowledged_adds(world: World) -> None:
     """Replaces each record of an unanswered AddPartitionsToTxn by the state before it."""
     for (broker_id, name), held in list(world.held.items()):
         adds = held.unanswered

@@ -15,7 +15,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import FailureCode, Permission
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import NO_LEADER_ID, TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
-from txnscan.waiting.in_sync import read_no_log, read_stopped, read_write_states
+from txnscan.waiting.in_sync import read_behind_last, read_no_log, read_stopped, read_write_states
 from txnscan.waiting.known_causes import drops_markers
 from txnscan.waiting.writability import NoLog
 
@@ -176,6 +176,19 @@ def test_coordinators_that_drop_markers_are_known_if_a_partition_has_no_leader()
     assert read_write_states(fake.cluster, 2, [("p", 1)]).dropping == frozenset()
     assert read_write_states(fake.cluster, 2, [("p", 1)], with_last=True).dropping == {1, 2}
     assert [drops_markers(one) for one in (None, 29, 30, 33, 34)] == [False, False, True, True, False]
+
+
+def test_open_transactions_behind_the_last_replica_are_counted_by_broker() -> None:
+    fake = FakeBrokers(
+        {**WHOLE, ("p", 2): (2, (2,)), ("q", 0): (3, (3,)), ("r", 0): (NO_LEADER_ID, (1,)), ("s", 0): (1, (1,))},
+        eligible={("q", 0): (1,)},
+    )
+    opened = {("p", 0): 1, ("p", 1): 2, ("p", 2): 4, ("q", 0): 8, ("r", 0): 16}
+    assert read_behind_last(fake.cluster, 1, opened) == {3: 2, 2: 4}
+    # All replicas of these are in sync, so no other question is asked.
+    asked = FakeBrokers(WHOLE)
+    assert read_behind_last(asked.cluster, 1, {(LOG, 0): 1}) == {} and asked.asked == [("Metadata", 1)]
+    assert read_behind_last(FakeBrokers(WHOLE, silent=("Metadata",)).cluster, 1, opened) is None
 
 
 def test_of_all_topics_only_incomplete_partitions_are_looked_at() -> None:

@@ -219,6 +219,15 @@ def test_partitions_that_take_no_writes_are_counted_and_end_no_transaction() -> 
     assert found["txnscan_markers_at_risk", ()] == 1
 
 
+def test_open_transactions_that_a_stop_leaves_without_a_leader_are_counted_for_each_broker() -> None:
+    name = "txnscan_stop_leaderless_transactions"
+    swept = scan(ONGOING, broker_ids=(1, 2))
+    assert not any(which == name for which, _ in of(swept))
+    # Broker 3 stopped meanwhile.
+    found = of(replace(swept, writes=WriteStates(behind_last={2: 5, 3: 1})))
+    assert [found[name, (broker,)] for broker in ("1", "2", "3")] == [0, 5, 1]
+
+
 def test_late_partitions_are_counted_by_leader_as_in_the_brokers_gauge() -> None:
     late = (HANGING, judged(view("Empty", epoch=9), start_offset=102), judged(view("Empty", epoch=9), partition=1))
     found = of(scan(*late, ONGOING, broker_ids=(1, 2, 3)))

@@ -80,7 +80,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeBrokers]:
 def swept(
     brokers: FakeBrokers, *found: Judged, live: tuple[Judged, ...] = (), lost: bool = False
 ) -> tuple[list[Judged], WriteStates, tuple[str, ...]]:
-    run = SimpleNamespace(cluster=brokers.cluster, now_ms=lambda: NOW_MS)
+    run = SimpleNamespace(cluster=brokers.cluster, now_ms=lambda: NOW_MS, reads_stops=False)
     topics = (Topic("q", "t1", (0,), (NO_LEADER_ID if lost else 1,), (5,)),)
     everything = SimpleNamespace(topics=topics)
     return read_for(run, everything, found, live, AGREED)  # type: ignore[arg-type]

@@ -141,7 +141,7 @@ def watch(
             to_watch.clusters,
             access=access,
             interval_s=interval_ms / 1_000,
-            sweep=lambda scan_config, history: find_hanging(scan_config, history=history),
+            sweep=lambda scan_config, history: find_hanging(scan_config, history=history, reads_stops=True),
             say=_log,
             targets=targets,
             store=_store(tables, master) if tables is not None else None,

@@ -122,6 +122,11 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
             "open transactions",
             ("cluster",),
         ),
+        "txnscan_stop_leaderless_transactions": (
+            "Open transactions on partitions that have no leader once this broker stops. Their commit may be torn then "
+            "(KAFKA-20734). Only of `watch`, and absent without open transactions",
+            ("cluster", "broker"),
+        ),
         "txnscan_compaction_blocked_bytes": (
             "Size of the largest partition of a compacted or tiered topic whose compaction or tiering a transaction "
             "blocks",
@@ -303,6 +308,9 @@ def _of_sweep(scan: Scan) -> Iterator[Sample]:
         yield "txnscan_unwritable_partitions", ["log"], logs
         yield "txnscan_unwritable_partitions", ["data"], len(stopped) - logs
         yield "txnscan_markers_at_risk", [], len(scan.writes.at_risk)
+    if scan.writes.behind_last is not None:
+        for broker in sorted({*scan.broker_ids, *scan.writes.behind_last}):
+            yield "txnscan_stop_leaderless_transactions", [str(broker)], scan.writes.behind_last.get(broker, 0)
 
 
 def _of_transactions(scan: Scan, stuck: Stuck | None) -> Iterator[Sample]:

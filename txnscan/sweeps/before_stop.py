@@ -1,9 +1,9 @@
 """Reads what `waiting/before_stop.py` judges: would the stop of some brokers harm transactions?
 
     the metadata, and the replicas, by the newest image
-    DescribeProducers of the partitions that have an in-sync replica on these brokers
+    DescribeProducers of the partitions that have a replica on these brokers
+    the ids in a transaction, from coordinators that are proven to list all of theirs, with their partitions
     the settings, and the eligible leader replicas, only of partitions that may be harmed
-    the transactions that coordinators list, only if a partition may be harmed
     the metadata and the replicas again, by the newest image
 
 If the leaders, or what may be harmed, differ between both images, all of it is read again. Only reads.
@@ -27,7 +27,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import unclean_elections
 from txnscan.kafka.protocol.describe_quorum import Quorum, describe_quorum
 from txnscan.kafka.protocol.describe_transactions import describe_transactions
-from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
+from txnscan.kafka.protocol.list_transactions import list_transactions
 from txnscan.kafka.protocol.replicas import OnBrokers, read_on_brokers, with_eligible
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_CLUSTER
@@ -75,7 +75,7 @@ _CHANGED = Failure(
 @dataclass(frozen=True, slots=True)
 class BeforeStop:
     """Whether these brokers may stop. at_ms: the time before the first read, by this machine's clock. held: the number
-    of partitions with an in-sync replica there, of all `partitions`. drops: whether a coordinator drops the marker of a
+    of partitions with a replica there, of all `partitions`. drops: whether a coordinator drops the marker of a
     partition without a leader, None if that is not known. errors: what was not observed.
     """
 
@@ -114,9 +114,15 @@ class _Image:
         return [one for one in self.found.partitions if one.topic == topic]
 
     def held(self, stopping: Collection[int]) -> dict[Key, PartitionReplicas]:
-        """The partitions that the stop concerns: with an in-sync replica on one of these brokers."""
+        """The partitions that the stop concerns: with a replica on one of these brokers; without a leader, with an
+        in-sync one. Others without a leader have none after the stop, either.
+        """
         wanted = frozenset(stopping)
-        return {one.key: one for one in self.found.partitions if not wanted.isdisjoint(one.in_sync)}
+        return {
+            one.key: one
+            for one in self.found.partitions
+            if not wanted.isdisjoint(one.in_sync if one.has_no_leader else one.replicas)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +237,8 @@ class _Reading:
         held = first.held(self.stopping)
         activity = self._activity(held.values())
         drops = self._drops(first.brokers)
-        states = self._states(first, held, activity)
-        ids = self._ids(first, states)
+        ids = self._ids(first)
+        states = self._states(first, held, activity, ids)
         second = self._image()
         now_ms = self.now_ms()
         opened = {key: ids.concerned(key, activity.get(key, _IDLE).open) for key in states}
@@ -282,6 +288,9 @@ class _Reading:
 
     def _check_brokers(self, image: _Image, quorum: Quorum | Unobserved) -> None:
         """Raises ConfigError for a number that is no broker's, no replica's, and no controller's."""
+        if not image.found.total and image.errors:
+            # The replicas could not be read.
+            return
         voters = set[int]() if isinstance(quorum, Unobserved) else {one.broker_id for one in quorum.voters}
         known = {*image.brokers, *voters, *(one for held in image.found.partitions for one in held.replicas)}
         for broker_id in self.stopping:
@@ -329,10 +338,14 @@ class _Reading:
         return None if failures else False
 
     def _states(
-        self, image: _Image, held: Mapping[Key, PartitionReplicas], activity: Mapping[Key, _Activity]
+        self,
+        image: _Image,
+        held: Mapping[Key, PartitionReplicas],
+        activity: Mapping[Key, _Activity],
+        ids: _Ids,
     ) -> dict[Key, Held]:
-        """The partitions that may be harmed: with no in-sync replica left; and partitions of `__transaction_state` and
-        with producers at work, whose minimum matters.
+        """The partitions that may be harmed: with no in-sync replica left; and partitions of `__transaction_state`, and
+        those in a transaction or with producers at work, whose minimum matters.
         """
         now_ms = self.now_ms()
         after = {key: after_stop(one, self.stopping) for key, one in held.items()}
@@ -346,6 +359,7 @@ class _Reading:
             if not one.has_no_leader
             and (
                 key in by_eligible
+                or key in ids.by_key
                 or one.topic == TRANSACTION_STATE_TOPIC
                 or activity.get(key, _IDLE).may_concern(now_ms)
             )
@@ -369,37 +383,23 @@ class _Reading:
         answers = {topic: one if isinstance(one, bool) else None for topic, one in allowed.items()}
         return states | {key: replace(one, unclean=answers.get(key[0])) for key, one in may.items()}
 
-    def _ids(self, image: _Image, states: Mapping[Key, Held]) -> _Ids:
-        """The ids in a transaction. If some partition may be harmed, of all brokers and with their partitions;
-        otherwise only listed, of the brokers that stop.
+    def _ids(self, image: _Image) -> _Ids:
+        """The ids in a transaction, from all brokers, with their partitions. A transaction that has no data on a
+        partition yet is seen nowhere else. So it counts if a coordinator may be missing.
         """
-        harmed = {key for key, one in states.items() if not one.is_left or one.after.takes_writes is not True}
-        harmed |= {one.key for one in image.found.partitions if one.has_no_leader}
-        # Of these only the coordinators know all transactions, so that their listings have to be whole.
-        unproven = any(
-            topic != TRANSACTION_STATE_TOPIC
-            for topic, index in harmed
-            if (topic, index) not in states or not states[topic, index].is_left
-        )
         log_partitions = len(image.of(TRANSACTION_STATE_TOPIC))
         errors: list[Unobserved] = []
-        if unproven and log_partitions:
+        if log_partitions:
             agreed = self.cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
             snapshot = self.cluster.snapshot({}, agreed, lambda done, total: None)
             errors += snapshot.coverage_errors[:1]
             errors += [Unobserved(STAGE, failure) for failure in snapshot.visibility_failures]
-        asked = sorted(image.brokers if harmed else {*self.stopping}.intersection(image.brokers))
-
-        def ask(broker_id: int) -> tuple[list[CoordinatorView], Unobserved | None]:
-            return _ids_on(self.cluster, broker_id, describe=bool(harmed))
-
-        answers = self.cluster.in_parallel(ask, asked)
+        answers = self.cluster.in_parallel(lambda broker_id: _ids_on(self.cluster, broker_id), sorted(image.brokers))
         views = tuple(view for some, _ in answers for view in some)
-        if harmed:
-            errors += [error for _, error in answers if error is not None]
-        if unproven and views and not log_partitions:
+        errors += [error for _, error in answers if error is not None]
+        if views and not log_partitions:
             errors.append(Unobserved(STAGE, _NO_LOG))
-        return _by_place(views, tuple(errors), harmed, log_partitions)
+        return _by_place(views, tuple(errors), log_partitions)
 
     def _with_groups(self, image: _Image, harms: Iterable[Harm]) -> tuple[Harm, ...]:
         found = tuple(harms)
@@ -463,20 +463,17 @@ class _Reading:
         return [one.eligible for one in eligible] == [one.eligible for one in again]
 
 
-def _by_place(
-    views: tuple[CoordinatorView, ...], errors: tuple[Unobserved, ...], harmed: Collection[Key], log_partitions: int
-) -> _Ids:
-    """The ids by what they concern. harmed: only these partitions are looked for."""
+def _by_place(views: tuple[CoordinatorView, ...], errors: tuple[Unobserved, ...], log_partitions: int) -> _Ids:
+    """The ids by their producers, and by the partitions that they concern: those of the transaction and of its log."""
     by_producer: dict[int, list[CoordinatorView]] = defaultdict(list)
     by_key: dict[Key, list[CoordinatorView]] = defaultdict(list)
     for view in views:
         by_producer[view.producer_id].append(view)
-        keys = [key_of(name) for name in view.partitions] if harmed else []
+        for name in view.partitions:
+            by_key[key_of(name)].append(view)
         if log_partitions:
-            keys.append((TRANSACTION_STATE_TOPIC, coordinator_partition(view.transactional_id, log_partitions)))
-        for key in keys:
-            if key in harmed:
-                by_key[key].append(view)
+            k = coordinator_partition(view.transactional_id, log_partitions)
+            by_key[TRANSACTION_STATE_TOPIC, k].append(view)
     return _Ids(views, errors, by_producer, by_key)
 
 
@@ -509,12 +506,10 @@ def _held(before: PartitionReplicas, after: WriteState, activity: _Activity) -> 
     )
 
 
-def _ids_on(cluster: Cluster, broker_id: int, *, describe: bool) -> tuple[list[CoordinatorView], Unobserved | None]:
-    """The ids in a transaction that a broker lists, and what is missing. describe: whether to add their partitions."""
+def _ids_on(cluster: Cluster, broker_id: int) -> tuple[list[CoordinatorView], Unobserved | None]:
+    """The ids in a transaction that a broker lists, as it describes them, and what is missing."""
     try:
         listed = list_transactions(cluster.send, broker_id, states=IN_TRANSACTION)
-        if not describe:
-            return [_listed(name, one, broker_id) for name, one in listed.items()], None
         described = describe_transactions(cluster.send, broker_id, sorted(listed))
     except RequestFailed as failed:
         return [], Unobserved(STAGE, failed.failure, broker_id)
@@ -531,7 +526,3 @@ def _ids_on(cluster: Cluster, broker_id: int, *, describe: bool) -> tuple[list[C
         elif not one.error and one.state in IN_TRANSACTION:
             views.append(one.view(name, broker_id))
     return views, error
-
-
-def _listed(name: str, one: ListedTransaction, broker_id: int) -> CoordinatorView:
-    return CoordinatorView(name, broker_id, one.producer_id, state=one.state)

@@ -78,20 +78,23 @@ def scan(
     progress: Progress,
     reads_log: bool = True,
     reads_impact: bool = False,
+    reads_stops: bool = False,
     open_checkpoint: OpenFiles = open_files,
     boot: Callable[[], BootTime | None] = lambda: None,
 ) -> Scan:
     """Sweeps the cluster once.
 
     reads_log: whether to check hanging transactions against the transaction log, and to read their outcomes there.
-    reads_impact: whether to find out what hanging and live transactions block, and who owns them. open_checkpoint:
-    opens a checkpoint of a streaming query. boot: the time since boot. Raises ClusterUnreachable if no bootstrap server
+    reads_impact: whether to find out what hanging and live transactions block, and who owns them. reads_stops: whether
+    to count, for each broker, the open transactions that its stop would leave without a leader. open_checkpoint: opens
+    a checkpoint of a streaming query. boot: the time since boot. Raises ClusterUnreachable if no bootstrap server
     answers, and ConfigError if a topic, partition or broker that the user named does not exist.
     """
     run = Run(
         *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
         reads_log=reads_log,
         reads_impact=reads_impact,
+        reads_stops=reads_stops,
         open_checkpoint=open_checkpoint,
         boot=boot,
     )

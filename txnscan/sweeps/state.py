@@ -31,7 +31,9 @@ from txnscan.waiting.writability import UNREAD, WriteStates
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The arguments that all steps of a sweep share. reads_log, reads_impact, open_checkpoint: see `scan`."""
+    """The arguments that all steps of a sweep share. reads_log, reads_impact, reads_stops, open_checkpoint: see
+    `scan`.
+    """
 
     config: ScanConfig
     cluster: Cluster
@@ -46,6 +48,7 @@ class Run:
     reads_impact: bool
     boot: Callable[[], BootTime | None]
     open_checkpoint: OpenFiles = open_files
+    reads_stops: bool = False
 
     def stage(self, name: str) -> OnProgress:
         """The progress callback of a step."""

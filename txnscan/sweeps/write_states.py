@@ -17,7 +17,7 @@ from txnscan.kafka.units import duration
 from txnscan.sweeps.state import AllRead, Run
 from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
-from txnscan.waiting.in_sync import read_write_states
+from txnscan.waiting.in_sync import read_behind_last, read_write_states
 from txnscan.waiting.writability import (
     UNREAD,
     WriteState,
@@ -48,6 +48,9 @@ def read_for(
         return [*judged], UNREAD, ()
     wanted = _keys(judged, live)
     states, in_danger = read_in_danger(run.cluster, asked, wanted, leaderless, run.now_ms)
+    if run.reads_stops:
+        opened = {key: len(row.open_producers) for key, row in everything.suspects.items()}
+        states = replace(states, behind_last=read_behind_last(run.cluster, asked, opened))
     warnings = (log_warning(states), partition_warning(states.stopped), doubt_warning(states), in_danger)
     explained = [with_reason(one, states) for one in judged] if states.stopped else [*judged]
     return explained, states, tuple(one for one in warnings if one is not None)

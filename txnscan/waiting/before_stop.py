@@ -18,7 +18,8 @@ DescribeTopicPartitions) the in-sync ones remain. The controller elects one of t
 - Otherwise coordinators wait, in Prepare*, until a broker is back (`blocked`).
 
 **A replica remains, but fewer are in sync than `min.insync.replicas` in force** (`writability.takes_writes`): the
-partition takes no markers and no records, and a log no decisions, until a broker is back (`blocked`).
+partition takes no markers and no records, and a log no decisions, until a broker is back (`blocked`). So it counts if a
+replica that stops was not in sync, and was catching up: without it the partition goes on to take no writes.
 
 **Which partitions concern a transaction.** A transaction has data on a partition exactly if the leader's producer state
 shows it as open, until its marker. A transaction that has not written there yet, and may, is in its coordinator's list
@@ -38,7 +39,9 @@ answers between them came from leaders; and on coordinators that are proven to h
 if a partition without a remaining replica shows nothing open. What could not be observed is never safe.
 
 Not covered: a broker that fails while others stop; replicas that fall out of sync after the answer; the default of
-`unclean.leader.election.enable` on dedicated controllers, which no broker shows.
+`unclean.leader.election.enable` on dedicated controllers, which no broker shows. And an id that is in Prepare* at a
+coordinator that stops: the next one sends all its markers again, also those that were written, and waits if one of
+these partitions takes no writes. Nothing is torn by that.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from txnscan.coordinators.cluster import Cluster
@@ -11,7 +11,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
 from txnscan.kafka.protocol.describe_configs import min_in_sync_replicas, transaction_log_factor
-from txnscan.kafka.protocol.replicas import numbers_of, read_incomplete, read_replicas, with_eligible
+from txnscan.kafka.protocol.replicas import numbers_of, read_incomplete, read_last, read_replicas, with_eligible
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, PartitionReplicas
@@ -36,6 +36,21 @@ def read_write_states(cluster: Cluster, asked: int, keys: Collection[Key], *, wi
     at_risk = any(one.replicas.has_no_leader or (with_last and one.is_last) for one in others)
     coordinators = {found[key].leader for key in logs} if at_risk else set[int]()
     return WriteStates({one.replicas.key: one for one in states}, len(logs), _dropping(cluster, coordinators))
+
+
+def read_behind_last(cluster: Cluster, asked: int, opened: Mapping[Key, int]) -> dict[int, int] | None:
+    """By broker, the number of open transactions on partitions that have no leader once it stops. None if that is not
+    known. asked: see `read_write_states`. opened: the number of open transactions on each partition.
+    """
+    try:
+        found = read_last(cluster.send, asked, {topic for topic, _ in opened})
+    except RequestFailed:
+        return None
+    counts: dict[int, int] = defaultdict(int)
+    for one in with_eligible(cluster.send, asked, [each for each in found if each.key in opened]):
+        if not one.electable(one.in_sync):
+            counts[one.in_sync[0]] += opened[one.key]
+    return dict(counts)
 
 
 def read_stopped(cluster: Cluster, asked: int) -> list[WriteState]:

@@ -122,7 +122,8 @@ class WriteStates:
     """The write states of partitions. log_partitions: the number of partitions of `__transaction_state`. dropping: the
     brokers whose coordinator drops the marker of a partition without a leader. at_risk: partitions without a leader
     whose marker will be dropped, if all ids in a transaction were asked for them. no_log: set if `__transaction_state`
-    does not exist. failure: why nothing was read.
+    does not exist. behind_last: by broker, the number of open transactions on partitions that have no leader once it
+    stops; None if that was not read. failure: why nothing was read.
     """
 
     partitions: Mapping[Key, WriteState] = field(default_factory=dict)
@@ -130,6 +131,7 @@ class WriteStates:
     dropping: frozenset[int] = frozenset()
     at_risk: frozenset[Key] = frozenset()
     no_log: NoLog | None = None
+    behind_last: Mapping[int, int] | None = None
     failure: Failure | None = None
 
     def log_of(self, transactional_id: str) -> WriteState | None:

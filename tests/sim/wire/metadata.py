@@ -168,7 +168,7 @@ def controller_at(world: World, version: int, *, of_cluster: bool) -> int:
 
 
 def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
-    """Version 4, without synonyms: the only relevant setting of a broker, and the cleanup settings of a topic."""
+    """Version 4, without synonyms: the relevant settings of a broker and of a topic."""
 
     def result() -> bytes:
         kind, name = request.number("b"), request.name()
@@ -190,12 +190,14 @@ def describe_configs(topics: Topics, broker_id: int, request: Reader) -> bytes:
 
 
 def _topic_settings(name: str) -> dict[str, bytes]:
-    """The cleanup settings of a topic; user topics have the brokers' defaults."""
+    """The settings of a topic that are relevant; user topics have the brokers' defaults."""
     policy, source = ("compact", _TOPIC_CONFIG) if name in _INTERNAL else ("delete", _DEFAULT_CONFIG)
     return {
         "cleanup.policy": _setting("cleanup.policy", policy, _LIST, source),
         "retention.ms": _setting("retention.ms", "604800000", _LONG),
         "remote.storage.enable": _setting("remote.storage.enable", "false", _BOOLEAN),
+        "min.insync.replicas": _setting("min.insync.replicas", "1", _INT),
+        "unclean.leader.election.enable": _setting("unclean.leader.election.enable", "false", _BOOLEAN),
     }
 
 

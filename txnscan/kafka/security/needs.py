@@ -69,7 +69,8 @@ DESCRIBE_IDS = Acl(
 DESCRIBE_CLUSTER = Acl(
     *("Describe", "Cluster", Use.PROOF),
     "DescribeAcls, to find the rules that could hide an id; DescribeQuorum, to prove leaders if a broker does not "
-    "answer; DescribeLogDirs, for the size of partitions whose compaction is blocked, and the free space of their disk",
+    "answer, and for `check --before-stop`; DescribeLogDirs, for the size of partitions whose compaction is blocked, "
+    "and the free space of their disk",
     "an orphan cannot be distinguished from a transaction with a hidden owner, so it is indeterminate",
 )
 CONFIGS_OF_BROKERS = Acl(
@@ -85,7 +86,8 @@ DESCRIBE_GROUPS = Acl(
 CONFIGS_OF_TOPICS = Acl(
     *("DescribeConfigs", "Topic", Use.IMPACT),
     "the cleanup policy and retention of topics with a transaction that hangs or holds readers back; "
-    "`min.insync.replicas` of `__transaction_state` and of topics with open transactions",
+    "`min.insync.replicas` of `__transaction_state` and of topics with open transactions; for `check --before-stop` "
+    "also `unclean.leader.election.enable`",
     "it is not known whether compaction or retention waits for a transaction, and whether logs take writes",
 )
 CONFIGS_OF_GROUPS = Acl(
