@@ -18,7 +18,7 @@ from typer.core import TyperOption
 from typer.exceptions import TyperException
 
 from txnscan.config import ConfigError, ScanConfig, printable
-from txnscan.report.help import OneCommand as PlainCommand
+from txnscan.report.help import PlainCommand
 
 CLUSTER_VARIABLE = "TXNSCAN_CLUSTER"
 # The options of one cluster, each with its field of ScanConfig.

@@ -64,7 +64,7 @@ def as_txnscan_writes(arguments: Sequence[str]) -> list[str]:
     return [command, *before, *after]
 
 
-class OneCommand(TyperCommand):
+class PlainCommand(TyperCommand):
     """A command whose arguments are shown by their names alone."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

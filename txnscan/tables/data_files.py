@@ -26,7 +26,7 @@ class TooLarge(Exception):
     """A file, or a read of a table, has more rows or bytes than its limit. The message is a clause."""
 
 
-class Files:
+class FileCount:
     """Counts the files of the tables that a process reads."""
 
     def __init__(self, files_max: int) -> None:

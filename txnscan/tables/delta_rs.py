@@ -41,7 +41,7 @@ from txnscan.tables.data_files import (
     FILES_MAX,
     MAINTAIN_FILES_MAX,
     Counted,
-    Files,
+    FileCount,
     ListValues,
     TooLarge,
     check_batch,
@@ -101,7 +101,7 @@ class DeltaRs:
             raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
         self._options = dict(storage_options or {})
         room = Room(MAINTAIN_BYTES_MAX if to_maintain else REPLAY_BYTES_MAX)
-        self._files = Files(MAINTAIN_FILES_MAX if to_maintain else FILES_MAX)
+        self._files = FileCount(MAINTAIN_FILES_MAX if to_maintain else FILES_MAX)
         # Tables are used at once. Their examinations are not: each has a part of a file in memory.
         self._one_examines = Lock()
         self._examinations = (
