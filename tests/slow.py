@@ -100,6 +100,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/spark/test_jobs.py::test_each_job": "sweeps through Spark, with tables",
         "tests/spark/test_offline.py": "offline files, read by executors",
         "tests/spark/test_python_of_sessions.py::test_an_ordinary": "sessions in processes of their own",
+        "tests/spark/test_python_of_sessions.py::test_the_data_source": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_a_batch": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_each_query": "a sweep as a data source",
         "tests/spark/test_spark_source.py::test_each_micro_batch": "a stream of sweeps",

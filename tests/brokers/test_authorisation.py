@@ -406,6 +406,15 @@ def test_a_name_that_the_principal_may_not_see_is_not_observed_and_another_one_d
                     assert user == "everything" or "kafka-acls.sh" in said
 
 
+def test_a_pattern_that_may_match_hidden_topics_is_a_warning(locked: Locked) -> None:
+    """The principal may see topics by their prefix alone, so that no sweep of it is of all topics."""
+    case = CASES_BY_USER["no-coordinators"]
+    locked.add(case.user, *case.acls)
+    scan = locked.swept(case.user)
+    assert [one for one in scan.warnings if one.startswith("--topic ") and "--operation Describe --topic '*'" in one]
+    assert not [one for one in scan.errors if one.failure.needs == needs.DESCRIBE_TOPICS.permission]
+
+
 def test_a_command_that_reads_less_than_was_asked_says_so(locked: Locked) -> None:
     locked.add("no-ids", *CASES_BY_USER["no-ids"].acls)
     commands = {

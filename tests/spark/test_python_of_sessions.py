@@ -57,6 +57,22 @@ def test_executors_of_this_machine_get_this_python_and_the_context_stays(unnamed
     assert (context.pythonExec, context.environment) == ("python3", before)
 
 
+def test_the_data_source_runs_in_this_python(unnamed: SparkSession) -> None:
+    from txnscan import register
+
+    register(unnamed)
+    try:
+        with WireCluster(SHAPE, 1) as cluster:
+            options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+            frame = unnamed.read.format("kafka_transactions").options(**options).load()
+            assert frame.where("verdict = 'hanging'").count() == SHAPE.hanging
+    finally:
+        # In the Python of the session again, for other tests.
+        with pytest.MonkeyPatch.context() as again:
+            again.setattr(unnamed.sparkContext, "pythonExec", sys.executable)
+            register(unnamed)
+
+
 def test_a_python_that_the_user_named_is_kept(unnamed: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
     assert own_python(unnamed) is None

@@ -19,7 +19,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.INCOMPLETE: "yellow", Le
 _LINE_MAX = 4_000
 _NOT_POSSIBLE = {
     False: "A sweep is not possible until the failures are fixed.",
-    True: "A sweep and an apply are not possible until the failures are fixed.",
+    True: "A sweep or an apply is not possible until the failures are fixed.",
 }
 _CONCLUSIONS = {
     Level.OK: "A sweep can observe everything.",

@@ -197,7 +197,9 @@ def _alter_cluster(asked: Asked) -> Iterator[Lacking]:
         try:
             may = cluster_operations(asked.cluster.send, broker_id)
         except RequestFailed as failed:
-            yield Lacking(ALTER_CLUSTER, failed.failure)
+            # Brokers before Kafka 2.8 do not report operations.
+            if failed.failure.lacks_api is None:
+                yield Lacking(ALTER_CLUSTER, failed.failure)
             return
         if not may & {"Alter", "ClusterAction"}:
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name

@@ -46,7 +46,14 @@ from txnscan.sweeps.result import Progress, Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
 from txnscan.sweeps.state import AllRead, Claimed, Enriched, HistoryNow, Planned, Proof, Run
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
-from txnscan.sweeps.warnings import early_threshold, history_warnings, idle_patterns, old_brokers, unreplicated_ends
+from txnscan.sweeps.warnings import (
+    early_threshold,
+    hidden_matches,
+    history_warnings,
+    idle_patterns,
+    old_brokers,
+    unreplicated_ends,
+)
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts
 from txnscan.verdict.evidence import Context, Judged
 from txnscan.verdict.outcome import CLOCK_SLACK_MS
@@ -124,13 +131,19 @@ def plan(run: Run) -> Planned:
     run.cluster.deadline.allow(sweep_limit_ms(longest_expected_s(latest.view)))
     unresolved = run.history.unresolved(latest.view.cluster_id)
     past = run.history.past(latest.view.cluster_id) if run.reads_log else Past
-    # If all topics are requested, hidden topics would be missed silently.
-    hidden_topics = run.cluster.hidden_topics() if run.config.scope == "all" else None
+    # If all topics are requested, or those that patterns match, hidden topics would be missed silently. With patterns
+    # that is no error: ACLs may limit a principal to the topics of its patterns.
+    is_whole = run.config.scope == "all"
+    may_be_hidden = run.cluster.hidden_topics() if is_whole or run.config.topic else None
+    hidden_topics = may_be_hidden if is_whole else None
     check_scope(run.config, latest.view, in_scope(run.config, latest.view), run.cluster)
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
     late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
     blocking_after_ms = run.config.blocking_after_ms or late_after_ms // SHARE_OF_LATE
-    return Planned(latest, past, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors)
+    return Planned(
+        *(latest, past, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors),
+        hidden_matches=None if is_whole else may_be_hidden,
+    )
 
 
 def read_all(run: Run, planned: Planned) -> AllRead:
@@ -390,6 +403,7 @@ def result(
         errors=errors,
         warnings=(
             *idle_patterns(config, view),
+            *hidden_matches(planned.hidden_matches, run.cluster.format_failure),
             *early_threshold(planned.late_after_ms, planned.max_timeout_ms),
             *old_brokers(errors),
             *stuck_marker_warning(claims.separated.prepared, enriched.judged, run.now_ms(), planned.late_after_ms),

@@ -59,6 +59,7 @@ class Run:
 class Planned:
     """The plan of a sweep. latest: the metadata behind the plan. past: waits for the stored positions. unresolved:
     waits for the incidents of earlier sweeps. hidden_topics: why topics may be hidden from this principal, or None.
+    hidden_matches: the same of a sweep of topics that patterns match.
     """
 
     latest: Latest
@@ -69,6 +70,7 @@ class Planned:
     late_after_ms: int
     blocking_after_ms: int
     errors: tuple[Unobserved, ...]
+    hidden_matches: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from txnscan.config import ScanConfig, printable, topics_matching
 from txnscan.kafka.errors import API_SINCE
-from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key
 from txnscan.kafka.units import duration, plural
 from txnscan.sweeps.restored import HISTORY_WENT_BACK, Fall
@@ -17,6 +17,11 @@ def idle_patterns(config: ScanConfig, view: ClusterView) -> tuple[str, ...]:
     """A warning for each pattern that matched no topic."""
     idle = [p for p in config.topic if not topics_matching((p,), {topic.name for topic in view.topics})]
     return tuple(f"--topic '{printable(pattern)}' matches no topic" for pattern in idle)
+
+
+def hidden_matches(failure: Failure | None, format_failure: Callable[[Failure], str]) -> tuple[str, ...]:
+    """A warning that a pattern may match topics that this principal does not see."""
+    return () if failure is None else (f"--topic may match more topics than were read: {format_failure(failure)}",)
 
 
 def early_threshold(late_after_ms: int, max_timeout_ms: int) -> tuple[str, ...]:
