@@ -37,7 +37,7 @@ def run(options: Options) -> Finding:
             [
                 Side(FIND_HANGING, lambda: {"partitions": find_hanging(config).partitions_planned}),
                 Side(ONE, lambda: _checked(ONE, config, brokers[:1])),
-                Side(ZONE, lambda: _checked(ZONE, config, brokers[: len(brokers) // 3])),
+                Side(ZONE, lambda: _checked(ZONE, config, brokers[: max(1, len(brokers) // 3)])),
             ],
             options.runs,
         )

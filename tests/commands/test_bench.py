@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.bench import __main__ as bench
-from tests.bench import busy, history, long_log, metadata, wide
+from tests.bench import busy, history, long_log, metadata, stop, wide
 from tests.bench.clusters import big
 from tests.bench.harness import (
     DifferentWork,
@@ -110,6 +110,20 @@ def test_a_cluster_at_work_is_measured_beside_a_quiet_cluster() -> None:
     (asked,) = finding.grids
     quiet, busier = asked.rows
     assert (quiet[0], busier[0]) == ("quiet", "busy") and quiet[2] < busier[2]
+
+
+def test_the_check_before_a_stop_is_measured_beside_a_sweep() -> None:
+    finding = stop.run(TINY)
+    assert [each.name for each in finding.timed] == [stop.FIND_HANGING, stop.ONE, stop.ZONE]
+    # Each of the two brokers has a replica of every partition.
+    assert finding.work == {
+        "partitions": 170,
+        f"partitions held, {stop.ONE}": 170,
+        f"other failures, {stop.ONE}": 0,
+        f"partitions held, {stop.ZONE}": 170,
+        f"other failures, {stop.ZONE}": 0,
+    }
+    assert "at most 1.2" in shown(finding)
 
 
 def test_a_long_log_is_read_only_by_the_first_sweep() -> None:
