@@ -72,7 +72,8 @@ def module_of(file: str) -> str:
 TARGETS = (
     Target("verdict/rules.py", ("unit/test_rules.py", "unit/test_joined_commit.py")),
     Target("verdict/predicates.py", ("unit/test_rules.py", "unit/test_joined_commit.py")),
-    Target("verdict/explanations.py", ("unit/test_rules.py",)),
+    Target("verdict/explanations.py", ("unit/test_rules.py", "unit/test_joined_commit.py", "unit/test_ending.py")),
+    Target("verdict/ending.py", ("unit/test_ending.py", "unit/test_blocking.py")),
     Target("sweeps/observations.py", ("unit/test_observations.py",)),
     Target(
         "coordinators/agreed_metadata.py",
@@ -105,7 +106,8 @@ TARGETS = (
     Target("kafka/protocol/search_columns.py", ("unit/test_search.py",)),
     Target("txnlog/columns.py", ("unit/test_log_columns.py",)),
     Target("txnlog/decode.py", ("unit/test_txnlog_decode.py",)),
-    Target("resolve/guard.py", ("unit/test_guard.py",)),
+    Target("resolve/guard.py", ("unit/test_guard.py", "unit/test_offer.py", "unit/test_abort.py")),
+    Target("resolve/offer.py", ("unit/test_offer.py",)),
     Target("resolve/peer_partitions.py", ("unit/test_peer_partitions.py",)),
 )
 # By file, function and change: why the change has no visible effect.
@@ -148,6 +150,7 @@ EXPLAINED: dict[Key, str] = {
         "",
         "predicates.stale_epoch, predicates.live_epoch → predicates.live_epoch, predicates.stale_epoch",
     ): ("the coordinator's epoch is above the partition's in one, and equal to it in the other"),
+    ("resolve/offer.py", "swept", "views[0] → views[-1]"): "a hanging transaction has one view at most",
     (
         "verdict/explanations.py",
         "two_phase",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, judged, scan, view
@@ -17,7 +17,7 @@ from txnscan.kafka.topology import PartitionReplicas
 from txnscan.report.impact import end_sentence, ends_by, time_of
 from txnscan.report.json import scan_object
 from txnscan.tables.schema import epoch_ms, timestamp
-from txnscan.verdict.ending import coordinator_aborts, utc_time
+from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
 from txnscan.verdict.evidence import Judged, Reason
 from txnscan.verdict.rules import judge
 from txnscan.waiting.writability import UNREAD, WriteState, WriteStates
@@ -71,6 +71,22 @@ def test_each_output_has_the_same_end() -> None:
                 assert ends_by(row) == utc_time(by_ms) and utc_time(by_ms) in text
                 if row["verdict"] == "ongoing":
                     assert coordinator_aborts(by_ms, NOW_MS) in text
+
+
+def test_an_end_needs_a_start_and_a_timeout_of_a_millisecond_at_least() -> None:
+    assert timeout_end_ms(1, 5) == 6 and timeout_end_ms(5, 1) == 6
+    assert timeout_end_ms(0, 5) is None and timeout_end_ms(5, 0) is None
+
+
+def test_the_end_of_2099_is_the_last_time() -> None:
+    last_ms = epoch_ms(datetime(2100, 1, 1, tzinfo=UTC)) - 1
+    assert timeout_end_ms(last_ms - 5, 5) == last_ms and timeout_end_ms(last_ms - 5, 6) is None
+
+
+def test_a_timeout_that_is_now_is_over() -> None:
+    over, ahead = coordinator_aborts(NOW_MS, NOW_MS), coordinator_aborts(NOW_MS, NOW_MS - 1)
+    assert over == coordinator_aborts(NOW_MS, NOW_MS + 1) != ahead
+    assert "about to" in over and "about to" not in ahead
 
 
 def test_the_end_of_a_transaction_that_endangers_a_commit_is_in_its_explanation() -> None:

@@ -123,6 +123,8 @@ def judged_ones() -> Iterable[tuple[str, Judged]]:
         made = judged(*of)
         judgement = replace(made.judgement, outcome=outcome.value, outcome_reason="so it is")
         yield f"{name} {outcome}", replace(made, judgement=judgement, known_outcome=known(outcome.value, "so it is"))
+    away = known("unknown", log_failure=failed("broker 2 cannot be reached"))
+    yield "a log that was not read", replace(judged(view("Empty", 9)), known_outcome=away)
     yield "no outcome", judged(view("Empty", 9))
     yield "undescribed", judged(view("Empty", 3, describe_failure=failed("COORDINATOR_NOT_AVAILABLE")))
 
@@ -135,6 +137,12 @@ def test_abort_takes_what_a_plan_would_abort(accept: bool) -> None:
                 given = offered(swept(one))
                 aborts = isinstance(given, Allowed) and not given.commit and (accept or given.needs is None)
                 assert (refusal(one, accept) is None) == aborts
+
+
+def test_each_marker_is_offered_with_its_option_alone() -> None:
+    markers = [Allowed(True, COMPLETE_COMMITS), Allowed(False, ACCEPT_UNKNOWN), Allowed(False, None)]
+    assert [options(in_words(one)) for one in markers] == [{COMPLETE_COMMITS}, {ACCEPT_UNKNOWN}, set()]
+    assert not any("None" in in_words(one) for one in markers)
 
 
 def test_a_failure_from_a_table_is_the_same_failure() -> None:
