@@ -240,7 +240,7 @@ def test_find_hanging_takes_the_options_of_kafkas_tool(shared: Shared) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "says"),
     [
-        (("--topic", "nothing"), 2, "txnscan: --topic: 'nothing' does not exist"),
+        (("--topic", "nothing"), 2, "txnscan: --topic: there is no topic 'nothing'"),
         (("--topic", "clicks", "--partition", "7"), 2, "txnscan: --partition: clicks has no partition 7"),
         (("--broker-id", "9"), 2, "txnscan: --broker-id: 9 is not among the cluster's brokers [1, 2, 3]"),
     ],
