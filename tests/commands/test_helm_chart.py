@@ -20,7 +20,7 @@ from tests.process import ROOT, run_to_end
 from txnscan.cli.app import app
 from txnscan.config import ScanConfig, parse_duration_ms
 from txnscan.version import __version__
-from txnscan.watch.clusters import _CLUSTER_KEYS, _NOTIFY_KEYS, read_clusters
+from txnscan.watch.clusters import _CLUSTER_KEYS, _NOTIFY_KEYS, _OF_NAMED, read_clusters
 
 CHART = ROOT / "docs" / "deployment" / "helm"
 EXAMPLES = {path.stem: path for path in sorted((CHART / "examples").glob("*.yaml"))}
@@ -72,7 +72,7 @@ def refused(values: Mapping[str, Any]) -> list[str]:
 
 def test_the_values_of_a_cluster_and_a_target_are_the_keys_of_clusters_toml() -> None:
     cluster = schema()["properties"]["clusters"]["additionalProperties"]["properties"]
-    assert cluster.keys() == _CLUSTER_KEYS.keys()
+    assert cluster.keys() == _CLUSTER_KEYS.keys() - {*_OF_NAMED}
     whole = {key for key, value in cluster.items() if value.get("type") == "integer"}
     assert whole == {key for key, (_, type_) in _CLUSTER_KEYS.items() if type_ is int}
     target = schema()["properties"]["notify"]["items"]["properties"]

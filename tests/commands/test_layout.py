@@ -153,7 +153,9 @@ def test_the_files_named_by_these_rules_exist() -> None:
 
 
 # Rules that deny, and failures from tables, are not of the list.
-PERMISSIONS = ("kafka/failure.py", "kafka/security/acls.py", "kafka/security/needs.py", "report/plain.py")
+PERMISSIONS = (
+    *("kafka/failure.py", "kafka/security/acls.py", "kafka/security/needs.py", "report/plain.py", "resolve/offer.py"),
+)
 
 
 def test_permissions_are_those_of_the_list_of_acls() -> None:

@@ -24,7 +24,6 @@ from txnscan.config import printable, without_secrets
 from txnscan.report.help import examples
 from txnscan.report.output import write_line
 from txnscan.report.rows import Column, TableRows
-from txnscan.watch.clusters import CONFIG_VARIABLE, config_path, named_cluster, named_clusters
 
 _TABLE = (
     Column("Option", 20, itemgetter("option")),
@@ -51,6 +50,8 @@ def config(
     The command line counts before a variable, and a variable before the file of named clusters. Asks no broker.
     """
     with errors_in_one_line():
+        from txnscan.watch.clusters import CONFIG_VARIABLE, config_path, named_cluster, named_clusters
+
         path = config_path(os.environ)
         of_file = dict(options_of(named_cluster(cluster, path))) if cluster is not None else {}
         clusters = list(named_clusters(path)) if path.exists() or os.environ.get(CONFIG_VARIABLE) else []

@@ -22,7 +22,7 @@ from txnscan.coordinators.transactions import key_of
 from txnscan.engine import Engine
 from txnscan.kafka.answers import IN_TRANSACTION, CoordinatorView, OpenProducer, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
-from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_configs import unclean_elections
 from txnscan.kafka.protocol.describe_quorum import Quorum, describe_quorum
@@ -30,7 +30,7 @@ from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.list_transactions import list_transactions
 from txnscan.kafka.protocol.replicas import OnBrokers, read_on_brokers, with_eligible
 from txnscan.kafka.security.acls import needing
-from txnscan.kafka.security.needs import DESCRIBE_CLUSTER
+from txnscan.kafka.security.needs import DESCRIBE_CLUSTER, DESCRIBE_IDS
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas, Topic
 from txnscan.reads.planner import plan_wide
 from txnscan.reads.rows import OnProgress, WideRow
@@ -520,7 +520,7 @@ def _ids_on(cluster: Cluster, broker_id: int) -> tuple[list[CoordinatorView], Un
             failure = (
                 Failure("the broker left the id out of its answer", FailureCode.LEFT_OUT)
                 if one is None
-                else needing(answered(one.error_code), Permission("Describe", "TransactionalId", name))
+                else needing(answered(one.error_code), DESCRIBE_IDS.on(name))
             )
             error = Unobserved(STAGE, failure.within(f"'{name}'"), broker_id)
         elif not one.error and one.state in IN_TRANSACTION:
