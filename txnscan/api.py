@@ -265,7 +265,8 @@ def _swept(
     progress: Progress,
 ) -> SweepResult:
     """Sweeps, and writes to these tables, which must exist."""
-    found = _scan(config, settings, engine, tables if tables is not None else NoHistory(), progress, spark=spark)
+    history, stored = tables if tables is not None else NoHistory(), tables is not None
+    found = _scan(config, settings, engine, history, progress, spark=spark, reads_stops=stored)
     result = SweepResult(found, partial(_unstored, spark, found))
     if tables is not None:
         progress("write tables", 0, 1)

@@ -46,6 +46,7 @@ from txnscan.tables.schema import (
     FIRST_SEEN,
     INCIDENTS,
     OPEN_TRANSACTIONS,
+    READABLE_SINCE,
     RESOLUTIONS,
     SCAN_ERRORS,
     SCHEMA_VERSION,
@@ -153,7 +154,7 @@ def test_an_interrupted_creation_is_resumed_and_not_repeated(tables: Tables, loc
     assert len(created) == len(TABLES) and versions(location) == created
 
 
-@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+@pytest.mark.parametrize("version", [READABLE_SINCE - 1, SCHEMA_VERSION + 1])
 def test_tables_of_another_schema_are_refused(
     opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:

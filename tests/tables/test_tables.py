@@ -33,11 +33,13 @@ from tests.tables.stored import (
 )
 from txnscan.config import ConfigError
 from txnscan.sweeps.history import Incident, Sighting
+from txnscan.tables.delta import By
 from txnscan.tables.schema import (
     CANDIDATES,
     FACTS,
     INCIDENTS,
     OPEN_TRANSACTIONS,
+    READABLE_SINCE,
     SCAN_ERRORS,
     SCHEMA_VERSION,
     SWEEPS,
@@ -53,6 +55,7 @@ from txnscan.verdict.rules import judge
 from txnscan.waiting.cause import Cause
 from txnscan.waiting.impact import BlockedGroup, BlockReason, CarriedImpact, Impact
 from txnscan.waiting.owner import Owner
+from txnscan.waiting.writability import WriteStates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -435,7 +438,7 @@ def test_unusable_tables_are_refused(
     refuse("no column first_epoch", narrow)
 
     for name, attribute, value in (
-        ("an earlier schema", "SCHEMA_VERSION", SCHEMA_VERSION - 1),
+        ("an earlier schema", "SCHEMA_VERSION", READABLE_SINCE - 1),
         ("a later schema", "SCHEMA_VERSION", SCHEMA_VERSION + 1),
         ("tables of another program", "VERSION_PROPERTY", "another.version"),
     ):
@@ -480,4 +483,17 @@ def test_a_change_of_the_schema_raises_its_version() -> None:
         for table in TABLES
     ]
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:12]
-    assert (SCHEMA_VERSION, digest) == (21, "8204b3593d85")
+    assert (SCHEMA_VERSION, digest) == (22, "23ae0e2a859f")
+
+
+def test_a_sweep_stores_what_the_stop_of_a_broker_would_leave_without_a_leader(opens: Opens, location: str) -> None:
+    tables = opens(location)
+    tables.create()
+    for number, counts in enumerate((None, {}, {3: 2, 1: 7})):
+        tables.write(replace(next_sweep(number), writes=WriteStates(behind_last=counts)))
+    rows = tables.rows(SWEEPS, columns=("stops",), order=(By("started_at"),))
+    assert [row["stops"] for row in rows] == [
+        None,
+        [],
+        [{"broker_id": 1, "transactions": 7}, {"broker_id": 3, "transactions": 2}],
+    ]

@@ -28,8 +28,9 @@ from txnscan.waiting.blocking import end_of
 from txnscan.waiting.complete_up_to import Completeness, PartitionRead, TopicRead
 from txnscan.waiting.disk import DiskRead
 from txnscan.waiting.impact import BlockedGroup, BlockedReader
+from txnscan.waiting.writability import BehindLast
 
-SCHEMA_VERSION = 21
+SCHEMA_VERSION = 22
 # The first version since which each change only added tables or columns that may be null. Releases of that version can
 # read all later tables, until a change does more.
 READABLE_SINCE = 21
@@ -972,6 +973,13 @@ SWEEPS = Table(
             "Why: requested; no_session, without a Spark session; executors_connect, every executor can connect to a "
             "broker; executors_failed, an executor cannot, see warnings",
             lambda s, _: s.engine.reason.value,
+        ),
+        Column(
+            "stops",
+            tuple[BehindLast, ...],
+            "Brokers whose stop would leave partitions with open transactions without a leader, and how many. Null if "
+            "that is not known",
+            lambda s, _: s.writes.stops,
         ),
         Column(
             "blocking",

@@ -6,7 +6,8 @@
 - **A release reads tables of a later version** if they say that it can: each table has the first version that can read
   it (`READABLE_SINCE` of the release that wrote it). It writes none: it would put null where it knows no column.
 
-A step may be made twice, as after a crash: the version of the tables rises when it is done.
+A version only adds, or is a step; never both. A step may be made twice, as after a crash: the version of the tables
+rises when it is done.
 """
 
 from __future__ import annotations

@@ -118,6 +118,14 @@ class NoLog:
 
 
 @dataclass(frozen=True, slots=True)
+class BehindLast:
+    """Open transactions on partitions that have no leader once this broker stops."""
+
+    broker_id: int
+    transactions: int
+
+
+@dataclass(frozen=True, slots=True)
 class WriteStates:
     """The write states of partitions. log_partitions: the number of partitions of `__transaction_state`. dropping: the
     brokers whose coordinator drops the marker of a partition without a leader. at_risk: partitions without a leader
@@ -140,6 +148,13 @@ class WriteStates:
             return None
         k = coordinator_partition(transactional_id, self.log_partitions)
         return self.partitions.get((TRANSACTION_STATE_TOPIC, k))
+
+    @property
+    def stops(self) -> tuple[BehindLast, ...] | None:
+        """The brokers behind which there are such transactions. None if that was not read."""
+        if self.behind_last is None:
+            return None
+        return tuple(BehindLast(broker, count) for broker, count in sorted(self.behind_last.items()))
 
     @property
     def stopped(self) -> tuple[WriteState, ...]:
