@@ -30,7 +30,7 @@ next one before the broker has stopped. That is no transaction of now, and count
 writer, and asks again.
 
 An unclean election loses what was committed before, too. So it concerns every partition with a producer that ever ended
-a transaction.
+a transaction; and if it is not known whether the topic allows one, it is not known whether such a partition is harmed.
 
 **What safe means.** At the time before the first read: no transaction that began before it will be torn or blocked by
 the stop. A transaction that begins later, or takes a new partition later, is not covered. It rests on two images of the
@@ -134,10 +134,10 @@ class Held:
         return not self.after.replicas.has_no_leader
 
     @property
-    def loses_end(self) -> bool:
-        """Whether an unclean election follows."""
+    def loses_end(self) -> bool | None:
+        """Whether an unclean election follows. None if that is not known."""
         one = self.after.replicas
-        return bool(self.unclean) and not {*one.replicas}.issubset(one.offline)
+        return not self.is_left and not {*one.replicas}.issubset(one.offline) and self.unclean
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Rule:
 
 # The first that holds counts. Without any, the stop does nothing to the partition but elect another leader.
 RULES = (
-    Rule(Effect.END_LOST, "unclean_election", lambda held, drops: not held.is_left and held.loses_end),
+    Rule(Effect.END_LOST, "unclean_election", lambda held, drops: held.loses_end is True),
     Rule(Effect.BLOCKED, "no_coordinator", lambda held, drops: not held.is_left and held.after.is_transaction_log),
     Rule(Effect.TORN, "marker_dropped", lambda held, drops: not held.is_left and drops is not False),
     Rule(Effect.BLOCKED, "marker_waits", lambda held, drops: not held.is_left),
@@ -234,6 +234,7 @@ class Judged:
 
 _WORST_FIRST = (Effect.TORN, Effect.END_LOST, Effect.BLOCKED)
 _UNKNOWN_MINIMUM = Failure("min.insync.replicas is not known", "LEFT_OUT")
+_UNKNOWN_UNCLEAN = Failure("unclean.leader.election.enable is not known", "LEFT_OUT")
 
 
 def judge(partitions: Iterable[Held], drops: bool | None, now_ms: int) -> Judged:
@@ -247,6 +248,8 @@ def judge(partitions: Iterable[Held], drops: bool | None, now_ms: int) -> Judged
             harms.append(Harm(rule, held))
         elif rule is not None and held.failure is not None:
             unknown.append((held.before, held.failure))
+        elif held.loses_end is None and concerns(held, Effect.END_LOST, now_ms):
+            unknown.append((held.before, _UNKNOWN_UNCLEAN))
         elif rule is not None:
             idle[rule.effect] = idle.get(rule.effect, 0) + 1
         elif held.after.takes_writes is None and _matters(held, now_ms):
