@@ -450,7 +450,7 @@ def test_force_terminate_ends_all_partitions_of_an_id_and_fences_its_producer(wo
 
 def test_force_terminate_creates_no_unknown_id(world: World) -> None:
     ran = world.txnscan("forceTerminateTransaction", "--transactionalId", "mistyped", "--yes")
-    assert ran.returncode == 1 and "'mistyped': " in ran.stderr
+    assert ran.returncode == 2 and "'mistyped'" in ran.stderr
     assert world.txnscan("describe", "--transactional-id", "mistyped").returncode == 2
 
 

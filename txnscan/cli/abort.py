@@ -255,8 +255,8 @@ def force_terminate(
 
     Coordinator-scoped: it aborts what the id has open on all partitions, and a live producer of the id fails. A
     hanging transaction is known to no coordinator and stays open: sweep again. Kafka's tool calls it
-    forceTerminateTransaction. Exit status: 0 done, 1 no such id, 2 usage, 5 not known to be done, 6 refused, 7 another
-    apply is under way.
+    forceTerminateTransaction. Exit status: 0 done, 1 failed, 2 usage or no such id, 4 not observed whether there is
+    one, 5 not known to be done, 6 refused, 7 another apply is under way.
     """
     with errors_in_one_line():
         from txnscan.kafka.clock import wall_clock_ms
@@ -280,7 +280,7 @@ def force_terminate(
             try:
                 before = brokers.describe(transactional_id)
             except RequestFailed as failed:
-                raise fencing.Undescribed(failed.error) from None
+                raise brokers.absent(transactional_id) or fencing.Undescribed(failed.error) from None
             k = before.coordinator_partition
             epoch = -1 if k is None else brokers.leader_epoch_of(TRANSACTION_STATE_TOPIC, k)
             why_not = fencing.refusal(before)

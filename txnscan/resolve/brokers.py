@@ -18,11 +18,12 @@ from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.transactions import Transaction, describe, with_offsets
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
+from txnscan.errors import TxnscanError
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.client.client import Client
 from txnscan.kafka.client.deadline import Deadline, sweep_limit_ms
 from txnscan.kafka.clock import wall_clock_ms
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.describe_configs import transaction_max_timeout_ms
 from txnscan.kafka.protocol.init_producer_id import Fenced, fence
 from txnscan.kafka.protocol.metadata import read_metadata
@@ -35,6 +36,7 @@ from txnscan.resolve.plan import Action
 from txnscan.sweeps.capacity import longest_expected_s
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.identity import Identity, Seen, identified
+from txnscan.sweeps.names import absent_id
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
@@ -176,6 +178,19 @@ class LiveBrokers:
                 return one
         except ClusterUnreachable as error:
             raise RequestFailed(str(error), sent=False) from None
+
+    def absent(self, transactional_id: str) -> TxnscanError | None:
+        """The error for an id that its coordinator does not know (`names.py`). None if it knows the id, or is not
+        reached.
+        """
+        try:
+            with self._cluster() as cluster:
+                _, failed = describe(cluster.send, [transactional_id], cluster.newest, self._now_ms, time.sleep)
+                if [one.failure.code for one in failed] != [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name]:
+                    return None
+                return absent_id(cluster, transactional_id).error(cluster.format_failure)
+        except ClusterUnreachable:
+            return None
 
     def fence(self, transactional_id: str, timeout_ms: int) -> Fenced:
         """See `terminate.Coordinators`. Uses its own connection, which never resends a request."""
