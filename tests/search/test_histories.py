@@ -193,8 +193,8 @@ _OWED = (
     ("fence broker", (1,)),
 )
 _OWED_ABORT = (
-    *((4, ("cut broker off", (2,))), (9, ("fence broker", (2,))), (12, ("start broker", (1,)))),
-    *((12, ("unfence broker", (1,))), (18, ("publish metadata", (1,))), (19, ("apply to replicas", (1,)))),
-    *((24, ("elect coordinators", (1,))), (45, ("load", (1, 0))), (45, _TO_P), (45, _HERE)),
-    *((48, _ABORTS), (50, _HERE), (55, _NO_MARKER)),
+    *((4, ("cut broker off", (2,))), (10, ("fence broker", (2,))), (13, ("start broker", (1,)))),
+    *((13, ("unfence broker", (1,))), (19, ("publish metadata", (1,))), (20, ("apply to replicas", (1,)))),
+    *((25, ("elect coordinators", (1,))), (46, ("load", (1, 0))), (46, _TO_P), (46, _HERE)),
+    *((49, _ABORTS), (51, _HERE), (56, _NO_MARKER)),
 )

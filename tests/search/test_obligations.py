@@ -63,7 +63,7 @@ def test_a_leader_epoch_proves_the_leader_only_with_the_newest_image() -> None:
     assert told("newest") == ([("hanging", "stale_epoch")], [])
 
 
-@pytest.mark.parametrize("point", [11, 14])
+@pytest.mark.parametrize("point", [12, 15])
 def test_the_newest_image_is_known_only_after_the_last_read(point: int) -> None:
     """Broker 1 is cut off while the sweep runs, and had the newest image just before. Every broker reports its image
     again after the read, so the metadata comes from broker 2.
