@@ -97,11 +97,9 @@ def test_a_cluster_at_work_is_measured_beside_a_quiet_cluster() -> None:
     assert finding.work == {
         "failed, quiet": 0,
         "groups blocked, quiet": 100 * 7,
-        "warnings, quiet": 0,
         "hanging, quiet": 100,
         "failed, busy": 0,
         "groups blocked, busy": 100 * 7,
-        "warnings, busy": 0,
         "hanging, busy": 100,
         "ongoing, busy": 6,
         "pending_marker, busy": 2,

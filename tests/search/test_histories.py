@@ -166,10 +166,10 @@ _LISTED = (
     *(("publish metadata", (3,)), ("write marker", (3, "b", _P)), ("apply to replicas", (3,)), ("append data", (0,))),
 )
 _TAKEN_UP = (
-    *((3, ("marker acknowledged", (3, "b", _P))), (4, ("cut broker off", (1,))), (7, ("elect coordinators", (3,)))),
-    *((8, ("fence broker", (1,))), (9, ("publish metadata", (3,))), (9, ("write completion", (3, "b"))), (9, _DONE)),
-    *((10, ("AddPartitionsToTxn", (3, "b", _P))), (10, _DONE), (11, ("EndTxn", (3, "b", False, 1))), (12, _DONE)),
-    (14, ("skip marker", (3, "b", _P))),
+    *((3, ("marker acknowledged", (3, "b", _P))), (4, ("cut broker off", (1,))), (8, ("elect coordinators", (3,)))),
+    *((9, ("fence broker", (1,))), (10, ("publish metadata", (3,))), (10, ("write completion", (3, "b"))), (10, _DONE)),
+    *((11, ("AddPartitionsToTxn", (3, "b", _P))), (11, _DONE), (12, ("EndTxn", (3, "b", False, 1))), (13, _DONE)),
+    (15, ("skip marker", (3, "b", _P))),
 )
 _TIMED_OUT = (
     *(("InitProducerId", (1, "a")), *_COPIED, ("AddPartitionsToTxn", (1, "a", _P)), *_COPIED),
