@@ -256,7 +256,7 @@ def test_one_broker_and_a_log_that_needs_more(alone: Alone, tmp_path: Path) -> N
                 "explain", "--transactional-id", "never-was", "--bootstrap-server", cluster.bootstrap_servers
             )
             assert ran.returncode == 2 and "'never-was'" in ran.stderr
-            found = {"cause": alone.cause}
+            found: dict[str, Any] = {"cause": alone.cause}
         else:
             found = answered(cluster, "explain", "--transactional-id", "never-was")
         assert found["cause"] == alone.cause, found

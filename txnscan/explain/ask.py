@@ -523,12 +523,16 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
     found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
     if not found and any(one.failure.code in _ABSENT for one in failed):
         facts = _with_log(asking, facts, name)
+        absent = replace(facts, absent=True)
+        if not facts.logged and finding.no_writes(_with_writes(asking, absent)) is not None:
+            # Whatever its name, no id can begin a transaction there.
+            return absent
         if not facts.logged and facts.log_failure is None and facts.symptom.error is None:
             # A misspelt name. Beside an error, the absence may be the cause.
             unseen = _unseen(asking, absent_id(asking.cluster, name))
             return replace(facts, failures=(*facts.failures, unseen))
         if not facts.logged or facts.logged[-1].state == State.DEAD:
-            return replace(facts, absent=True)
+            return absent
         # The log is newer than the answer, or the coordinator did not load all of it.
         found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
         if any(one.failure.code in _ABSENT for one in failed):
