@@ -9,14 +9,18 @@ own, each broker answers with its default, and the default of a partition's lead
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.failure import Failure, FailureCode
+
+Value = TypeVar("Value")
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _ISOLATION_LEVEL, READ_UNCOMMITTED = "share.isolation.level", "read_uncommitted"
@@ -90,14 +94,7 @@ def min_in_sync_replicas(send: Send, broker_id: int, topics: Iterable[str]) -> d
 
     `transaction.state.log.min.isr` is no second setting: brokers only read it to create `__transaction_state`.
     """
-    names = list(topics)
-    found: dict[str, int | Failure] = dict.fromkeys(names, _left_out(_MIN_IN_SYNC))
-    for topic, values in _settings_of_all(send, broker_id, _TOPIC, names, [_MIN_IN_SYNC]):
-        if isinstance(values, Failure):
-            found[topic] = values
-        elif (value := values.get(_MIN_IN_SYNC)) is not None:
-            found[topic] = _whole(broker_id, _MIN_IN_SYNC, value)
-    return found
+    return _setting_of_all(send, broker_id, _TOPIC, topics, _MIN_IN_SYNC, partial(_whole, broker_id, _MIN_IN_SYNC))
 
 
 def unclean_elections(send: Send, broker_id: int, topics: Iterable[str]) -> dict[str, bool | Failure]:
@@ -105,14 +102,7 @@ def unclean_elections(send: Send, broker_id: int, topics: Iterable[str]) -> dict
     The controller decides. If a topic has no value of its own, this broker answers with its own default, and a
     dedicated controller may have another. Raises RequestFailed.
     """
-    names = list(topics)
-    found: dict[str, bool | Failure] = dict.fromkeys(names, _left_out(_UNCLEAN))
-    for topic, values in _settings_of_all(send, broker_id, _TOPIC, names, [_UNCLEAN]):
-        if isinstance(values, Failure):
-            found[topic] = values
-        elif (value := values.get(_UNCLEAN)) is not None:
-            found[topic] = value == "true"
-    return found
+    return _setting_of_all(send, broker_id, _TOPIC, topics, _UNCLEAN, lambda value: value == "true")
 
 
 def transaction_log_factor(send: Send, broker_id: int) -> int | None:
@@ -138,6 +128,20 @@ def _settings_of_all(
             yield result.resource_name, {config.name: config.value for config in present(result.configs)}
 
 
+def _setting_of_all(
+    send: Send, broker_id: int, kind: int, resources: Iterable[str], key: str, parsed: Callable[[str], Value]
+) -> dict[str, Value | Failure]:
+    """A setting of each of these resources, or why it is not known."""
+    names = list(resources)
+    found: dict[str, Value | Failure] = dict.fromkeys(names, _left_out(key))
+    for name, values in _settings_of_all(send, broker_id, kind, names, [key]):
+        if isinstance(values, Failure):
+            found[name] = values
+        elif (value := values.get(key)) is not None:
+            found[name] = parsed(value)
+    return found
+
+
 def _left_out(name: str) -> Failure:
     return Failure(f"the broker did not name {name}", FailureCode.LEFT_OUT)
 
@@ -155,11 +159,4 @@ def share_isolation_levels(send: Send, broker_id: int, groups: Iterable[str]) ->
 
     ACLs: DescribeConfigs on the Group, else GROUP_AUTHORIZATION_FAILED for that group.
     """
-    names = list(groups)
-    found: dict[str, str | Failure] = dict.fromkeys(names, _left_out(_ISOLATION_LEVEL))
-    for group, values in _settings_of_all(send, broker_id, _GROUP, names, [_ISOLATION_LEVEL]):
-        if isinstance(values, Failure):
-            found[group] = values
-        elif (value := values.get(_ISOLATION_LEVEL)) is not None:
-            found[group] = value
-    return found
+    return _setting_of_all(send, broker_id, _GROUP, groups, _ISOLATION_LEVEL, str)
