@@ -524,11 +524,10 @@ def _ask_id(asking: Asking, facts: Facts) -> Facts:
     if not found and any(one.failure.code in _ABSENT for one in failed):
         facts = _with_log(asking, facts, name)
         absent = replace(facts, absent=True)
-        if not facts.logged and finding.no_writes(_with_writes(asking, absent)) is not None:
-            # Whatever its name, no id can begin a transaction there.
-            return absent
-        if not facts.logged and facts.log_failure is None and facts.symptom.error is None:
-            # A misspelt name. Beside an error, the absence may be the cause.
+        is_name_alone = not facts.logged and facts.log_failure is None and facts.symptom.error is None
+        if is_name_alone and finding.no_writes(_with_writes(asking, absent)) is None:
+            # A misspelt name. Beside an error, the absence may be the cause; and whatever its name, no id can begin a
+            # transaction if its log takes no writes.
             unseen = _unseen(asking, absent_id(asking.cluster, name))
             return replace(facts, failures=(*facts.failures, unseen))
         if not facts.logged or facts.logged[-1].state == State.DEAD:
