@@ -18,9 +18,9 @@ from tests.go import go_program
 from tests.kubernetes import KUBERNETES_VERSION, by_name, excess_rights, mounted, pods, validate
 from tests.process import ROOT, run_to_end
 from txnscan.cli.app import app
-from txnscan.config import ScanConfig, parse_duration_ms
+from txnscan.config import CLUSTER_KEYS, ScanConfig, parse_duration_ms
 from txnscan.version import __version__
-from txnscan.watch.clusters import _CLUSTER_KEYS, _NOTIFY_KEYS, _OF_NAMED, read_clusters
+from txnscan.watch.clusters import _NOTIFY_KEYS, _OF_NAMED, read_clusters
 
 CHART = ROOT / "docs" / "deployment" / "helm"
 EXAMPLES = {path.stem: path for path in sorted((CHART / "examples").glob("*.yaml"))}
@@ -72,9 +72,9 @@ def refused(values: Mapping[str, Any]) -> list[str]:
 
 def test_the_values_of_a_cluster_and_a_target_are_the_keys_of_clusters_toml() -> None:
     cluster = schema()["properties"]["clusters"]["additionalProperties"]["properties"]
-    assert cluster.keys() == _CLUSTER_KEYS.keys() - {*_OF_NAMED}
+    assert cluster.keys() == CLUSTER_KEYS.keys() - {*_OF_NAMED}
     whole = {key for key, value in cluster.items() if value.get("type") == "integer"}
-    assert whole == {key for key, (_, type_) in _CLUSTER_KEYS.items() if type_ is int}
+    assert whole == {key for key, (_, type_) in CLUSTER_KEYS.items() if type_ is int}
     target = schema()["properties"]["notify"]["items"]["properties"]
     assert target.keys() == {*_NOTIFY_KEYS} - {"url"}
 
@@ -256,7 +256,7 @@ def test_rendered_clusters_are_those_of_the_values(
                 assert clusters.keys() == values["clusters"].keys() and targets == len(values.get("notify", []))
                 for cluster, keys in values["clusters"].items():
                     for key, value in keys.items():
-                        field, type_ = _CLUSTER_KEYS[key]
+                        field, type_ = CLUSTER_KEYS[key]
                         expected = (value,) if type_ is list and isinstance(value, str) else value
                         expected = tuple(expected) if isinstance(expected, list) else expected
                         if key == "command-config":

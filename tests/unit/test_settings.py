@@ -136,6 +136,37 @@ def test_with_a_file_of_clusters_their_options_stand_there_alone(monkeypatch: py
             assert (found["bootstrap_server"], found["timeout"], found["tables"]) == (None, None, "/tmp/tables")
 
 
+def test_what_the_command_line_replaces_does_not_count_from_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[clusters.c]\nbootstrap-server = "c:1"\ntables = "/tmp/t"\nlate-after = "1m"\ntimeout = "2s"\n')
+    variables = {
+        "TXNSCAN_BOOTSTRAP_SERVERS": "c:1",
+        "TXNSCAN_TABLES": "/tmp/t",
+        "TXNSCAN_MASTER": "local",
+        "TXNSCAN_LATE_AFTER": "1m",
+        "TXNSCAN_TIMEOUT": "2s",
+    }
+    cases: tuple[tuple[str, list[str], dict[str, Any]], ...] = (
+        ("transaction-log", [str(file)], {"bootstrap_server": None, "timeout": None}),
+        ("coordinator", ["--partitions", "50", "--group", "g"], {"bootstrap_server": None}),
+        ("check", ["--before-stop", "3"], {"bootstrap_server": "c:1", "tables": None, "master": None}),
+        ("check", ["--before-stop", "3", "--tables", "/tmp/u"], {"tables": "/tmp/u"}),
+        ("find-hanging", ["--max-transaction-timeout", "3"], {"bootstrap_server": "c:1", "late_after": None}),
+    )
+    with Cases() as table:
+        for given in (variables, {CONFIG_VARIABLE: str(file), CLUSTER_VARIABLE: "c"}):
+            for name, arguments, expected in cases:
+                with table.case((name, *arguments, *given)), environment(monkeypatch, **given):
+                    found = COMMANDS[name].make_context(name, [*arguments]).params
+                    assert {key: found[key] for key in expected} == expected
+    # Its age is for files, and the log is of brokers.
+    refused = variables | {"TXNSCAN_BOOTSTRAP_SERVERS": "localhost:1"}
+    ran = run_here("transaction-log", "--producer-id", "7", environment=refused)
+    assert ran.returncode == 1 and "TXNSCAN_BOOTSTRAP_SERVERS: " in ran.stderr
+
+
 def test_an_error_names_the_variable_or_the_place_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[clusters.c]\nbootstrap-server = "localhost:1"\ntimeout = "2s"\n')

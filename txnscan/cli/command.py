@@ -4,42 +4,35 @@ then from a cluster in a file of named clusters (`--cluster`).
 - SETTINGS declares each such option once, with its variable. Its key in the file is the option without the dashes.
 - The file has the form of the file of `sweep --config`. TXNSCAN_CONFIG names it.
 - An error about such a value names the variable, or the file and the cluster (`where_from`).
-- With `--config` the options of clusters stand in that file alone.
+- An option on the command line may replace others: with `--config` the options of clusters stand in that file alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperOption
 from typer.exceptions import TyperException
 
-from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config import CLUSTER_KEYS, ConfigError, ScanConfig, printable
 from txnscan.report.help import PlainCommand
 
 CLUSTER_VARIABLE = "TXNSCAN_CLUSTER"
 # The options of one cluster, each with its field of ScanConfig.
-OF_CLUSTER: Mapping[str, str] = {
-    "--bootstrap-server": "bootstrap_servers",
-    "--command-config": "command_config",
-    "--tables": "tables",
-    "--topic": "topic",
-    "--late-after": "late_after_ms",
-    "--blocking-after": "blocking_after_ms",
-    "--timeout": "timeout_ms",
-    "--batch-size": "batch_size",
-    "--in-flight": "in_flight_max",
-    "--owner-pattern": "owner_pattern",
-    "--complete-up-to": "complete_up_to",
-    "--spark-checkpoint": "spark_checkpoint",
-}
+OF_CLUSTER: Mapping[str, str] = {f"--{key}": field for key, (field, _) in CLUSTER_KEYS.items()}
 # And the options of every cluster.
 SETTINGS: tuple[str, ...] = (*OF_CLUSTER, "--engine", "--master", "--format", "--fail-on")
-# These also stand beside --config.
-_BESIDE_CONFIG = ("--tables", "--engine", "--master", "--format", "--fail-on")
+# What an option or an argument on the command line replaces: these options count only if they are given, too.
+_REPLACES: Mapping[str, Collection[str]] = {
+    "--config": OF_CLUSTER.keys() - {"--tables"},
+    "--before-stop": ("--tables", "--master"),
+    "--max-transaction-timeout": ("--late-after",),
+    "--partitions": ("--bootstrap-server",),
+    "paths": ("--bootstrap-server", "--timeout"),
+}
 # Elsewhere --topic is a name.
 _PATTERN = "REGEX"
 _FILE_SAYS, _NAMED = "txnscan.of_cluster", "txnscan.cluster"
@@ -63,15 +56,16 @@ class OneCommand(PlainCommand):
             self.params.append(_cluster_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the command line. With --config, options of clusters count only if they are given."""
-        with_file = any(one == "--config" or one.startswith("--config=") for one in args)
-        if with_file:
+        """Parses the command line. What it replaces counts only if it is given, too."""
+        if any(one == "--config" or one.startswith("--config=") for one in args):
             ctx.meta[_FILE_SAYS] = None
         rest: list[str] = super().parse_args(ctx, args)
-        for one in self.params if with_file else ():
-            setting = _setting(one)
-            if setting in OF_CLUSTER and setting not in _BESIDE_CONFIG and _source(ctx, one.name) == "ENVIRONMENT":
-                ctx.params[one.name] = one.get_default(ctx)
+        given = [name for one in self.params if _source(ctx, one.name) == "COMMANDLINE" for name in one.opts]
+        replaced = {setting for name in given for setting in _REPLACES.get(name, ())}
+        for one in self.params:
+            if _setting(one) in replaced and _source(ctx, one.name) in ("ENVIRONMENT", "DEFAULT_MAP"):
+                # The default of each of these; click's would again be that of the file.
+                ctx.params[one.name] = None
         return rest
 
     def invoke(self, ctx: Any) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from txnscan.cli.admin import end_by, rows_in, say_errors
 from txnscan.cli.app import app, warn
-from txnscan.cli.command import OneCommand
+from txnscan.cli.command import OneCommand, where_from
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
 from txnscan.cli.offline import PATHS, show_logged
 from txnscan.cli.options import (
@@ -93,7 +93,7 @@ def transaction_log(
             if not names and not producer_ids:
                 raise ConfigError("--transactional-id", "give an id, or a producer id with --producer-id")
             for option, given in (("--producer-epoch", producer_epoch), ("--late-after", late_after)):
-                if given is not None:
+                if given is not None and where_from(option) is None:
                     raise ConfigError(option, "is for files; leave it out with --bootstrap-server")
             timeout_ms = parse_optional_duration_ms(timeout, "--timeout")
             config = ScanConfig(bootstrap_server, command_config=command_config, timeout_ms=timeout_ms)

@@ -25,7 +25,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, parse_duration_ms, printable, scheme_of
+from txnscan.config import (
+    CLUSTER_KEYS,
+    ConfigError,
+    ScanConfig,
+    parse_bootstrap_servers,
+    parse_duration_ms,
+    printable,
+    scheme_of,
+)
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.files import read_text
 from txnscan.report.notifications import APPRISE, SHAPES, Shape, template
@@ -39,23 +47,6 @@ CONFIG_VARIABLE = "TXNSCAN_CONFIG"
 ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
 _NAME_MAX = 100
 
-# The keys of a cluster, each with its field of ScanConfig and the type of its value.
-_CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
-    {
-        "bootstrap-server": ("bootstrap_servers", str),
-        "command-config": ("command_config", str),
-        "topic": ("topic", list),
-        "late-after": ("late_after_ms", str),
-        "blocking-after": ("blocking_after_ms", str),
-        "timeout": ("timeout_ms", str),
-        "batch-size": ("batch_size", int),
-        "in-flight": ("in_flight_max", int),
-        "owner-pattern": ("owner_pattern", list),
-        "complete-up-to": ("complete_up_to", list),
-        "spark-checkpoint": ("spark_checkpoint", list),
-        "tables": ("tables", str),
-    }
-)
 # Of a file of named clusters, for the option --cluster. Sweeps of all clusters of a file go to the same tables.
 _OF_NAMED = ("tables",)
 _SECRET_FILES = ("url-file", "routing-key-file")
@@ -198,12 +189,12 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str], *, name
         return None
     if not name or len(name) > _NAME_MAX or not name.isprintable():
         complaints.append(f"{at}a name has 1 to {_NAME_MAX} characters that can be printed")
-    complaints += _unknown(table, tuple(_CLUSTER_KEYS), at)
+    complaints += _unknown(table, tuple(CLUSTER_KEYS), at)
     complaints += [f"{at}{key} is for --cluster alone; give --{key}" for key in _OF_NAMED if key in table and not named]
     values: dict[str, Any] = {"bootstrap_servers": "unknown:1", "engine": "auto" if named else "threads"}
     if "bootstrap-server" not in table:
         complaints.append(f'{at}bootstrap-server is missing; write bootstrap-server = "host:port"')
-    for key, (field, type_) in _CLUSTER_KEYS.items():
+    for key, (field, type_) in CLUSTER_KEYS.items():
         if key in table:
             value = _value(table[key], type_)
             if value is None:
