@@ -436,8 +436,9 @@ def explain(
     progress: Progress = quiet,
 ) -> Explanation:
     """The cause of a symptom, as the command `explain` prints it. Only reads. Give one symptom, as the command takes
-    them. config: may be None if an error needs no broker. Raises ConfigError, also for a name that does not exist, and
-    ClusterUnreachable.
+    them. config: may be None for an error, which is then answered by its text alone.
+
+    Raises ConfigError, also for a name that does not exist, and ClusterUnreachable.
     """
     from txnscan.explain.symptom import symptom
 
@@ -463,16 +464,18 @@ def check(config: ScanConfig, spark: SparkSession | None = None, *, applies: boo
 
 
 def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Progress = quiet) -> Explanation:
-    """The cause of a symptom. Only reads. config: may be None if the symptom needs no broker. Raises the same errors
-    as `sweep`.
+    """The cause of a symptom. Only reads. config: with None, an error is answered by its text alone, and any other
+    symptom raises ConfigError. Raises the same errors as `sweep`.
     """
     from txnscan.explain.ask import Asking, ask
-    from txnscan.explain.causes import cause_of
+    from txnscan.explain.causes import cause_of, cause_unasked
     from txnscan.explain.facts import Facts
 
     if symptom.needs_no_broker and (config is None or not symptom.brokers_know_more):
         facts = Facts(symptom, wall_clock_ms(), 0)
         return cause_of(facts if config is None else replace(facts, connection=config.connection_options()))
+    if config is None and symptom.error is not None:
+        return cause_unasked(symptom)
     if config is None:
         raise ConfigError("--bootstrap-server", "is missing: this symptom needs the cluster")
     with opened_cluster(config) as cluster:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed, judged, known, observation, view
 from tests.cases import Cases
+from txnscan.api import explain_symptom
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.cause import CauseCode, Explanation
-from txnscan.explain.causes import RULES, cause_of, cause_unasked
+from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
 from txnscan.explain.known_errors import CLIENT_ERRORS, recogniser
@@ -958,7 +959,7 @@ def test_an_error_is_explained_without_brokers_as_far_as_its_text_shows() -> Non
                 with cases.case(f"{one.name} {asked.kind}"):
                     if asked.needs_no_broker:
                         continue
-                    found = cause_unasked(asked)
+                    found = explain_symptom(None, asked)
                     assert (found.code, found.error) == (CauseCode.NOT_OBSERVED, one.name)
                     assert found.sentence == f"{one.meaning}." and found.numbers.failure == "NOT_ASKED"
                     (command,) = found.next

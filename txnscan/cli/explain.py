@@ -110,13 +110,8 @@ def explain(
                 topic_names=() if asked.topic is None else (asked.topic,),
             )
             warn(config)
-        if config is None and asked.error is not None and not asked.needs_no_broker:
-            from txnscan.explain.causes import cause_unasked
-
-            cause = cause_unasked(asked)
-        else:
-            with progress_bar() as progress:
-                cause = explain_symptom(config, asked, progress=progress)
+        with progress_bar() as progress:
+            cause = explain_symptom(config, asked, progress=progress)
         if format is Format.JSON:
             write_json(explained_object(cause))
         else:
