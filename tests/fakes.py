@@ -30,6 +30,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.api_versions import ELIGIBLE_LEADER_REPLICAS
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -509,3 +510,19 @@ def no_progress(done: int, total: int) -> None:
 def broker(broker_id: int, port: int | None = None) -> Broker:
     """A broker of the fake cluster, or a broker on a local port."""
     return Broker(broker_id, ADDRESS, 9000 + broker_id if port is None else port)
+
+
+@dataclass(frozen=True)
+class FakeFactory:
+    """Stands in for ClientFactory. fake: answers as each client."""
+
+    fake: Any
+    brokers: tuple[Broker, ...] = (broker(-1),)
+    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+    def client(self) -> Any:
+        """The fake brokers."""
+        return self.fake
+
+    def close(self) -> None:
+        """Has no connections to close."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,12 +12,11 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 from tests.builders import NOW_MS
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakeId, broker, lacking, no_progress, producer
+from tests.fakes import FakeCluster, FakeFactory, FakeId, lacking, no_progress, producer
 from txnscan import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.answers import OpenProducer
-from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
@@ -139,26 +137,11 @@ class Fake(FakeCluster):
         return ListGroupsResponse(error_code=0, groups=[kind(group_id=one, protocol_type="") for one in self.groups])
 
 
-@dataclass(frozen=True)
-class Factory:
-    """Stands in for ClientFactory."""
-
-    fake: Fake
-    brokers: tuple[Broker, ...] = (broker(-1),)
-    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
-
-    def client(self) -> Fake:
-        return self.fake
-
-    def close(self) -> None:
-        """Has no connections to close."""
-
-
 def asked(change: Change = lambda fake: None, *stopping: int) -> BeforeStop:
     """The answer for these brokers, or broker 3, after this change of the cluster."""
     fake = Fake()
     change(fake)
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
         config = ScanConfig("fake:9092")
         return read_before_stop(cluster, ThreadsEngine(1), config, stopping or (3,), lambda: NOW_MS, no_progress)
 

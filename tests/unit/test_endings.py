@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tests.builders import judged, scan
 from tests.cases import Cases
-from tests.fakes import FakeCluster, offset_kind
+from tests.fakes import FakeCluster, FakeFactory, offset_kind
 from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.client.factory import ClientFactory
@@ -22,21 +22,6 @@ from txnscan.sweeps.warnings import unreplicated_ends
 # Two partitions, led by brokers 1 and 2. Their high watermarks are 200.
 P, Q = ("p", 0), ("p", 1)
 Change = Callable[[FakeCluster], object]
-
-
-@dataclass
-class Factory:
-    """Replaces `ClientFactory`."""
-
-    fake: FakeCluster
-    brokers: tuple[Any, ...] = ()
-
-    def client(self) -> FakeCluster:
-        """The fake brokers."""
-        return self.fake
-
-    def close(self) -> None:
-        """There are no connections to close."""
 
 
 @dataclass
@@ -59,7 +44,7 @@ class Brokers:
             return False
 
         fake.fail_when = changed
-        with Cluster(cast(ClientFactory, Factory(fake)), threads=0, sleep=waits.append) as cluster:
+        with Cluster(cast(ClientFactory, FakeFactory(fake, ())), threads=0, sleep=waits.append) as cluster:
             found = replicated(cluster, fake.planned(P, Q))
         return set(found), [offset_kind(request) for request in fake.requests], len(waits)
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from tests.builders import NOW_MS
 from tests.cases import Cases
-from tests.fakes import IMAGE_OFFSET, FakeCluster, broker, no_progress
+from tests.fakes import IMAGE_OFFSET, FakeCluster, FakeFactory, no_progress
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
@@ -51,25 +50,10 @@ class Fake(FakeCluster):
         """Ignores addresses."""
 
 
-@dataclass(frozen=True)
-class Factory:
-    """Stands in for ClientFactory."""
-
-    fake: Fake
-    brokers: tuple[Broker, ...] = (broker(-1),)
-    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
-
-    def client(self) -> Fake:
-        return self.fake
-
-    def close(self) -> None:
-        """Has no connections to close."""
-
-
 def read(change: Callable[[Fake], None] = lambda fake: None, *topics: str) -> tuple[TopicRead, tuple[Unobserved, ...]]:
     """The read of the topic, after this change of the brokers."""
     fake = Fake()
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
         cluster.view([])
         change(fake)
         reader = Reader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))

@@ -13,7 +13,17 @@ import pytest
 
 from tests.builders import failed, said
 from tests.cases import Cases
-from tests.fakes import ADDRESS, IMAGE_OFFSET, FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
+from tests.fakes import (
+    ADDRESS,
+    IMAGE_OFFSET,
+    FakeCluster,
+    FakeFactory,
+    FakePartition,
+    broker,
+    no_progress,
+    one_by_one,
+    producer,
+)
 from txnscan import ScanConfig
 from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, opened_cluster
@@ -28,7 +38,6 @@ from txnscan.coordinators.metadata_image import (
     read_latest,
 )
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
@@ -42,6 +51,9 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 OLD = IMAGE_OFFSET - 10
+
+# The bootstrap server.
+FIRST = (broker(-1, 9_001),)
 
 
 def cluster_of(*leaders: int, brokers: Iterable[int] = (1, 2, 3), epoch: int = 5) -> FakeCluster:
@@ -337,7 +349,7 @@ def test_a_coordinator_of_another_cluster_leaves_every_leader_unknown() -> None:
 
     fake = Fake()
     fake.lead(TRANSACTION_STATE_TOPIC, (1, 2, 3))
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster:
         cluster.latest()
         for changed, proven in ((False, 3), (True, 0)):
             fake.edit = {"Metadata": edit} if changed else {}
@@ -359,7 +371,7 @@ def test_a_cluster_outside_kraft_mode_is_not_asked_for_offsets_again() -> None:
     fake = Fake()
     fake.lead("t", (2,))
     zookeeper(fake)
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster:
         cluster.latest()
         fake.asked.clear()
         assert who_leads(cluster.agreed_metadata(["t"])) == (2, 5)
@@ -599,21 +611,6 @@ def test_without_lagging_brokers_there_is_no_wait() -> None:
 # --- the wide read ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Factory:
-    """Stands in for ClientFactory."""
-
-    fake: Any
-    brokers: tuple[Broker, ...] = (broker(-1, 9_001),)
-    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
-
-    def client(self) -> Any:
-        return self.fake
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
 class Fake(FakeCluster):
     """Brokers and bootstrap servers. Bootstrap server -1 is broker 1."""
 
@@ -655,7 +652,7 @@ def read_while(
     for held in fake.partitions.values():
         held.producers = [producer(7)]
     engine = ReadsFake(fake, lambda reads: meanwhile(fake, reads))
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0, sleep=lambda seconds: None) as cluster:
         planned = cluster.latest()
         reader = Reader(cluster, engine, config or ScanConfig("fake:9092"))
         return reader.wide(planned, no_progress, no_progress), engine.read_keys
@@ -668,7 +665,7 @@ def test_the_second_read_is_of_the_leaders_and_leader_epochs_of_the_first() -> N
     for held in fake.partitions.values():
         held.producers, held.high_watermark = [producer(7)], 200
     fake.partitions["t", 2].errors["producers"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster:
         agreed = cluster.latest().agreed
         reader = Reader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
         first = reader.fenced_once(fake.partitions, agreed, no_progress, read_first)
@@ -820,7 +817,7 @@ def test_other_bootstrap_servers_are_asked_if_the_first_may_be_cut_off(
             return now.send(broker_id, request)
 
     servers = tuple(Broker(-number, ADDRESS, 9_100 + number) for number in (1, 3))
-    with Cluster(cast(ClientFactory, Factory(Heard(), servers)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(Heard(), servers)), threads=0) as cluster:
         found = cluster.latest()
     assert {b for b in heard if b < 0} == asked, why
     assert led(found.view) == {("t", 0): (3, 9) if -3 in asked else (1, 5)}, why
@@ -829,7 +826,10 @@ def test_other_bootstrap_servers_are_asked_if_the_first_may_be_cut_off(
 def test_without_a_reachable_bootstrap_server_the_cluster_is_unreachable() -> None:
     fake = Fake()
     fake.unreachable = {1, 2, 3}
-    with Cluster(cast(ClientFactory, Factory(fake)), threads=0) as cluster, pytest.raises(ClusterUnreachable):
+    with (
+        Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster,
+        pytest.raises(ClusterUnreachable),
+    ):
         cluster.latest()
 
 
