@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.process import ROOT, run_here
+from tests.process import ROOT, run
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ConfigError, ScanConfig, check, explain, find_hanging, gate, plan, sweep
 from txnscan.report.check import check_object
@@ -28,7 +28,8 @@ def address() -> Iterator[str]:
 
 
 def printed(address: str, *words: str) -> Any:
-    return json.loads(run_here(*words, "--bootstrap-server", address, "--format", "json").stdout)
+    """The output of a command in a process of its own: in this one, tests before may have left a Spark session."""
+    return json.loads(run(*words, "--bootstrap-server", address, "--format", "json").stdout)
 
 
 def test_the_examples_of_the_page_run(address: str, tmp_path: Path) -> None:
