@@ -1,9 +1,9 @@
 """Random histories in which a broker stops after `check --before-stop` said that it may.
 
 The check is the real one, between the answers of which anything may happen but the begin of a transaction. Then the
-broker stops, and nothing begins, and nothing else fails: producers end what they began, coordinators do their work,
-and the broker comes back at last. If the check said safe, no commit may be torn, and each transaction must be able to
-end while the broker is down.
+broker stops. No transaction begins, and no other broker fails: producers end what they began, coordinators do their
+work, and the broker comes back at last. If the check said safe, no commit may be torn, and each transaction must be
+able to end while the broker is down.
 """
 
 from __future__ import annotations

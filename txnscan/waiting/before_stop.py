@@ -41,7 +41,7 @@ if a partition without a remaining replica shows nothing open. What could not be
 Not covered: a broker that fails while others stop; replicas that fall out of sync after the answer; the default of
 `unclean.leader.election.enable` on dedicated controllers, which no broker shows. And an id that is in Prepare* at a
 coordinator that stops: the next one sends all its markers again, also those that were written, and waits if one of
-these partitions takes no writes. Nothing is torn by that.
+these partitions takes no writes. It tears no commit.
 """
 
 from __future__ import annotations
