@@ -80,8 +80,8 @@ def test_a_log_that_grows_while_the_tables_are_open_is_refused(opens: Opens, tem
 ALMOST: dict[str, tuple[Iterable[Mapping[str, Any]], int]] = {
     "files": ([file_added(f"{one:x}") for one in range(50_000)], 1),
     "long names": ([file_added(f"{'a' * 1_000}{one}") for one in range(22_000)], 1),
-    "statistics": ([file_added(f"{one}", stats=with_statistics(4_000)) for one in range(7_500)], 1),
-    "long statistics": ([file_added(f"{one}", stats=with_statistics(100_000)) for one in range(170)], 1),
+    "statistics": ([file_added(f"{one}", stats=with_statistics(4_000)) for one in range(3_500)], 1),
+    "long statistics": ([file_added(f"{one}", stats=with_statistics(100_000)) for one in range(148)], 1),
     "commits": ([file_added(f"{one}") for one in range(550)], 550),
     "a month of sweeps": (files_of(30), 10),
 }

@@ -102,8 +102,8 @@ def test_a_log_is_weighed_by_its_files_texts_and_commits(tmp_path: Path) -> None
         "files": ([file_added(f"{one}") for one in range(1_000)], 1, 2_000 * 1_000),
         "removed files": ([file_removed(f"{one}") for one in range(1_000)], 1, 2_000 * 1_000),
         "other actions": ([{"x": one} for one in range(1_000)], 1, 2_000 * 1_000),
-        "texts": ([file_added(f"{one}", stats=with_statistics(5_000)) for one in range(100)], 1, 3 * 500_000),
-        "long texts": ([file_added(f"{one}", stats=with_statistics(50_000)) for one in range(10)], 1, 7 * 500_000),
+        "texts": ([file_added(f"{one}", stats=with_statistics(1_000)) for one in range(500)], 1, 5_000 * 500),
+        "long texts": ([file_added(f"{one}", stats=with_statistics(50_000)) for one in range(10)], 1, 8 * 500_000),
         "commits": ([{"x": one} for one in range(10)], 10, 200_000 * 10),
     }
     with Cases() as cases:

@@ -1,7 +1,7 @@
 """The memory that delta-rs takes for the log of a table, estimated from above, and its limit.
 
 delta-rs replays the newest checkpoint and all later commits, and keeps every file of the table. As measured with
-delta-rs 1.6: two kilobytes for a file, 170 KB for a commit, whatever is in it, and up to six times the length of the
+delta-rs 1.6: two kilobytes for a file, 170 KB for a commit, whatever is in it, and up to seven times the length of the
 texts. A checkpoint of 20 KB can have a text of 16 MiB in each of 500,000 rows, so the decoded length counts.
 
 Source: Delta's PROTOCOL.md, "Action Reconciliation" and "Checkpoints".
@@ -32,8 +32,8 @@ COMMIT_BYTES = 200_000
 _FILE_BYTES = 2_000
 _ACTION_BYTES = 1_000
 _ELEMENT_BYTES = 64
-_TEXT_BYTES_FEW = 8_192
-_TIMES, _TIMES_IF_LONG = 3, 7
+_TEXT_BYTES_FEW = 2_048
+_TIMES, _TIMES_IF_LONG = 3, 8
 # Files that are not replayed are examined, too, which takes time: as much as for this memory, for a line or a row, and
 # for a byte.
 EXAMINED_BYTES = 60
