@@ -18,9 +18,10 @@ from tests.go import go_program
 from tests.kubernetes import KUBERNETES_VERSION, by_name, excess_rights, mounted, pods, validate
 from tests.process import ROOT, run_to_end
 from txnscan.cli.app import app
-from txnscan.config import CLUSTER_KEYS, ScanConfig, parse_duration_ms
+from txnscan.config import ScanConfig
+from txnscan.config.settings import COMMAND_CONFIG, SETTINGS, TABLES, Kind
 from txnscan.version import __version__
-from txnscan.watch.clusters import _NOTIFY_KEYS, _OF_NAMED, read_clusters
+from txnscan.watch.clusters import _NOTIFY_KEYS, read_clusters
 
 CHART = ROOT / "docs" / "deployment" / "helm"
 EXAMPLES = {path.stem: path for path in sorted((CHART / "examples").glob("*.yaml"))}
@@ -72,9 +73,9 @@ def refused(values: Mapping[str, Any]) -> list[str]:
 
 def test_the_values_of_a_cluster_and_a_target_are_the_keys_of_clusters_toml() -> None:
     cluster = schema()["properties"]["clusters"]["additionalProperties"]["properties"]
-    assert cluster.keys() == CLUSTER_KEYS.keys() - {*_OF_NAMED}
+    assert cluster.keys() == SETTINGS.keys() - {TABLES.key}
     whole = {key for key, value in cluster.items() if value.get("type") == "integer"}
-    assert whole == {key for key, (_, type_) in CLUSTER_KEYS.items() if type_ is int}
+    assert whole == {key for key, one in SETTINGS.items() if one.kind is Kind.WHOLE_NUMBER}
     target = schema()["properties"]["notify"]["items"]["properties"]
     assert target.keys() == {*_NOTIFY_KEYS} - {"url"}
 
@@ -256,14 +257,10 @@ def test_rendered_clusters_are_those_of_the_values(
                 assert clusters.keys() == values["clusters"].keys() and targets == len(values.get("notify", []))
                 for cluster, keys in values["clusters"].items():
                     for key, value in keys.items():
-                        field, type_ = CLUSTER_KEYS[key]
-                        expected = (value,) if type_ is list and isinstance(value, str) else value
-                        expected = tuple(expected) if isinstance(expected, list) else expected
-                        if key == "command-config":
-                            expected = value.replace(MOUNTS, str(folder))
-                        if field.endswith("_ms"):
-                            expected = parse_duration_ms(value, key)
-                        assert getattr(clusters[cluster], field) == expected, key
+                        setting = SETTINGS[key]
+                        given = value.replace(MOUNTS, str(folder)) if key == COMMAND_CONFIG.key else value
+                        expected = setting.of_text(given, key) if isinstance(given, str) else setting.parsed(given, key)
+                        assert getattr(clusters[cluster], setting.field) == expected, key
 
 
 def test_rendered_pods_have_minimal_rights_and_valid_commands(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.builders import NOW_MS, judged, scan, unobserved
+from tests.cases import Cases
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.api import new_sweep_id
@@ -149,6 +150,10 @@ def test_bad_options_are_refused(wording: SnapshotAssertion) -> None:
         {"bootstrapServers": "h:1", "path": "/x"},
         {"bootstrapServers": "h:1", "interval": "60"},
         {"bootstrapServers": "h:1", "failOnIncomplete": "no"},
+        {"bootstrapServers": "h:1", "batchSize": "many"},
+        {"bootstrapServers": "h:1", "inFlight": "1000"},
+        {"bootstrapServers": "h:1", "blockingAfter": "5"},
+        {"bootstrapServers": "h:1", "ownerPattern": "billing"},
         {"bootstrapServers": "h:1", "commandConfig": "/nowhere"},
         {"bootstrapServers": "h:1", "kafka.bootstrap.servers": "h:1"},
         {"kafka.bootstrap.servers": "h"},
@@ -188,6 +193,21 @@ def test_option_names_are_case_insensitive() -> None:
 
     settings = Settings({"bootstrapservers": "h:1", "LATEAFTER": "20m", "topic": "orders-.*"})
     assert (settings.config.late_after_ms, settings.config.topic) == (1_200_000, ("orders-.*",))
+
+
+def test_every_setting_of_a_cluster_is_an_option() -> None:
+    from txnscan.config.settings import SETTINGS, Kind
+    from txnscan.sql.source import Settings
+
+    values = {Kind.WHOLE_NUMBER: "7", Kind.DURATION: "7m"}
+    of_itself = {"bootstrapServers": "h:1", "commandConfig": None, "ownerPattern": "a=b"}
+    with Cases() as cases:
+        for one in SETTINGS.values():
+            text = of_itself.get(one.sql_option, values.get(one.kind, "/a.*"))
+            if one.in_sql and text is not None:
+                with cases.case(one.sql_option):
+                    config = Settings({"bootstrapServers": "h:1", one.sql_option: text}).config
+                    assert getattr(config, one.field) == one.of_text(text, one.sql_option)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,10 @@ from txnscan import ConfigError, named_cluster
 from txnscan.cli.app import app
 from txnscan.cli.command import (
     CLUSTER_VARIABLE,
-    OF_CLUSTER,
     SETTINGS,
     OneCommand,
-    variable_of,
 )
+from txnscan.config.settings import SETTINGS as OF_CLUSTER
 from txnscan.watch.clusters import CONFIG_VARIABLE, config_path
 
 COMMANDS: Mapping[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -51,7 +50,7 @@ NEEDED = {"bootstrap_server": "localhost:9", "tables": "/tmp/other"}
 @contextmanager
 def environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        for name in [*map(variable_of, SETTINGS), CLUSTER_VARIABLE, CONFIG_VARIABLE]:
+        for name in [*SETTINGS.values(), CLUSTER_VARIABLE, CONFIG_VARIABLE]:
             patch.delenv(name, raising=False)
         patch.setenv("XDG_CONFIG_HOME", "/nowhere")
         for name, value in variables.items():
@@ -63,7 +62,7 @@ def having(option: str) -> Iterator[tuple[str, Any, Any]]:
     """The commands with an option that is this setting, and the parameter."""
     for name, command in COMMANDS.items():
         for one in command.params:
-            if option in one.opts and getattr(one, "envvar", None) == variable_of(option):
+            if option in one.opts and getattr(one, "envvar", None) == SETTINGS[option]:
                 yield name, command, one
 
 
@@ -88,9 +87,9 @@ def test_each_setting_by_command_line_variable_and_file(monkeypatch: pytest.Monk
                 with cases.case(f"{name} {option}"):
                     with environment(monkeypatch):
                         given = parsed(name, command, one.name, [option, value])[one.name]
-                    with environment(monkeypatch, **{variable_of(option): value}):
+                    with environment(monkeypatch, **{SETTINGS[option]: value}):
                         assert parsed(name, command, one.name, [])[one.name] == given
-                    if option not in OF_CLUSTER:
+                    if option.removeprefix("--") not in OF_CLUSTER:
                         continue
                     key = option.removeprefix("--")
                     quoted = value if value.isdecimal() else json.dumps(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +12,10 @@ import typer
 from txnscan.cli.app import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
-from txnscan.cli.options import BootstrapServer, CommandConfig, Format, OutputFormat, SparkMaster
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import SERVER, Format, OutputFormat, SparkMaster
 from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config.settings import COMMAND_CONFIG, TABLES
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
@@ -33,12 +36,7 @@ Force = Annotated[
     str | None,
     typer.Option("--force", metavar="REASON", help="Do what is refused otherwise, for this reason. It is journaled."),
 ]
-JournalTables = Annotated[
-    str | None,
-    typer.Option(
-        "--tables", metavar="LOCATION", help="Tables of sweeps: keep the journal and the lock of apply there."
-    ),
-]
+JOURNAL_TABLES = replace(TABLES, help="Tables of sweeps: keep the journal and the lock of apply there.")
 
 
 def _agreed(question: str, yes: bool) -> None:
@@ -85,8 +83,9 @@ def _status(result: Result) -> None:
         "--producer-epoch 23 --coordinator-epoch 15",
     ),
 )
+@takes(SERVER, COMMAND_CONFIG, JOURNAL_TABLES)
 def abort(
-    bootstrap_server: BootstrapServer,
+    given: Given,
     topic: Annotated[str, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)],
     partition: Annotated[int, typer.Option("--partition", metavar="NUMBER", help="The partition.", show_default=False)],
     start_offset: Annotated[
@@ -102,8 +101,6 @@ def abort(
     coordinator_epoch: Annotated[
         int | None, typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id.")
     ] = None,
-    command_config: CommandConfig = None,
-    tables: JournalTables = None,
     yes: Yes = False,
     accept_unknown_outcome: Annotated[
         bool, typer.Option("--accept-unknown-outcome", help="Also where nothing shows a commit or an abort.")
@@ -126,14 +123,7 @@ def abort(
         target = Target(topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
         _check(target)
         forced = _reason(force)
-        config = ScanConfig(
-            bootstrap_server,
-            command_config=command_config,
-            tables=tables,
-            engine="threads",
-            topic_names=(topic,),
-            partitions=(partition,),
-        )
+        config = given.config(engine="threads", topic_names=(topic,), partitions=(partition,))
         warn(config)
         with progress_bar() as progress:
             spark = _spark(config, master, progress)
@@ -238,14 +228,13 @@ def _abort(
         "txnscan forceTerminateTransaction --bootstrap-server localhost:9092 --transactionalId my-txn-id",
     ),
 )
+@takes(SERVER, COMMAND_CONFIG, JOURNAL_TABLES)
 def force_terminate(
-    bootstrap_server: BootstrapServer,
+    given: Given,
     transactional_id: Annotated[
         str,
         typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The id.", show_default=False),
     ],
-    command_config: CommandConfig = None,
-    tables: JournalTables = None,
     yes: Yes = False,
     force: Force = None,
     master: SparkMaster = None,
@@ -272,7 +261,7 @@ def force_terminate(
         if not transactional_id:
             raise ConfigError("--transactional-id", "is empty; give an id")
         forced = _reason(force)
-        config = ScanConfig(bootstrap_server, command_config=command_config, tables=tables, engine="threads")
+        config = given.config(engine="threads")
         warn(config)
         brokers = LiveBrokers(config)
         with progress_bar() as progress:

@@ -12,15 +12,10 @@ import typer
 from txnscan.cli.app import app, warn
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
-from txnscan.cli.options import (
-    BootstrapServer,
-    CommandConfig,
-    QuestionTimeout,
-    RowFormat,
-    RowsFormat,
-    StateName,
-)
-from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms, printable, utf8_text
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import QUESTION_TIMEOUT, SERVER, RowFormat, RowsFormat, StateName
+from txnscan.config import ConfigError, ScanConfig, printable, utf8_text
+from txnscan.config.settings import BOOTSTRAP_SERVER, COMMAND_CONFIG
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.help import examples
@@ -58,9 +53,9 @@ def end_by(errors: Collection[Mapping[str, Any]], shown: int) -> None:
         "txnscan list --bootstrap-server localhost:9092 --state Ongoing --state PrepareCommit --format csv",
     ),
 )
+@takes(SERVER, COMMAND_CONFIG, QUESTION_TIMEOUT)
 def list_transactions(
-    bootstrap_server: BootstrapServer,
-    command_config: CommandConfig = None,
+    given: Given,
     duration_filter: Annotated[
         int,
         typer.Option(
@@ -91,7 +86,6 @@ def list_transactions(
         list[int] | None,
         typer.Option("--broker-id", metavar="ID", help="Only ids of this coordinator. May be repeated."),
     ] = None,
-    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """List the transactional ids of all coordinators, a line each, as they answer. Shows age and timeout too.
@@ -110,12 +104,7 @@ def list_transactions(
         for one in producer_id or ():
             if not 0 <= one <= _LONG_MAX:
                 raise ConfigError("--producer-id", f"{one} is no producer id")
-        config = ScanConfig(
-            bootstrap_server,
-            command_config,
-            broker_ids=tuple(broker_id or ()),
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-        )
+        config = given.config(broker_ids=tuple(broker_id or ()))
         wanted = ListingFilter(
             states=tuple(_state(one) for one in state or ()),
             producer_ids=tuple(producer_id or ()),
@@ -154,16 +143,15 @@ def rows_in(format: RowFormat, name: str, columns: Collection[str], table: Rows)
         "txnscan describe --bootstrap-server localhost:9092 --transactional-id a --transactional-id b --format json",
     ),
 )
+@takes(SERVER, COMMAND_CONFIG, QUESTION_TIMEOUT)
 def describe(
-    bootstrap_server: BootstrapServer,
+    given: Given,
     transactional_id: Annotated[
         list[str],
         typer.Option(
             "--transactional-id", metavar="ID", help="A transactional id. May be repeated.", show_default=False
         ),
     ],
-    command_config: CommandConfig = None,
-    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Describe the transaction of one or many ids: state, age, timeout, coordinator, and where its partitions stand.
@@ -176,9 +164,7 @@ def describe(
         from txnscan.kafka.errors import ErrorCode
         from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row, read_described
 
-        config = ScanConfig(
-            bootstrap_server, command_config, timeout_ms=parse_optional_duration_ms(timeout, "--timeout")
-        )
+        config = given.config()
         if not all(transactional_id):
             raise ConfigError("--transactional-id", "is empty; give an id")
         warn(config)
@@ -217,9 +203,9 @@ def _absent_ids(cluster: Cluster, wanted: Collection[str], found: Collection[Tra
         "txnscan describe-producers --bootstrap-server localhost:9092 --broker-id 2 --topic orders --partition 0",
     ),
 )
+@takes(SERVER, COMMAND_CONFIG, QUESTION_TIMEOUT)
 def describe_producers(
-    bootstrap_server: BootstrapServer,
-    command_config: CommandConfig = None,
+    given: Given,
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="NAME", help="Only this topic. Default: all. May be repeated."),
@@ -233,7 +219,6 @@ def describe_producers(
         typer.Option("--broker-id", metavar="ID", help="Ask this replica. Default: the leader of each."),
     ] = None,
     only_open: Annotated[bool, typer.Option("--open", help="Only producers with an open transaction.")] = False,
-    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Show the producers of a partition, a topic or everything; for open transactions, their owner and blocked records.
@@ -245,13 +230,7 @@ def describe_producers(
     with errors_in_one_line():
         from txnscan.coordinators.cluster import opened_cluster
 
-        config = ScanConfig(
-            bootstrap_server,
-            command_config=command_config,
-            topic_names=tuple(topic or ()),
-            partitions=tuple(partition or ()),
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-        )
+        config = given.config(topic_names=tuple(topic or ()), partitions=tuple(partition or ()))
         warn(config)
         with opened_cluster(config) as cluster:
             errors, answered = _show_producers(cluster, config, broker_id, only_open, format)
@@ -304,11 +283,9 @@ def _show_producers(
         "txnscan coordinator --partitions 50 --transactional-id my-txn-id",
     ),
 )
+@takes(BOOTSTRAP_SERVER, COMMAND_CONFIG, QUESTION_TIMEOUT)
 def coordinator(
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from."),
-    ] = None,
+    given: Given,
     transactional_id: Annotated[
         list[str] | None,
         typer.Option("--transactional-id", metavar="ID", help="A transactional id. May be repeated."),
@@ -326,8 +303,6 @@ def coordinator(
             help="Ask no broker: show the partition alone, of a topic with this many.",
         ),
     ] = None,
-    command_config: CommandConfig = None,
-    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
 ) -> None:
     """Show which partition and which broker serve a transactional id or a consumer group. Creates no topic.
@@ -340,19 +315,18 @@ def coordinator(
         from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
         from txnscan.report.plain import error_object
 
-        if (bootstrap_server is None) == (partitions is None):
+        asks = given.text(BOOTSTRAP_SERVER) is not None
+        if asks == (partitions is not None):
             raise ConfigError("--bootstrap-server", "give brokers to ask, or --partitions: one of the two")
         names = [("transactional_id", utf8_text("--transactional-id", name)) for name in transactional_id or ()]
         names += [("group", utf8_text("--group", name)) for name in group or ()]
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
-        if bootstrap_server is None:
+        if not asks:
             behind: list[dict[str, Any]] = []
             shown = [coordinator_row(coordinator_among(kind, name, partitions or 1), None) for kind, name in names]
         else:
-            config = ScanConfig(
-                bootstrap_server, command_config, timeout_ms=parse_optional_duration_ms(timeout, "--timeout")
-            )
+            config = given.config()
             warn(config)
             with opened_cluster(config) as cluster:
                 topics = {topic_of(kind) for kind, _ in names}

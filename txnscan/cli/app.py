@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from txnscan.cli.errors import complain, note
+from txnscan.cli.given import Given
 from txnscan.cli.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, log_to_stderr, stderr_lines
 from txnscan.cli.options import Format
 from txnscan.config import ConfigError, EngineName, ScanConfig
+from txnscan.config.settings import BOOTSTRAP_SERVER, TABLES
 from txnscan.report.files import check_writable, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
 from txnscan.report.output import stdout_console, write_line
@@ -248,23 +250,29 @@ def warn(config: ScanConfig) -> None:
         complain(f"warning: {warning}")
 
 
-def either_of() -> ConfigError:
-    """For a command line with both a file of clusters and one cluster, or neither."""
-    return ConfigError("--config", "give either a file with clusters, or one cluster's --bootstrap-server")
+_EITHER = "give either a file with clusters, or one cluster's --bootstrap-server"
 
 
-def clusters_of(file: Path, *, notifies: bool = True, **of_cluster: object) -> ToWatch:
-    """The clusters of a file, after the warnings about their settings. of_cluster: the options that belong in the file,
-    with their values on the command line. notifies: see `read_clusters`.
+def config_of_one(given: Given, **others: Any) -> ScanConfig:
+    """The config of one cluster, where a file of clusters could have been given. Raises ConfigError."""
+    if given.text(BOOTSTRAP_SERVER) is None:
+        raise ConfigError("--config", _EITHER)
+    return given.config(**others)
+
+
+def clusters_of(file: Path, given: Given, *, notifies: bool = True) -> ToWatch:
+    """The clusters of a file, after the warnings about their settings. given: may have tables alone, because the other
+    settings belong in the file. notifies: see `read_clusters`.
 
     Raises ConfigError, and ends the command with a line for each thing that is wrong in the file.
     """
     from txnscan.watch.clusters import ClustersError, read_clusters
 
-    for name, value in of_cluster.items():
-        if value:
-            option = name.replace("_", "-")
-            raise ConfigError(f"--{option}", f"stands in the file of --config, as {option} of each cluster")
+    for setting in given.settings():
+        if setting.option == BOOTSTRAP_SERVER.option:
+            raise ConfigError("--config", _EITHER)
+        if setting.option != TABLES.option:
+            raise ConfigError(setting.option, f"stands in the file of --config, as {setting.key} of each cluster")
     try:
         found = read_clusters(file, os.environ, notifies=notifies)
     except ClustersError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,19 +11,10 @@ import typer
 from txnscan.cli.app import app, progress_bar, started_spark, wants_session, warn, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line
-from txnscan.cli.options import (
-    BootstrapServer,
-    CommandConfig,
-    CompleteUpTo,
-    Engine,
-    Format,
-    OutputFormat,
-    QuestionTimeout,
-    SparkCheckpoint,
-    SparkMaster,
-    TopicPattern,
-)
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import QUESTION_TIMEOUT, SERVER, Engine, Format, OutputFormat, SparkMaster
 from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms
+from txnscan.config.settings import COMMAND_CONFIG, COMPLETE_UP_TO, SPARK_CHECKPOINT, TABLES, TOPIC
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
@@ -37,16 +29,17 @@ from txnscan.report.output import stdout_console
         "txnscan check --bootstrap-server localhost:9092 --command-config admin.properties --apply",
     ),
 )
+@takes(
+    SERVER,
+    COMMAND_CONFIG,
+    replace(TABLES, help="Check also the tables there, as the sweep would use them."),
+    TOPIC,
+    COMPLETE_UP_TO,
+    SPARK_CHECKPOINT,
+    QUESTION_TIMEOUT,
+)
 def check(
-    bootstrap_server: BootstrapServer,
-    command_config: CommandConfig = None,
-    tables: Annotated[
-        str | None,
-        typer.Option("--tables", metavar="LOCATION", help="Check also the tables there, as the sweep would use them."),
-    ] = None,
-    topic: TopicPattern = None,
-    complete_up_to: CompleteUpTo = None,
-    spark_checkpoint: SparkCheckpoint = None,
+    given: Given,
     engine: Engine = EngineName.AUTO,
     master: SparkMaster = None,
     applies: Annotated[
@@ -67,7 +60,6 @@ def check(
             "--wait", metavar="DURATION", help="With --before-stop: ask again until it is safe, for this long."
         ),
     ] = None,
-    timeout: QuestionTimeout = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Check what a sweep needs: connection, security, ACLs, APIs, coordinators, clock, Java, tables. Changes no data.
@@ -79,21 +71,13 @@ def check(
     if it is safe, 3 if not, 4 if that could not be observed.
     """
     with errors_in_one_line():
+        tables = given.text(TABLES)
         if before_stop and (tables is not None or master is not None):
             raise ConfigError("--before-stop", "needs no tables and no Spark; leave out --tables and --master")
         if wait is not None and not before_stop:
             raise ConfigError("--wait", "is for --before-stop")
         wait_ms = parse_optional_duration_ms(wait, "--wait")
-        config = ScanConfig(
-            bootstrap_server,
-            command_config=command_config,
-            tables=tables,
-            topic=tuple(topic or ()),
-            complete_up_to=tuple(complete_up_to or ()),
-            spark_checkpoint=tuple(spark_checkpoint or ()),
-            engine=engine.value,
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-        )
+        config = given.config(engine=engine.value)
         warn(config)
         if before_stop:
             _before_stop(config, before_stop, wait_ms or 0, format)

@@ -1,7 +1,7 @@
 """A command whose shared options have values from elsewhere if they are not given: from a variable of the environment,
 then from a cluster in a file of named clusters (`--cluster`).
 
-- SETTINGS declares each such option once, with its variable. Its key in the file is the option without the dashes.
+- `config/settings.py` declares those of a cluster, and SETTINGS here has those of every cluster, too.
 - The file has the form of the file of `sweep --config`. TXNSCAN_CONFIG names it.
 - An error about such a value names the variable, or the file and the cluster (`where_from`).
 - An option on the command line may replace others: with `--config` the options of clusters stand in that file alone.
@@ -17,31 +17,29 @@ from typing import Any
 from typer.core import TyperOption
 from typer.exceptions import TyperException
 
-from txnscan.config import CLUSTER_KEYS, ConfigError, ScanConfig, printable
+from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config.settings import BOOTSTRAP_SERVER, TABLES, TOPIC
+from txnscan.config.settings import SETTINGS as OF_CLUSTER
 from txnscan.report.help import PlainCommand
 
 CLUSTER_VARIABLE = "TXNSCAN_CLUSTER"
-# The options of one cluster, each with its field of ScanConfig.
-OF_CLUSTER: Mapping[str, str] = {f"--{key}": field for key, (field, _) in CLUSTER_KEYS.items()}
-# And the options of every cluster.
-SETTINGS: tuple[str, ...] = (*OF_CLUSTER, "--engine", "--master", "--format", "--fail-on")
+# Each shared option with its variable: of one cluster, and of every cluster.
+SETTINGS: Mapping[str, str] = {
+    **{one.option: one.variable for one in OF_CLUSTER.values()},
+    "--engine": "TXNSCAN_ENGINE",
+    "--master": "TXNSCAN_MASTER",
+    "--format": "TXNSCAN_FORMAT",
+    "--fail-on": "TXNSCAN_FAIL_ON",
+}
 # What an option or an argument on the command line replaces: these options count only if they are given, too.
 _REPLACES: Mapping[str, Collection[str]] = {
-    "--config": OF_CLUSTER.keys() - {"--tables"},
+    "--config": {one.option for one in OF_CLUSTER.values() if one is not TABLES},
     "--before-stop": ("--tables", "--master"),
     "--max-transaction-timeout": ("--late-after",),
     "--partitions": ("--bootstrap-server",),
     "paths": ("--bootstrap-server", "--timeout"),
 }
-# Elsewhere --topic is a name.
-_PATTERN = "REGEX"
 _FILE_SAYS, _NAMED = "txnscan.of_cluster", "txnscan.cluster"
-
-
-def variable_of(option: str) -> str:
-    """The variable of an option."""
-    name = "bootstrap-servers" if option == "--bootstrap-server" else option.removeprefix("--")
-    return f"TXNSCAN_{name.replace('-', '_').upper()}"
 
 
 class OneCommand(PlainCommand):
@@ -51,8 +49,8 @@ class OneCommand(PlainCommand):
         super().__init__(*given, **named)
         shared = [one for one in self.params if _setting(one) is not None]
         for one in shared:
-            one.envvar = variable_of(_setting(one) or "")
-        if {"--bootstrap-server", "--tables"} & {_setting(one) for one in shared}:
+            one.envvar = SETTINGS[_setting(one) or ""]
+        if {BOOTSTRAP_SERVER.option, TABLES.option} & {_setting(one) for one in shared}:
             self.params.append(_cluster_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -135,7 +133,8 @@ class _Usage(TyperException):
 def _setting(parameter: Any) -> str | None:
     """The setting that an option of a command is, if it is one."""
     found = next((option for option in getattr(parameter, "opts", ()) if option in SETTINGS), None)
-    return None if found == "--topic" and parameter.metavar != _PATTERN else found
+    # Of some commands --topic is a name.
+    return None if found == TOPIC.option and parameter.metavar != TOPIC.metavar else found
 
 
 def _source(ctx: Any, name: str | None) -> str | None:
@@ -167,11 +166,10 @@ def cluster_name(config: ScanConfig) -> str:
 
 def options_of(config: ScanConfig) -> Iterator[tuple[str, Any]]:
     """The options of a cluster that are not the defaults, as a command line has them."""
-    default = ScanConfig("unused:1")
-    for option, field in OF_CLUSTER.items():
-        value = getattr(config, field)
-        if value != getattr(default, field):
-            yield option, f"{value}ms" if field.endswith("_ms") else list(value) if isinstance(value, tuple) else value
+    for setting in OF_CLUSTER.values():
+        value = setting.written(config)
+        if value is not None:
+            yield setting.option, value
 
 
 def in_file(path: Path, name: str, option: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,14 +10,9 @@ import typer
 from txnscan.cli.app import app, progress_bar, warn, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line
-from txnscan.cli.options import (
-    CommandConfig,
-    Format,
-    LateAfter,
-    OutputFormat,
-    QuestionTimeout,
-)
-from txnscan.config import ScanConfig, parse_optional_duration_ms
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import QUESTION_TIMEOUT, Format, OutputFormat
+from txnscan.config.settings import BOOTSTRAP_SERVER, COMMAND_CONFIG, LATE_AFTER
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
 
@@ -29,16 +25,17 @@ from txnscan.report.help import examples
         "txnscan explain --bootstrap-server localhost:9092 --transactional-id my-txn-id --error PRODUCER_FENCED",
     ),
 )
+@takes(
+    replace(
+        BOOTSTRAP_SERVER,
+        help="Brokers to start from. --error alone is answered without brokers too, as far as its text shows.",
+    ),
+    COMMAND_CONFIG,
+    LATE_AFTER,
+    QUESTION_TIMEOUT,
+)
 def explain(
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-server",
-            metavar="HOST:PORT[,...]",
-            help="Brokers to start from. --error alone is answered without brokers too, as far as its text shows.",
-        ),
-    ] = None,
-    command_config: CommandConfig = None,
+    given: Given,
     group: Annotated[
         str | None,
         typer.Option("--group", metavar="GROUP", help="A consumer group that makes no progress, or has lag."),
@@ -72,8 +69,6 @@ def explain(
             help="Lines of a client's or a broker's log. Alone, or beside --transactional-id or --producer-id.",
         ),
     ] = None,
-    late_after: LateAfter = None,
-    timeout: QuestionTimeout = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
     """Explain a symptom: a stuck group or query, a topic, an id or an error in a log. Read-only.
@@ -100,15 +95,8 @@ def explain(
             spark_checkpoint=spark_checkpoint,
         )
         config = None
-        if bootstrap_server is not None:
-            config = ScanConfig(
-                bootstrap_server,
-                command_config=command_config,
-                late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
-                timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-                engine="threads",
-                topic_names=() if asked.topic is None else (asked.topic,),
-            )
+        if given.text(BOOTSTRAP_SERVER) is not None:
+            config = given.config(engine="threads", topic_names=() if asked.topic is None else (asked.topic,))
             warn(config)
         with progress_bar() as progress:
             cause = explain_symptom(config, asked, progress=progress)

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from txnscan.cli.app import app, check_metrics_file, note_at_terminal, print_scan, progress_bar, warn, write_metrics
 from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings
+from txnscan.cli.given import Given, takes
 from txnscan.cli.options import (
-    BlockingAfter,
-    BootstrapServer,
-    CommandConfig,
+    SERVER,
     EveryTransaction,
     FailOnOption,
     Format,
-    LateAfter,
     MetricsFile,
     OutputFormat,
-    OwnerPattern,
-    SparkCheckpoint,
-    Timeout,
     Verbose,
 )
 from txnscan.cli.sweep import _MINUTES_MAX
-from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
+from txnscan.config import ConfigError
+from txnscan.config.settings import BLOCKING_AFTER, COMMAND_CONFIG, LATE_AFTER, OWNER_PATTERN, SPARK_CHECKPOINT, TIMEOUT
 from txnscan.kafka.units import plural
 from txnscan.report.findings import Findings
 from txnscan.report.help import examples
@@ -45,9 +41,9 @@ if TYPE_CHECKING:
         "txnscan find-hanging --bootstrap-server localhost:9092 --format json --fail-on hanging --fail-on incomplete",
     ),
 )
+@takes(SERVER, COMMAND_CONFIG, LATE_AFTER, BLOCKING_AFTER, TIMEOUT, OWNER_PATTERN, SPARK_CHECKPOINT)
 def find_hanging(
-    bootstrap_server: BootstrapServer,
-    command_config: CommandConfig = None,
+    given: Given,
     broker_id: Annotated[
         list[int] | None,
         typer.Option("--broker-id", metavar="ID", help="Only partitions that this broker leads. May be repeated."),
@@ -67,41 +63,30 @@ def find_hanging(
             help="Age in minutes from which a transaction is late, as in Kafka's tool.",
         ),
     ] = None,
-    late_after: LateAfter = None,
-    blocking_after: BlockingAfter = None,
-    timeout: Timeout = None,
     format: OutputFormat = Format.TABLE,
     every: EveryTransaction = False,
     verbose: Verbose = False,
-    owner_pattern: OwnerPattern = None,
-    spark_checkpoint: SparkCheckpoint = None,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
     """Find hanging transactions with the same proof, without Spark, Java or tables."""
     with errors_in_one_line():
-        late_after_ms = parse_optional_duration_ms(late_after, "--late-after")
+        fields: dict[str, Any] = {}
         if max_transaction_timeout is not None:
-            if late_after is not None:
+            if given.text(LATE_AFTER) is not None:
                 raise ConfigError("--max-transaction-timeout", "is the same as --late-after; give one of them")
             if not 1 <= max_transaction_timeout <= _MINUTES_MAX:
                 raise ConfigError(
                     "--max-transaction-timeout",
                     f"{max_transaction_timeout} is out of range; use 1 to {_MINUTES_MAX} minutes",
                 )
-            late_after_ms = max_transaction_timeout * 60_000
-        config = ScanConfig(
-            bootstrap_servers=bootstrap_server,
-            command_config=command_config,
-            late_after_ms=late_after_ms,
-            blocking_after_ms=parse_optional_duration_ms(blocking_after, "--blocking-after"),
+            fields["late_after_ms"] = max_transaction_timeout * 60_000
+        config = given.config(
             engine="threads",
             broker_ids=tuple(broker_id or ()),
             topic_names=tuple(topic or ()),
             partitions=tuple(partition or ()),
-            owner_pattern=tuple(owner_pattern or ()),
-            spark_checkpoint=tuple(spark_checkpoint or ()),
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
+            **fields,
         )
         warn(config)
         check_metrics_file(metrics_file)

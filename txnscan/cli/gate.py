@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,17 +10,17 @@ import typer
 from txnscan.cli.app import app, opened_tables, progress_bar, warn, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line
-from txnscan.cli.options import ClusterId, CommandConfig, Format, OutputFormat, QuestionTimeout, SparkMaster
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import QUESTION_TIMEOUT, ClusterId, Format, OutputFormat, SparkMaster
 from txnscan.config import (
     ConfigError,
-    ScanConfig,
     check_topic_name,
     parse_duration_ms,
     parse_location,
-    parse_optional_duration_ms,
     parse_time_ms,
     printable,
 )
+from txnscan.config.settings import BOOTSTRAP_SERVER, COMMAND_CONFIG, TABLES
 from txnscan.errors import ExitStatus
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.report.help import examples
@@ -37,23 +38,17 @@ if TYPE_CHECKING:
         "txnscan gate --tables /data/txnscan --topic orders --until 2026-01-31T06:00:00Z --format json",
     ),
 )
+@takes(
+    replace(BOOTSTRAP_SERVER, help="Brokers to start from. Reads the cluster."),
+    COMMAND_CONFIG,
+    replace(TABLES, help="Tables with reads of sweep --complete-up-to. Alone, they are the only source."),
+    QUESTION_TIMEOUT,
+)
 def gate(
     topic: Annotated[
         list[str], typer.Option("--topic", metavar="NAME", help="This topic. May be repeated.", show_default=False)
     ],
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from. Reads the cluster."),
-    ] = None,
-    command_config: CommandConfig = None,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables",
-            metavar="LOCATION",
-            help="Tables with reads of sweep --complete-up-to. Alone, they are the only source.",
-        ),
-    ] = None,
+    given: Given,
     cluster_id: ClusterId = None,
     until: Annotated[
         str | None,
@@ -67,7 +62,6 @@ def gate(
             "--wait", metavar="DURATION", help="With --bootstrap-server: read again for this long; 0s reads once."
         ),
     ] = "30s",
-    timeout: QuestionTimeout = None,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -80,7 +74,8 @@ def gate(
     no broker answers.
     """
     with errors_in_one_line():
-        if bootstrap_server is None and (tables is None or until is None):
+        tables, asks = given.text(TABLES), given.text(BOOTSTRAP_SERVER) is not None
+        if not asks and (tables is None or until is None):
             raise ConfigError("--bootstrap-server", "give brokers, or --tables with --until")
         for name in topic:
             check_topic_name("--topic", name)
@@ -94,13 +89,8 @@ def gate(
         if tables is not None:
             parse_location(tables)
         config = None
-        if bootstrap_server is not None:
-            config = ScanConfig(
-                bootstrap_server,
-                command_config=command_config,
-                engine="threads",
-                timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-            )
+        if asks:
+            config = given.config(tables=None, engine="threads")
             warn(config)
         with progress_bar() as progress:
             stored = None if tables is None else opened_tables(tables, master, progress)

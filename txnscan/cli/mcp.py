@@ -6,17 +6,18 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from txnscan.cli.app import app, progress_bar, spark_for, started_spark, warn
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
-from txnscan.cli.options import BootstrapServer, CommandConfig, LateAfter, OwnerPattern
-from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import SERVER
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.config.settings import COMMAND_CONFIG, LATE_AFTER, OWNER_PATTERN, TABLES, TIMEOUT
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
 
@@ -34,24 +35,19 @@ if TYPE_CHECKING:
         "txnscan mcp --bootstrap-server localhost:9092 --command-config client.properties --tables /data/txnscan",
     ),
 )
-def mcp(
-    bootstrap_server: BootstrapServer,
-    command_config: CommandConfig = None,
-    tables: Annotated[
-        str | None,
-        typer.Option("--tables", metavar="LOCATION", help="Also answer from these Delta tables: history, plan."),
-    ] = None,
-    late_after: LateAfter = None,
-    timeout: Annotated[
-        str,
-        typer.Option(
-            "--timeout",
-            metavar="DURATION",
-            help="Time limit of the requests of an answer. What was not read by then is reported as not observed.",
-        ),
-    ] = "50s",
-    owner_pattern: OwnerPattern = None,
-) -> None:
+@takes(
+    SERVER,
+    COMMAND_CONFIG,
+    replace(TABLES, help="Also answer from these Delta tables: history, plan."),
+    LATE_AFTER,
+    replace(
+        TIMEOUT,
+        help="Time limit of the requests of an answer. What was not read by then is reported as not observed.",
+        default="50s",
+    ),
+    OWNER_PATTERN,
+)
+def mcp(given: Given) -> None:
     """Answer an assistant over the Model Context Protocol, on stdin and stdout. Read-only: it can resolve nothing.
 
     An MCP client starts this command. Ends with 0 when the client closes stdin.
@@ -59,15 +55,7 @@ def mcp(
     with errors_in_one_line():
         if find_spec("mcp") is None:
             raise ConfigError("mcp", "needs the MCP SDK; install txnscan[mcp]")
-        config = ScanConfig(
-            bootstrap_server,
-            command_config=command_config,
-            tables=tables,
-            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-            owner_pattern=tuple(owner_pattern or ()),
-            engine="threads",
-        )
+        config = given.config(engine="threads")
         warn(config)
         if sys.stdin.isatty():
             note("this speaks the Model Context Protocol on stdin and stdout; let an MCP client start it")

@@ -12,7 +12,8 @@ import typer
 from txnscan.cli.app import app, progress_bar, started_spark, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
-from txnscan.cli.options import CheckCrc, FailOnOption, Format, LogPartitions, OfflineLateAfter, OutputFormat, Stopped
+from txnscan.cli.given import Given, takes
+from txnscan.cli.options import OFFLINE_LATE_AFTER, CheckCrc, FailOnOption, Format, LogPartitions, OutputFormat, Stopped
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.findings import Findings
 from txnscan.report.help import examples
@@ -35,12 +36,13 @@ PATHS = "Files, directories of partitions, or log directories of brokers."
         "txnscan segments /mnt/tarballs --master 'local[*]' --format json",
     ),
 )
+@takes(OFFLINE_LATE_AFTER)
 def segments(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help=PATHS, show_default=False)],
+    given: Given,
     check_crc: CheckCrc = False,
     stopped: Stopped = False,
     log_partitions: LogPartitions = None,
-    late_after: OfflineLateAfter = None,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
     master: Annotated[
@@ -60,7 +62,7 @@ def segments(
     the verdict is indeterminate.
     """
     with errors_in_one_line():
-        read = _read(paths, late_after, stopped, log_partitions, check_crc, master=master)
+        read = _read(paths, given.text(OFFLINE_LATE_AFTER), stopped, log_partitions, check_crc, master=master)
         from txnscan.report.offline import print_segments, segments_object
 
         found = segments_object(read, _id())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from txnscan.config import EngineName
+from txnscan.config.settings import BOOTSTRAP_SERVER, LATE_AFTER, TIMEOUT
 from txnscan.report.findings import FailOn
 
 
@@ -38,74 +40,26 @@ class StateName(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
-BootstrapServer = Annotated[
-    str,
-    typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Brokers to start from.", show_default=False),
-]
-OneBootstrapServer = Annotated[
-    str | None,
-    typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="One cluster, without a file."),
-]
-CommandConfig = Annotated[
-    str | None,
-    typer.Option("--command-config", metavar="FILE", help="Kafka's client.properties: security and timeouts."),
-]
-LateAfter = Annotated[
-    str | None,
-    typer.Option(
-        "--late-after",
-        metavar="DURATION",
-        help="Age from which a transaction is late, such as 20m. "
-        "Default: the brokers' transaction.max.timeout.ms plus 5 minutes.",
-    ),
-]
-BlockingAfter = Annotated[
-    str | None,
-    typer.Option(
-        "--blocking-after",
-        metavar="DURATION",
-        help="Age from which a live transaction is shown and stored if it holds readers back, even if no group is seen "
-        "to wait for it. Default: a quarter of --late-after.",
-    ),
-]
-Timeout = Annotated[
-    str | None,
-    typer.Option(
-        "--timeout",
-        metavar="DURATION",
-        help="Time limit of a sweep, such as 4m. Partitions that it has not read by then are reported as not observed. "
-        "Default: 5 minutes, or 10 times the predicted time of a large cluster.",
-    ),
-]
+# Commands ask for the settings of `config/settings.py` in their own words.
+SERVER = replace(BOOTSTRAP_SERVER, is_required=True)
+ONE_SERVER = replace(BOOTSTRAP_SERVER, help="One cluster, without a file.")
 # `deadline.QUESTION_MS`, as the option shows it.
 QUESTION = "60s"
-QuestionTimeout = Annotated[
-    str | None,
-    typer.Option(
-        "--timeout",
-        metavar="DURATION",
-        help="Time limit of the requests, such as 20s. Data that was not read by then is reported as not observed. "
-        f"Default: {QUESTION}.",
-    ),
-]
-ApplyTimeout = Annotated[
-    str | None,
-    typer.Option(
-        "--timeout",
-        metavar="DURATION",
-        help="Time limit of all markers together, such as 30m. The remaining markers are refused then. A marker that "
-        "was sent is read and reported after it. Default: none; each proof and each read has 5 minutes.",
-    ),
-]
-OfflineLateAfter = Annotated[
-    str | None,
-    typer.Option(
-        "--late-after",
-        metavar="DURATION",
-        help="Age from which a transaction is late, such as 20m, which is the default: the brokers' "
-        "transaction.max.timeout.ms is in no file.",
-    ),
-]
+QUESTION_TIMEOUT = replace(
+    TIMEOUT,
+    help="Time limit of the requests, such as 20s. Data that was not read by then is reported as not observed. "
+    f"Default: {QUESTION}.",
+)
+APPLY_TIMEOUT = replace(
+    TIMEOUT,
+    help="Time limit of all markers together, such as 30m. The remaining markers are refused then. A marker that "
+    "was sent is read and reported after it. Default: none; each proof and each read has 5 minutes.",
+)
+OFFLINE_LATE_AFTER = replace(
+    LATE_AFTER,
+    help="Age from which a transaction is late, such as 20m, which is the default: the brokers' "
+    "transaction.max.timeout.ms is in no file.",
+)
 OutputFormat = Annotated[Format, typer.Option("--format", metavar="table|json", help="Format of the output on stdout.")]
 RowsFormat = Annotated[
     RowFormat, typer.Option("--format", metavar="table|json|csv", help="Format of the output on stdout.")
@@ -152,36 +106,6 @@ SweepId = Annotated[
     typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one of the whole cluster."),
 ]
 ClusterId = Annotated[str | None, typer.Option("--cluster-id", metavar="ID", help="Only this cluster. Default: all.")]
-TopicPattern = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="REGEX", help="Only topics whose whole name matches. May be repeated."),
-]
-OwnerPattern = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--owner-pattern",
-        metavar="NAME=REGEX",
-        help="NAME owns the transactional ids that REGEX matches as a whole. May be repeated; the first match counts.",
-    ),
-]
-CompleteUpTo = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--complete-up-to",
-        metavar="TOPIC",
-        help="Read all partitions of this topic, and report the time up to which read_committed consumers can read "
-        "everything. May be repeated.",
-    ),
-]
-SparkCheckpoint = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark-checkpoint",
-        metavar="PATH",
-        help="checkpointLocation of a Spark streaming query, which commits no offsets: name the query if it waits "
-        "for a transaction. May be repeated.",
-    ),
-]
 CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
 Stopped = Annotated[
     bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,26 +12,24 @@ import typer
 from txnscan.cli.app import WATCH_APPLY, app, progress_bar, reported_so_far, spark_for, warn, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line, note
+from txnscan.cli.given import Given, takes
 from txnscan.cli.options import (
-    ApplyTimeout,
-    BootstrapServer,
+    APPLY_TIMEOUT,
+    SERVER,
     ClusterId,
-    CommandConfig,
     Format,
     MaxAge,
     OutputFormat,
     SparkMaster,
     SweepId,
     TablesLocation,
-    TopicPattern,
 )
 from txnscan.config import (
-    ScanConfig,
     check_topic_pattern,
     parse_duration_ms,
     parse_location,
-    parse_optional_duration_ms,
 )
+from txnscan.config.settings import COMMAND_CONFIG, TABLES, TOPIC
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, read_text, write_whole
 from txnscan.report.help import examples
@@ -47,12 +46,13 @@ _PLAN_BYTES_MAX = 1 << 26
         "txnscan plan --tables /data/txnscan --out plan.json --topic 'orders-.*' --limit 5",
     ),
 )
+@takes(TOPIC)
 def plan(
+    given: Given,
     tables: TablesLocation,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File of the plan.", show_default=False)],
     sweep_id: SweepId = None,
     cluster_id: ClusterId = None,
-    topic: TopicPattern = None,
     include_consumer_offsets: Annotated[
         bool, typer.Option("--include-consumer-offsets", help="Also __consumer_offsets and __share_group_state.")
     ] = False,
@@ -65,7 +65,7 @@ def plan(
 ) -> None:
     """Plan the end of hanging transactions: a file with the markers to write, and the refusals with their reasons."""
     with errors_in_one_line():
-        patterns = tuple(topic or ())
+        patterns = given.parsed(TOPIC) or ()
         for pattern in patterns:
             check_topic_pattern(pattern)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
@@ -105,16 +105,15 @@ def plan(
         "txnscan apply plan.json --bootstrap-server localhost:9092 --tables /data/txnscan --complete-commits --execute",
     ),
 )
+@takes(
+    SERVER,
+    replace(TABLES, help="The tables that the plan was made from.", is_required=True),
+    COMMAND_CONFIG,
+    APPLY_TIMEOUT,
+)
 def apply(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A file of `txnscan plan`.", show_default=False)],
-    bootstrap_server: BootstrapServer,
-    tables: Annotated[
-        str,
-        typer.Option(
-            "--tables", metavar="LOCATION", help="The tables that the plan was made from.", show_default=False
-        ),
-    ],
-    command_config: CommandConfig = None,
+    given: Given,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Send the markers, or do everything up to that.")
     ] = False,
@@ -132,7 +131,6 @@ def apply(
     max_plan_age: Annotated[
         str, typer.Option("--max-plan-age", metavar="DURATION", help="An older plan is refused.")
     ] = "1h",
-    timeout: ApplyTimeout = None,
     master: SparkMaster = None,
     format: OutputFormat = Format.TABLE,
 ) -> None:
@@ -148,13 +146,7 @@ def apply(
         from txnscan.resolve.plan import PlanRefused, from_json
         from txnscan.resolve.run import apply_to, check_before_spark
 
-        config = ScanConfig(
-            bootstrap_server,
-            command_config=command_config,
-            tables=tables,
-            engine="threads",
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-        )
+        config = given.config(engine="threads")
         max_age_ms = parse_duration_ms(max_plan_age, "--max-plan-age")
         text = read_text(plan_file, "PLAN", _PLAN_BYTES_MAX)
         try:
@@ -162,12 +154,12 @@ def apply(
         except PlanRefused as refused:
             raise refused.of(str(plan_file)) from None
         warn(config)
-        given = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
+        accepted = {COMPLETE_COMMITS: complete_commits, ACCEPT_UNKNOWN: accept_unknown_outcome}
         wanted = tuple(only or ())
         check_before_spark(config, made, max_age_ms=max_age_ms, only=wanted)
 
         with progress_bar() as progress:
-            spark = spark_for(tables, master, progress)
+            spark = spark_for(str(config.tables), master, progress)
             progress("apply" if execute else "rehearse", 0, 1)
             console = stdout_console() if format is Format.TABLE else None
             report = LiveReport(len(chosen(made, wanted)), progress, console)
@@ -177,7 +169,7 @@ def apply(
                     config,
                     made,
                     execute=execute,
-                    options=[option for option, given_now in given.items() if given_now],
+                    options=[option for option, is_accepted in accepted.items() if is_accepted],
                     max_age_ms=max_age_ms,
                     only=wanted,
                     on_step=report.on_step,

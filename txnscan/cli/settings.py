@@ -16,7 +16,6 @@ from txnscan.cli.command import (
     in_file,
     options_of,
     shown_value,
-    variable_of,
 )
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.cli.options import Format, OutputFormat
@@ -56,8 +55,8 @@ def config(
         of_file = dict(options_of(named_cluster(cluster, path))) if cluster is not None else {}
         clusters = list(named_clusters(path)) if path.exists() or os.environ.get(CONFIG_VARIABLE) else []
         rows = []
-        for option in SETTINGS:
-            value, origin = os.environ.get(variable_of(option)) or None, variable_of(option)
+        for option, variable in SETTINGS.items():
+            value, origin = os.environ.get(variable) or None, variable
             if value is None and cluster is not None and option in of_file:
                 value, origin = shown_value(of_file[option]), in_file(path, cluster, option)
             shown = None if value is None else printable(without_secrets(value))

@@ -14,7 +14,7 @@ from txnscan.cli.app import (
     app,
     check_metrics_file,
     clusters_of,
-    either_of,
+    config_of_one,
     note_at_terminal,
     print_scan,
     progress_bar,
@@ -27,25 +27,19 @@ from txnscan.cli.app import (
 )
 from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
+from txnscan.cli.given import Given, takes
 from txnscan.cli.options import (
-    BlockingAfter,
-    CommandConfig,
-    CompleteUpTo,
+    ONE_SERVER,
     Engine,
     EveryTransaction,
     FailOnOption,
     Format,
-    LateAfter,
     MetricsFile,
-    OneBootstrapServer,
     OutputFormat,
-    OwnerPattern,
-    SparkCheckpoint,
-    Timeout,
-    TopicPattern,
     Verbose,
 )
-from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms, shown_location
+from txnscan.config import ConfigError, EngineName, ScanConfig, shown_location
+from txnscan.config.settings import BOOTSTRAP_SERVER, SETTINGS, TABLES
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.findings import FailOn, Findings
 from txnscan.report.help import examples
@@ -59,8 +53,6 @@ if TYPE_CHECKING:
 
 # Kafka's own tool takes an int.
 _MINUTES_MAX = 2**31 - 1
-_DEFAULTS = ScanConfig("unused:1")
-_BATCH_SIZE, _IN_FLIGHT = _DEFAULTS.batch_size, _DEFAULTS.in_flight_max
 _WORST_FIRST = (ExitStatus.HANGING, ExitStatus.FAILED, ExitStatus.USAGE, ExitStatus.INCOMPLETE)
 
 
@@ -73,8 +65,9 @@ _WORST_FIRST = (ExitStatus.HANGING, ExitStatus.FAILED, ExitStatus.USAGE, ExitSta
         "MASTER=spark://host:7077 txnscan sweep --bootstrap-server localhost:9092 --tables s3a://bucket/txnscan",
     ),
 )
+@takes(ONE_SERVER, *(one for one in SETTINGS.values() if one is not BOOTSTRAP_SERVER))
 def sweep(
-    bootstrap_server: OneBootstrapServer = None,
+    given: Given,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -83,32 +76,7 @@ def sweep(
             help="TOML, as of watch: each [clusters.NAME] is swept, up to ten at once. One that fails stops no other.",
         ),
     ] = None,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables",
-            metavar="LOCATION",
-            help="Location of the Delta tables: a path (with a slash), or catalog.schema.",
-        ),
-    ] = None,
-    command_config: CommandConfig = None,
-    topic: TopicPattern = None,
-    late_after: LateAfter = None,
-    blocking_after: BlockingAfter = None,
-    timeout: Timeout = None,
     engine: Engine = EngineName.AUTO,
-    batch_size: Annotated[
-        int | None,
-        typer.Option("--batch-size", metavar="NUMBER", help=f"Partitions in one request. Default: {_BATCH_SIZE}."),
-    ] = None,
-    in_flight: Annotated[
-        int | None,
-        typer.Option(
-            "--in-flight",
-            metavar="NUMBER",
-            help=f"Requests in flight at one broker. Default: {_IN_FLIGHT}.",
-        ),
-    ] = None,
     master: Annotated[
         str | None,
         typer.Option(
@@ -118,15 +86,9 @@ def sweep(
             "spark, else local[*].",
         ),
     ] = None,
-    format: OutputFormat = Format.TABLE,
-    every: EveryTransaction = False,
-    verbose: Verbose = False,
     store_all: Annotated[
         bool, typer.Option("--store-all", help="Store a row for each healthy transaction too, not counts alone.")
     ] = False,
-    owner_pattern: OwnerPattern = None,
-    complete_up_to: CompleteUpTo = None,
-    spark_checkpoint: SparkCheckpoint = None,
     new_history: Annotated[
         bool,
         typer.Option(
@@ -135,6 +97,9 @@ def sweep(
             "before this sweep forbids an ABORT any more. The sweep reports how many. Not with --config.",
         ),
     ] = False,
+    format: OutputFormat = Format.TABLE,
+    every: EveryTransaction = False,
+    verbose: Verbose = False,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -145,25 +110,11 @@ def sweep(
     --config the status is the worst of all clusters, in the order 3, 1, 2, 4, 0.
     """
     with errors_in_one_line():
-        if (config is None) == (bootstrap_server is None):
-            raise either_of()
-        if config is not None and new_history:
-            raise ConfigError("--new-history", "is about one cluster; give --bootstrap-server, not --config")
+        tables = given.text(TABLES)
         if config is not None:
-            found_in_file = clusters_of(
-                config,
-                notifies=False,
-                command_config=command_config,
-                topic=topic,
-                late_after=late_after,
-                blocking_after=blocking_after,
-                timeout=timeout,
-                owner_pattern=owner_pattern,
-                complete_up_to=complete_up_to,
-                spark_checkpoint=spark_checkpoint,
-                batch_size=batch_size,
-                in_flight=in_flight,
-            )
+            if new_history:
+                raise ConfigError("--new-history", "is about one cluster; give --bootstrap-server, not --config")
+            found_in_file = clusters_of(config, given, notifies=False)
             clusters = {
                 name: replace(one, tables=tables, engine=engine.value, store_all=store_all)
                 for name, one in found_in_file.clusters.items()
@@ -173,23 +124,7 @@ def sweep(
             write_metrics(metrics_file, {one.name: one.scan for one in all_swept})
             _print_clusters(all_swept, format, every, verbose)
             raise typer.Exit(worst_status([_status(one, fail_on or []) for one in all_swept]))
-        one_config = ScanConfig(
-            bootstrap_servers=bootstrap_server or "",
-            command_config=command_config,
-            tables=tables,
-            topic=tuple(topic or ()),
-            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
-            blocking_after_ms=parse_optional_duration_ms(blocking_after, "--blocking-after"),
-            engine=engine.value,
-            batch_size=_BATCH_SIZE if batch_size is None else batch_size,
-            in_flight_max=_IN_FLIGHT if in_flight is None else in_flight,
-            store_all=store_all,
-            owner_pattern=tuple(owner_pattern or ()),
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-            complete_up_to=tuple(complete_up_to or ()),
-            spark_checkpoint=tuple(spark_checkpoint or ()),
-            new_history=new_history,
-        )
+        one_config = config_of_one(given, engine=engine.value, store_all=store_all, new_history=new_history)
         warn(one_config)
         check_metrics_file(metrics_file)
         from txnscan.api import NotStored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -11,20 +12,21 @@ from txnscan.cli.admin import end_by, rows_in, say_errors
 from txnscan.cli.app import app, warn
 from txnscan.cli.command import OneCommand, where_from
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings, note
+from txnscan.cli.given import Given, takes
 from txnscan.cli.offline import PATHS, show_logged
 from txnscan.cli.options import (
+    OFFLINE_LATE_AFTER,
+    QUESTION_TIMEOUT,
     CheckCrc,
-    CommandConfig,
     FailOnOption,
     Format,
     LogPartitions,
-    OfflineLateAfter,
-    QuestionTimeout,
     RowFormat,
     RowsFormat,
     Stopped,
 )
-from txnscan.config import ConfigError, ScanConfig, parse_optional_duration_ms
+from txnscan.config import ConfigError, ScanConfig
+from txnscan.config.settings import BOOTSTRAP_SERVER, COMMAND_CONFIG
 from txnscan.kafka.failure import Unobserved
 from txnscan.report.findings import Findings
 from txnscan.report.help import examples
@@ -41,12 +43,15 @@ from txnscan.report.rows import LineRows
         "txnscan transaction-log /var/lib/kafka/data --transactional-id my-txn-id",
     ),
 )
+@takes(
+    replace(BOOTSTRAP_SERVER, help="Ask these brokers, instead of files."),
+    COMMAND_CONFIG,
+    OFFLINE_LATE_AFTER,
+    QUESTION_TIMEOUT,
+)
 def transaction_log(
+    given: Given,
     paths: Annotated[list[str] | None, typer.Argument(metavar="PATH", help=PATHS, show_default=False)] = None,
-    bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Ask these brokers, instead of files."),
-    ] = None,
     transactional_id: Annotated[
         list[str] | None,
         typer.Option("--transactional-id", metavar="ID", help="Every record of this id. May be repeated."),
@@ -67,12 +72,9 @@ def transaction_log(
             help="From files, with --producer-id: show what was decided about data at this epoch.",
         ),
     ] = None,
-    command_config: CommandConfig = None,
     check_crc: CheckCrc = False,
     stopped: Stopped = False,
     log_partitions: LogPartitions = None,
-    late_after: OfflineLateAfter = None,
-    timeout: QuestionTimeout = None,
     format: RowsFormat = RowFormat.TABLE,
     every: Annotated[bool, typer.Option("--all", help="From files, show ids at rest too.")] = False,
     fail_on: FailOnOption = None,
@@ -85,23 +87,23 @@ def transaction_log(
     """
     names, producer_ids = tuple(transactional_id or ()), tuple(producer_id or ())
     with errors_in_one_line():
-        if bool(paths) == (bootstrap_server is not None):
+        asks, late_after = given.text(BOOTSTRAP_SERVER) is not None, given.text(OFFLINE_LATE_AFTER)
+        if bool(paths) == asks:
             raise ConfigError("--bootstrap-server", "give brokers to ask, or files to read as PATH: one of the two")
         if any(one < 0 for one in producer_ids):
             raise ConfigError("--producer-id", "must be 0 or more")
-        if bootstrap_server is not None:
+        if asks:
             if not names and not producer_ids:
                 raise ConfigError("--transactional-id", "give an id, or a producer id with --producer-id")
-            for option, given in (("--producer-epoch", producer_epoch), ("--late-after", late_after)):
-                if given is not None and where_from(option) is None:
+            for option, value in (("--producer-epoch", producer_epoch), ("--late-after", late_after)):
+                if value is not None and where_from(option) is None:
                     raise ConfigError(option, "is for files; leave it out with --bootstrap-server")
-            timeout_ms = parse_optional_duration_ms(timeout, "--timeout")
-            config = ScanConfig(bootstrap_server, command_config=command_config, timeout_ms=timeout_ms)
+            config = given.config(late_after_ms=None)
             warn(config)
             errors, read = _live_log(config, names, producer_ids, format)
             say_errors(errors, format)
         else:
-            if timeout is not None:
+            if given.text(QUESTION_TIMEOUT) is not None:
                 raise ConfigError("--timeout", "limits requests to brokers; leave it out with files")
             found = _of_files(
                 paths or [],
@@ -115,7 +117,7 @@ def transaction_log(
                 format=format,
                 every=every,
             )
-    if bootstrap_server is not None:
+    if asks:
         end_by(errors, read)
     else:
         fail_on_findings(Findings.of_object(found), fail_on)

@@ -8,28 +8,30 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from txnscan.cli.app import app, clusters_of, either_of, need_watch, opened_tables, progress_bar, warn_of_file
+from txnscan.cli.app import app, clusters_of, config_of_one, need_watch, opened_tables, progress_bar, warn_of_file
 from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import complain, errors_in_one_line, note
+from txnscan.cli.given import Given, takes
 from txnscan.cli.logs import stderr_lines
-from txnscan.cli.options import (
-    BlockingAfter,
-    CommandConfig,
-    CompleteUpTo,
-    LateAfter,
-    OneBootstrapServer,
-    OwnerPattern,
-    SparkCheckpoint,
-    SparkMaster,
-    Timeout,
-    TopicPattern,
+from txnscan.cli.options import ONE_SERVER, SparkMaster
+from txnscan.config import ConfigError, parse_duration_ms, parse_location
+from txnscan.config.settings import (
+    BLOCKING_AFTER,
+    COMMAND_CONFIG,
+    COMPLETE_UP_TO,
+    LATE_AFTER,
+    OWNER_PATTERN,
+    SPARK_CHECKPOINT,
+    TABLES,
+    TIMEOUT,
+    TOPIC,
 )
-from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_location, parse_optional_duration_ms
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
 
@@ -50,20 +52,27 @@ USERS_VARIABLE = "TXNSCAN_BASIC_AUTH"
         "txnscan watch --config clusters.toml --notify @/run/secrets/slack --notify-as slack",
     ),
 )
+@takes(
+    ONE_SERVER,
+    COMMAND_CONFIG,
+    replace(
+        TABLES,
+        help="Also keep each sweep in Delta tables: a path (with a slash), or catalog.schema, which starts Spark.",
+    ),
+    TOPIC,
+    LATE_AFTER,
+    BLOCKING_AFTER,
+    TIMEOUT,
+    OWNER_PATTERN,
+    COMPLETE_UP_TO,
+    SPARK_CHECKPOINT,
+)
 def watch(
+    given: Given,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML: [clusters.NAME] with bootstrap-server, and [[notify]]."),
     ] = None,
-    bootstrap_server: OneBootstrapServer = None,
-    command_config: CommandConfig = None,
-    topic: TopicPattern = None,
-    late_after: LateAfter = None,
-    blocking_after: BlockingAfter = None,
-    timeout: Timeout = None,
-    owner_pattern: OwnerPattern = None,
-    complete_up_to: CompleteUpTo = None,
-    spark_checkpoint: SparkCheckpoint = None,
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
     ] = "60s",
@@ -89,14 +98,6 @@ def watch(
             "--basic-auth-file",
             metavar="FILE",
             help=f"Lines of name:password for /metrics. {USERS_VARIABLE} in the environment is the same.",
-        ),
-    ] = None,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--tables",
-            metavar="LOCATION",
-            help="Also keep each sweep in Delta tables: a path (with a slash), or catalog.schema, which starts Spark.",
         ),
     ] = None,
     master: SparkMaster = None,
@@ -125,13 +126,10 @@ def watch(
     with errors_in_one_line(), _told_to_end() as ending:
         need_watch("watch")
         interval_ms = parse_duration_ms(interval, "--interval")
-        to_watch = _to_watch(
-            *(config, bootstrap_server, command_config, topic, late_after, blocking_after, timeout, owner_pattern),
-            complete_up_to,
-            spark_checkpoint,
-        )
+        to_watch = _to_watch(config, given)
         targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
         access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
+        tables = given.text(TABLES)
         if tables is not None:
             parse_location(tables)
         from txnscan.api import find_hanging
@@ -159,53 +157,17 @@ def watch(
             os._exit(ExitStatus.DONE)
 
 
-def _to_watch(
-    config: Path | None,
-    bootstrap_server: str | None,
-    command_config: str | None,
-    topic: list[str] | None,
-    late_after: str | None,
-    blocking_after: str | None,
-    timeout: str | None,
-    owner_pattern: list[str] | None,
-    complete_up_to: list[str] | None,
-    spark_checkpoint: list[str] | None,
-) -> ToWatch:
+def _to_watch(file: Path | None, given: Given) -> ToWatch:
     from txnscan.watch.clusters import ToWatch
 
-    if (config is None) == (bootstrap_server is None):
-        raise either_of()
-    if config is not None:
-        found = clusters_of(
-            config,
-            command_config=command_config,
-            topic=topic,
-            late_after=late_after,
-            blocking_after=blocking_after,
-            timeout=timeout,
-            owner_pattern=owner_pattern,
-            complete_up_to=complete_up_to,
-            spark_checkpoint=spark_checkpoint,
-        )
-    else:
-        one = ScanConfig(
-            bootstrap_servers=bootstrap_server or "",
-            command_config=command_config,
-            topic=tuple(topic or ()),
-            late_after_ms=parse_optional_duration_ms(late_after, "--late-after"),
-            blocking_after_ms=parse_optional_duration_ms(blocking_after, "--blocking-after"),
-            timeout_ms=parse_optional_duration_ms(timeout, "--timeout"),
-            owner_pattern=tuple(owner_pattern or ()),
-            complete_up_to=tuple(complete_up_to or ()),
-            spark_checkpoint=tuple(spark_checkpoint or ()),
-            engine="threads",
-        )
-        one.connection()
-        name = cluster_name(one)
-        found = ToWatch({name: one})
-        for warning in one.warnings():
-            complain(f"warning: {name}: {warning}")
-    return found
+    if file is not None:
+        return clusters_of(file, given)
+    one = config_of_one(given, tables=None, engine="threads")
+    one.connection()
+    name = cluster_name(one)
+    for warning in one.warnings():
+        complain(f"warning: {name}: {warning}")
+    return ToWatch({name: one})
 
 
 def _targets(urls: list[str] | None, shape: str, template_file: Path | None) -> tuple[Target, ...]:

@@ -10,11 +10,12 @@ the whole cluster in order. No state is kept between sweeps, and no table is wri
 
 Options as those of Spark's source for Kafka: kafka.bootstrap.servers, and each other setting of Kafka's clients after
 `kafka.`, such as kafka.security.protocol. In place of these settings: commandConfig, the path of a client.properties on
-the driver, which keeps secrets out of the options. bootstrapServers is the same as kafka.bootstrap.servers. topic: a
-regular expression. lateAfter: as in `ScanConfig`. interval: the minimum time from the start of one sweep of a stream to
-the start of the next; "60s" by default. failOnIncomplete: "true" by default: a sweep that could not observe everything
-fails, because unobserved data has no rows, and missing rows must not look like the absence of hanging transactions.
-With "false" the sweep returns the rows that it observed.
+the driver, which keeps secrets out of the options. bootstrapServers is the same as kafka.bootstrap.servers. The other
+settings of a cluster are those of `txnscan.config.settings`, such as topic and lateAfter; each has one value.
+interval: the minimum time from the start of one sweep of a stream to the start of the next; "60s" by default.
+failOnIncomplete: "true" by default: a sweep that could not observe everything fails, because unobserved data has no
+rows, and missing rows must not look like the absence of hanging transactions. With "false" the sweep returns the rows
+that it observed.
 
 The reader accepts no filters. Spark 4.2 keeps a view's reader with the filters of the first query and reuses it for
 later queries, which would lack rows. To limit the sweep, use the option `topic`.
@@ -28,13 +29,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from txnscan.api import new_sweep_id, sweep_once
-from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, parse_optional_duration_ms, printable
+from txnscan.config import ConfigError, ScanConfig, parse_duration_ms, printable
+from txnscan.config.settings import BOOTSTRAP_SERVER, SETTINGS
 from txnscan.engine.rows import plain, spark_type
 from txnscan.engine.spark.python import register_here
 from txnscan.errors import TxnscanError
@@ -48,7 +51,8 @@ from txnscan.tables.schema import OPEN_TRANSACTIONS
 
 NAME = "kafka_transactions"
 INTERVAL = "60s"
-_OPTIONS = ("bootstrapServers", "commandConfig", "topic", "lateAfter", "interval", "failOnIncomplete")
+_OF_CLUSTER = {one.sql_option: one for one in SETTINGS.values() if one.in_sql}
+_OPTIONS = (*_OF_CLUSTER, "interval", "failOnIncomplete")
 _KAFKA, _SERVERS = "kafka.", "bootstrap.servers"
 _GIVEN_TWICE = "is the same as bootstrapServers; give one of them"
 _SWEEP = "sweep_id"
@@ -90,18 +94,21 @@ class Settings:
     def __init__(self, options: Mapping[str, str]) -> None:
         settings, given = _separated(options)
         servers = settings.pop(_SERVERS, None)
-        if (servers is None) == ("bootstrapServers" not in given):
+        if (servers is None) == (BOOTSTRAP_SERVER.sql_option not in given):
             raise ConfigError(f"{_KAFKA}{_SERVERS}", "is missing; give host:port" if servers is None else _GIVEN_TWICE)
-        self.config = ScanConfig(
-            servers or given["bootstrapServers"],
-            command_config=given.get("commandConfig"),
-            topic=(given["topic"],) if "topic" in given else (),
-            late_after_ms=parse_optional_duration_ms(given.get("lateAfter"), "lateAfter"),
-            engine="threads",
-        )
+        names = {one.option: option for option, one in _OF_CLUSTER.items()}
+        if servers is not None:
+            given[BOOTSTRAP_SERVER.sql_option] = servers
+            names[BOOTSTRAP_SERVER.option] = f"{_KAFKA}{_SERVERS}"
+        of_cluster = {one: given[option] for option, one in _OF_CLUSTER.items() if option in given}
+        with _named_as_here(names):
+            self.config = ScanConfig(
+                **{one.field: one.of_text(text, one.option) for one, text in of_cluster.items()}, engine="threads"
+            )
         if settings and self.config.command_config is not None:
             raise ConfigError("commandConfig", f"has the settings of Kafka's client; give it, or {_KAFKA} options")
-        self.connection = _connection(settings) if settings else self.config.connection()
+        with _named_as_here(names):
+            self.connection = _connection(settings) if settings else self.config.connection()
         self.interval_ms = parse_duration_ms(given.get("interval", INTERVAL), "interval")
         self.fail_on_incomplete = _flag(given.get("failOnIncomplete", "true"))
 
@@ -187,6 +194,15 @@ def _separated(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, st
     kafkas = {name[len(_KAFKA) :].lower(): value for name, value in options.items() if name.lower().startswith(_KAFKA)}
     own = {name: value for name, value in options.items() if not name.lower().startswith(_KAFKA)}
     return kafkas, _known(own)
+
+
+@contextmanager
+def _named_as_here(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors about an option of a command name the option here in its place."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(names.get(error.named, error.named), error.why) from None
 
 
 def _connection(settings: Mapping[str, str]) -> ConnectionSettings:

@@ -25,15 +25,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txnscan.config import (
-    CLUSTER_KEYS,
-    ConfigError,
-    ScanConfig,
-    parse_bootstrap_servers,
-    parse_duration_ms,
-    printable,
-    scheme_of,
-)
+from txnscan.config import ConfigError, ScanConfig, parse_bootstrap_servers, printable
+from txnscan.config.settings import BOOTSTRAP_SERVER, SETTINGS, TABLES, Setting
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.files import read_text
 from txnscan.report.notifications import APPRISE, SHAPES, Shape, template
@@ -47,8 +40,6 @@ CONFIG_VARIABLE = "TXNSCAN_CONFIG"
 ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
 _NAME_MAX = 100
 
-# Of a file of named clusters, for the option --cluster. Sweeps of all clusters of a file go to the same tables.
-_OF_NAMED = ("tables",)
 _SECRET_FILES = ("url-file", "routing-key-file")
 _NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
 
@@ -189,35 +180,28 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str], *, name
         return None
     if not name or len(name) > _NAME_MAX or not name.isprintable():
         complaints.append(f"{at}a name has 1 to {_NAME_MAX} characters that can be printed")
-    complaints += _unknown(table, tuple(CLUSTER_KEYS), at)
-    complaints += [f"{at}{key} is for --cluster alone; give --{key}" for key in _OF_NAMED if key in table and not named]
-    values: dict[str, Any] = {"bootstrap_servers": "unknown:1", "engine": "auto" if named else "threads"}
-    if "bootstrap-server" not in table:
+    complaints += _unknown(table, tuple(SETTINGS), at)
+    if TABLES.key in table and not named:
+        # Sweeps of all clusters of a file go to the same tables.
+        complaints.append(f"{at}{TABLES.key} is for --cluster alone; give {TABLES.option}")
+    if BOOTSTRAP_SERVER.key not in table:
         complaints.append(f'{at}bootstrap-server is missing; write bootstrap-server = "host:port"')
-    for key, (field, type_) in CLUSTER_KEYS.items():
+    values: dict[str, Any] = {"engine": "auto" if named else "threads"}
+    for key, setting in SETTINGS.items():
         if key in table:
-            value = _value(table[key], type_)
-            if value is None:
-                complaints.append(f"{at}{key} is no {_TYPES[type_]}")
-                continue
-            if field.endswith("_ms"):
-                value = _heard(partial(parse_duration_ms, value, f"--{key}"), at, complaints)
-                if value is None:
-                    continue
-            if key == "command-config" or (key == "tables" and "/" in value and not scheme_of(value)):
-                value = str(folder / Path(value).expanduser())
-            if key == "spark-checkpoint":
-                value = tuple(
-                    one if scheme_of(one) or not one else str(folder / Path(one).expanduser()) for one in value
-                )
-            # Check each key alone, so that all complaints are reported.
-            alone = {"bootstrap_servers": "unknown:1", field: value}
-            _heard(partial(ScanConfig, **alone), at, complaints)
-            values[field] = value
+            # Each key is checked alone, so that all complaints are reported.
+            values[setting.field] = _heard(partial(_of_key, setting, table[key], folder), at, complaints)
     if len(complaints) > before:
         return None
     made = _heard(lambda: ScanConfig(**values), at, complaints)
     return made if made is not None and _heard(made.connection, at, complaints) is not None else None
+
+
+def _of_key(setting: Setting, value: Any, folder: Path) -> Any:
+    """The value of a key, for ScanConfig. Raises ConfigError."""
+    parsed = setting.of_toml(value, folder)
+    ScanConfig(**{BOOTSTRAP_SERVER.field: "unknown:1", setting.field: parsed})
+    return parsed
 
 
 def _target(
@@ -246,22 +230,11 @@ def _target(
     return target
 
 
-_TYPES: Mapping[type, str] = MappingProxyType({str: "text", int: "whole number", list: "text, or list of texts"})
-
-
-def _value(value: Any, type_: type) -> Any:
-    """The value as ScanConfig takes it, if it has this type."""
-    if type_ is list:
-        texts = [value] if isinstance(value, str) else value
-        return tuple(texts) if isinstance(texts, list) and all(isinstance(one, str) for one in texts) else None
-    return value if isinstance(value, type_) and not isinstance(value, bool) else None
-
-
 def _heard(make: Callable[[], Any], at: str, complaints: list[str]) -> Any:
     try:
         return make()
     except ConfigError as error:
-        complaints.append(f"{at}{str(error).removeprefix('--').removeprefix('notify-')}")
+        complaints.append(f"{at}{error.named.removeprefix('--').removeprefix('notify-')}: {error.why}")
         return None
 
 

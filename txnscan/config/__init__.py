@@ -7,12 +7,11 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -50,12 +49,13 @@ class EngineName(StrEnum):
 
 
 class ConfigError(TxnscanError, ValueError):
-    """An option that cannot be used. `str()` is one sentence that starts with the option's name."""
+    """An option that cannot be used. `str()` is one sentence that starts with its name. named, why: its two parts."""
 
     exit_status = ExitStatus.USAGE
 
     def __init__(self, option: str, why: str) -> None:
         super().__init__(f"{option}: {why}")
+        self.named, self.why = option, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,25 +216,6 @@ class ScanConfig:
             return read_properties(Path(self.command_config))
         except PropertiesError as error:
             raise ConfigError("--command-config", str(error)) from None
-
-
-# The options of one cluster, without their dashes: each with its field of ScanConfig, and its type in TOML.
-CLUSTER_KEYS: Mapping[str, tuple[str, type]] = MappingProxyType(
-    {
-        "bootstrap-server": ("bootstrap_servers", str),
-        "command-config": ("command_config", str),
-        "tables": ("tables", str),
-        "topic": ("topic", list),
-        "late-after": ("late_after_ms", str),
-        "blocking-after": ("blocking_after_ms", str),
-        "timeout": ("timeout_ms", str),
-        "batch-size": ("batch_size", int),
-        "in-flight": ("in_flight_max", int),
-        "owner-pattern": ("owner_pattern", list),
-        "complete-up-to": ("complete_up_to", list),
-        "spark-checkpoint": ("spark_checkpoint", list),
-    }
-)
 
 
 def is_catalog_schema(location: str) -> bool:
