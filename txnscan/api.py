@@ -19,7 +19,6 @@ from txnscan.config import (
     ScanConfig,
     check_topic_name,
     is_catalog_schema,
-    parse_bootstrap_servers,
     parse_location,
     printable,
     scheme_of,
@@ -245,7 +244,7 @@ def _engine(spark: SparkSession | None, config: ScanConfig) -> _Chosen:
     if config.engine == EngineName.SPARK:
         executors.start_workers()
         return _Chosen(executors, lambda: EngineChoice(EngineName.SPARK, EngineReason.REQUESTED))
-    auto = AutoEngine(executors, executors.start_workers(parse_bootstrap_servers(config.bootstrap_servers)))
+    auto = AutoEngine(executors, executors.start_workers(config.brokers))
     return _Chosen(auto, lambda: auto.choice)
 
 

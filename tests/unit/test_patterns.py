@@ -119,12 +119,12 @@ def test_every_use_of_a_pattern_has_the_limit() -> None:
 
 
 def test_an_owner_pattern_that_backtracks_costs_only_the_owner() -> None:
-    owners, warnings = owners_by_pattern(("x=a.*", "n=(a+)+b"), [NAME, "a"])
+    owners, warnings = owners_by_pattern((("x", "a.*"), ("n", "(a+)+b")), [NAME, "a"])
     assert owners == NO_OWNERS and len(warnings) == 1 and warnings[0].startswith("--owner-pattern: '(a+)+b'")
 
 
 def test_the_first_matching_owner_pattern_counts() -> None:
-    found = owners_by_pattern(("a=sin", "billing team=sink-.*", "b=.*"), ["sink-3-17", "sin", "x"])
+    found = owners_by_pattern((("a", "sin"), ("billing team", "sink-.*"), ("b", ".*")), ["sink-3-17", "sin", "x"])
     assert found == ({"sink-3-17": "billing team", "sin": "a", "x": "b"}, ())
 
 

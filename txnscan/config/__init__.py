@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -80,6 +80,8 @@ class ScanConfig:
     transactions. new_history: the user says that earlier histories of the cluster are over: facts that were stored
     before this sweep forbid no ABORT any more.
 
+    brokers, owners: what bootstrap_servers and owner_pattern say, for the code.
+
     Raises ConfigError.
     """
 
@@ -101,9 +103,11 @@ class ScanConfig:
     blocking_after_ms: int | None = None
     spark_checkpoint: tuple[str, ...] = ()
     new_history: bool = False
+    brokers: tuple[Broker, ...] = field(init=False, repr=False, compare=False)
+    owners: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        parse_bootstrap_servers(self.bootstrap_servers)
+        object.__setattr__(self, "brokers", parse_bootstrap_servers(self.bootstrap_servers))
         if self.command_config is not None and not self.command_config.strip():
             raise ConfigError("--command-config", "is empty; give a client.properties, or leave the option out")
         object.__setattr__(self, "topic", (self.topic,) if isinstance(self.topic, str) else tuple(self.topic))
@@ -111,8 +115,7 @@ class ScanConfig:
             check_topic_pattern(text)
         own = (self.owner_pattern,) if isinstance(self.owner_pattern, str) else tuple(self.owner_pattern)
         object.__setattr__(self, "owner_pattern", own)
-        for text in self.owner_pattern:
-            parse_owner_pattern(text)
+        object.__setattr__(self, "owners", tuple(map(parse_owner_pattern, own)))
         for option, value_ms in (
             ("--late-after", self.late_after_ms),
             ("--blocking-after", self.blocking_after_ms),
@@ -173,7 +176,7 @@ class ScanConfig:
         """The options as JSON, for the stored sweep, without secrets: credentials are in the file of `command_config`,
         and may be in the URL of a checkpoint, which is shortened.
         """
-        values = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         return json.dumps({**values, "spark_checkpoint": [*map(shown_location, self.spark_checkpoint)]})
 
     def connection_options(self) -> str:

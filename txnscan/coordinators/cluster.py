@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from txnscan.config import ScanConfig, parse_bootstrap_servers
+from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
 from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_agreed, read_latest
@@ -431,9 +431,9 @@ def clients_of(
     """The connections of a sweep, or of other questions, for as long as the timeout of `config` allows. limit_ms:
     without a timeout. waits_ms: the time between the requests, which the limits do not include.
     """
-    servers = parse_bootstrap_servers(config.bootstrap_servers)
     timeout_ms = None if config.timeout_ms is None else config.timeout_ms + waits_ms
-    return ClientFactory(sweep_id, settings, servers, Deadline.after(timeout_ms, limit_ms + waits_ms).time_left())
+    time_left = Deadline.after(timeout_ms, limit_ms + waits_ms).time_left()
+    return ClientFactory(sweep_id, settings, config.brokers, time_left)
 
 
 def opened_cluster(config: ScanConfig, *, waits_ms: int = 0) -> Cluster:

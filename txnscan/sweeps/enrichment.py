@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from txnscan.config import parse_owner_pattern
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
@@ -133,7 +132,7 @@ def _impacts(
     for one in hanging:
         which = one.observation.transaction_key
         ids.append(id_of(one, logged.get(which, ()), earlier.get(which)))
-    own, unmatched = owners_by_pattern(run.config.owner_pattern, {name for name in ids if name is not None})
+    own, unmatched = owners_by_pattern(run.config.owners, {name for name in ids if name is not None})
     found = {}
     for one in hanging:
         which = one.observation.transaction_key
@@ -144,11 +143,12 @@ def _impacts(
     return found, (*blockage.warnings(cluster.format_failure), *unmatched)
 
 
-def owners_by_pattern(owner_patterns: Sequence[str], ids: Collection[str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+def owners_by_pattern(
+    patterns: Sequence[tuple[str, str]], ids: Collection[str]
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """By transactional id, its owner by the first of the user's patterns that matches; and a warning if they take too
-    long. That is no reason for a sweep to fail: clients choose the ids.
+    long. That is no reason for a sweep to fail: clients choose the ids. patterns: names with their patterns.
     """
-    patterns = [parse_owner_pattern(text) for text in owner_patterns]
     try:
         matched = matching([pattern for _, pattern in patterns], sorted(ids))
     except PatternError as error:
