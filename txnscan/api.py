@@ -34,6 +34,7 @@ from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.clock import wall_clock_ms
+from txnscan.reads.tasks import cannot_read
 from txnscan.report.json import sweep_summary
 from txnscan.sweeps.checkpoints import FILE_BYTES_MAX, OpenFiles, open_files
 from txnscan.sweeps.history import History, NoHistory
@@ -242,9 +243,9 @@ def _engine(spark: SparkSession | None, config: ScanConfig) -> _Chosen:
     send_packages(own)
     executors = SparkEngine(own)
     if config.engine == EngineName.SPARK:
-        executors.start_workers()
+        executors.start_workers(partial(cannot_read, ()))
         return _Chosen(executors, lambda: EngineChoice(EngineName.SPARK, EngineReason.REQUESTED))
-    auto = AutoEngine(executors, executors.start_workers(config.brokers))
+    auto = AutoEngine(executors, executors.start_workers(partial(cannot_read, config.brokers)))
     return _Chosen(auto, lambda: auto.choice)
 
 

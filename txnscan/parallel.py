@@ -14,6 +14,8 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Called with the number of finished items and the number of all items.
+OnProgress = Callable[[int, int], None]
 
 
 def as_finished(

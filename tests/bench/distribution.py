@@ -135,7 +135,7 @@ def working(master: str) -> Iterator[Callable[[str, str], Any]]:
             connect = connect_to(view)
             try:
                 if what == WIDE:
-                    return tally(engine.read(ReadWide(connect), batches, WideRow, lambda done, total: None))
+                    return tally(engine.map(ReadWide(connect), batches, WideRow, lambda done, total: None))
                 began_s, ended_s, stamps = stamped(engine, ReadWide(connect), batches)
             finally:
                 connect.close()

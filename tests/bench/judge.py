@@ -16,6 +16,8 @@ from txnscan.engine.spark.executors import SparkEngine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.reads.observation import Observation
+from txnscan.verdict.evidence import Judged
+from txnscan.verdict.join import Judge, batches_of, by_producer_id
 
 _SIZES = (100, 1_000, 5_000, 20_000)
 _MASTER = "local[2]"
@@ -47,5 +49,6 @@ def _judging(engine: Engine, size: int) -> Callable[[], Work]:
 
 
 def _judge(engine: Engine, observations: Sequence[Observation], views: Sequence[CoordinatorView]) -> Work:
-    judged = engine.judge(observations, views, context())
+    judge = Judge(by_producer_id(views), context())
+    judged = engine.map(judge, batches_of(observations), Judged, lambda done, total: None)
     return {f"hanging of {len(judged)}": sum(one.judgement.verdict == "hanging" for one in judged)}

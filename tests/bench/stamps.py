@@ -56,7 +56,7 @@ def _task() -> int:
 def stamped(engine: Engine, read: ReadWide, batches: Sequence[WideBatch]) -> tuple[float, float, list[Stamp]]:
     """Runs the wide read: when it began and ended, in seconds of the same clock, and the stamps."""
     began_s = time.monotonic()
-    stamps = engine.read(ReadStamped(read), batches, Stamp, lambda done, total: None)
+    stamps = engine.map(ReadStamped(read), batches, Stamp, lambda done, total: None)
     return began_s, time.monotonic(), stamps
 
 

@@ -37,7 +37,7 @@ from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_tu
 from tests.bench.peers import Drain, fan_out, one_after_the_other
 from tests.bench.processes import crew, together
 from tests.sim.wire import WireCluster
-from txnscan.engine.threads import THREADS, lanes, read_lanes
+from txnscan.engine.threads import THREADS, in_lanes, lanes
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.topology import ClusterView
 from txnscan.reads.rows import WideBatch, WideRow
@@ -103,7 +103,7 @@ def _on_spark(spark: SparkSession, cluster: WireCluster, view: ClusterView, batc
 
     def ours() -> Work:
         # A ClientFactory of its own, as each sweep has.
-        rows = SparkEngine(spark).read(ReadWide(connect_to(view)), batches, WideRow, lambda done, total: None)
+        rows = SparkEngine(spark).map(ReadWide(connect_to(view)), batches, WideRow, lambda done, total: None)
         return tally(rows)
 
     return [
@@ -127,7 +127,7 @@ def reading(share: tuple[ClientFactory, Sequence[WideBatch]]) -> Iterator[Callab
 
     def read() -> Work:
         found: list[Any] = []
-        for _, rows in read_lanes(ReadWide(connect), queues, THREADS):
+        for _, rows in in_lanes(ReadWide(connect), queues, THREADS):
             found += rows
         return tally(found)
 

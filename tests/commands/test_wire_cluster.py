@@ -74,7 +74,7 @@ from txnscan.sweeps.result import Scan
 from txnscan.txnlog.decode import decode, transactional_id
 from txnscan.txnlog.facts import Facts, LoggedTransaction
 from txnscan.txnlog.rows import LogRow
-from txnscan.verdict.evidence import Verdict
+from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.complete_up_to import TopicRead
 from txnscan.waiting.disk import PartitionId
 from txnscan.waiting.impact import BlockedGroup, BlockReason, Impact
@@ -869,13 +869,12 @@ class ApartEngine(ThreadsEngine):
     def driver(self) -> Engine:
         return ThreadsEngine()
 
-    def read(self, read: Any, batches: Any, row_type: Any, on_progress: Any) -> Any:
-        self.read_apart.append(row_type)
-        return super().read(read, batches, row_type, on_progress)
-
-    def judge(self, observations: Any, views: Any, context: Any) -> Any:
-        self.judged_apart = True
-        return super().judge(observations, views, context)
+    def map(self, function: Any, batches: Any, row_type: Any, on_progress: Any) -> Any:
+        if row_type is Judged:
+            self.judged_apart = True
+        else:
+            self.read_apart.append(row_type)
+        return super().map(function, batches, row_type, on_progress)
 
 
 @pytest.mark.parametrize(

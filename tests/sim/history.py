@@ -25,9 +25,10 @@ from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
+from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import FencedReading, read_wide
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, ReadBatch
+from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch
 from txnscan.reads.tasks import ReadFenced
 from txnscan.sweeps.history import History as ScanHistory
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
@@ -37,6 +38,7 @@ from txnscan.sweeps.result import Scan
 from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import read_log
 from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.verdict.join import Judge, JudgeBatch
 
 NOW_MS = 1_700_003_600_000
 CONFIG = ScanConfig("simulated:9092", topic=("[^_].*",))
@@ -139,22 +141,28 @@ class SimulatedEngine(ThreadsEngine):
         self.simulation = simulation
         self._now_ms = now_ms
 
-    def read(
+    def map(
         self,
-        read: Callable[[Batch], Iterable[Row]],
+        function: Callable[[Batch], Iterable[Row]],
         batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
-        if isinstance(read, ReadFenced):
-            return self.read_fenced(batches, read.how)  # type: ignore[arg-type, return-value]
+        if isinstance(function, ReadFenced):
+            return self.read_fenced(batches, function.how)  # type: ignore[arg-type, return-value]
+        if isinstance(function, Judge):
+            return self.judge(batches, function)  # type: ignore[arg-type, return-value]
         if row_type is OffsetsRow:
             # No verdict depends on these.
             return []
         if row_type is LogRow:
             return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
         return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
+
+    def judge(self, batches: Sequence[JudgeBatch], judge: Judge) -> list[Judged]:
+        """The verdicts."""
+        return [judged for batch in batches for judged in judge(batch)]
 
     def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
         """The proven reads of a sweep."""

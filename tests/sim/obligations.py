@@ -30,12 +30,13 @@ from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.describe_producers import by_topic, describe_producers
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
+from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import FencedReading, fenced_failed, read_second
-from txnscan.reads.observation import Observation
-from txnscan.reads.rows import FencedRow, OnProgress, ReadBatch, WideRow
+from txnscan.reads.rows import FencedRow, ReadBatch, WideRow
 from txnscan.sweeps.history import History
 from txnscan.sweeps.result import Scan
-from txnscan.verdict.evidence import Context, Judged, Reason, Verdict
+from txnscan.verdict.evidence import Judged, Reason, Verdict
+from txnscan.verdict.join import Judge, JudgeBatch
 
 
 @dataclass(frozen=True)
@@ -231,11 +232,9 @@ class _ReadOnce(SimulatedEngine):
 class _PrepareIsAbsence(SimulatedEngine):
     """A partition that a Prepare* no longer lists counts as absent."""
 
-    def judge(
-        self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
-    ) -> list[Judged]:
-        """See Engine."""
-        return [_accused(judged) for judged in super().judge(observations, views, context)]
+    def judge(self, batches: Sequence[JudgeBatch], judge: Judge) -> list[Judged]:
+        """See SimulatedEngine."""
+        return [_accused(judged) for judged in super().judge(batches, judge)]
 
 
 def _accused(judged: Judged) -> Judged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from txnscan.engine.choice import EngineReason
 from txnscan.engine.spark import executors
 from txnscan.engine.spark.executors import SparkEngine
 from txnscan.kafka.topology import Broker
+from txnscan.reads.tasks import cannot_read
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import SWEEPS
 
@@ -82,8 +84,8 @@ def test_executors_need_one_of_the_bootstrap_servers(spark: SparkSession) -> Non
     (port,) = choose_ports(1)
     closed = Broker(-1, "127.0.0.1", port)
     engine = SparkEngine(spark)
-    assert engine.start_workers()() is None
-    assert engine.start_workers([closed])() is not None
+    assert engine.start_workers(partial(cannot_read, ()))() is None
+    assert engine.start_workers(partial(cannot_read, [closed]))() is not None
     with WireCluster(SHAPE, 1) as cluster:
         host, _, its_port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
-        assert engine.start_workers([closed, Broker(-2, host, int(its_port))])() is None
+        assert engine.start_workers(partial(cannot_read, [closed, Broker(-2, host, int(its_port))]))() is None

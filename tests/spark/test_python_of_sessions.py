@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import venv
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tests.sim.wire import ClusterShape, WireCluster
 from txnscan.engine.choice import EngineReason
 from txnscan.engine.spark.executors import SparkEngine
 from txnscan.engine.spark.python import own_python, unusable
+from txnscan.reads.tasks import cannot_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +55,7 @@ def test_executors_of_this_machine_get_this_python_and_the_context_stays(unnamed
     before = dict(context.environment)
     own = own_python(unnamed)
     assert own is not None and own.pythonExec == sys.executable
-    assert SparkEngine(unnamed).start_workers()() is None
+    assert SparkEngine(unnamed).start_workers(partial(cannot_read, ()))() is None
     assert (context.pythonExec, context.environment) == ("python3", before)
 
 
@@ -83,9 +85,9 @@ def test_an_unusable_python_is_named_before_a_job_runs(
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare / "python3"))
     assert "pyarrow" in (unusable(spark) or "")
-    assert "pyarrow" in (SparkEngine(spark).start_workers()() or "")
+    assert "pyarrow" in (SparkEngine(spark).start_workers(partial(cannot_read, ()))() or "")
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nonexistent/python3")
-    assert "/nonexistent/python3" in (SparkEngine(spark).start_workers()() or "")
+    assert "/nonexistent/python3" in (SparkEngine(spark).start_workers(partial(cannot_read, ()))() or "")
 
 
 @pytest.mark.parametrize(

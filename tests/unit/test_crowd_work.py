@@ -25,7 +25,7 @@ from txnscan.coordinators import snapshot as snapshot_module
 from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, read_all_views
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import read_latest
-from txnscan.engine.threads import ThreadsEngine, read_lanes
+from txnscan.engine.threads import ThreadsEngine, in_lanes
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory
@@ -218,7 +218,7 @@ def test_thousands_of_items_are_no_thousands_of_tasks(monkeypatch: pytest.Monkey
     with cluster_of(FakeCluster(), threads=4) as cluster:
         assert cluster.in_parallel(lambda n: n * n, range(10_000)) == [n * n for n in range(10_000)]
         assert cluster.in_parallel(str, ()) == []
-    found = list(read_lanes(lambda one: [one.lane * 2], [[Piece(n)] for n in range(10_000)], 4))
+    found = list(in_lanes(lambda one: [one.lane * 2], [[Piece(n)] for n in range(10_000)], 4))
     assert sorted(rows[0] for _, rows in found) == [n * 2 for n in range(10_000)]
     assert [done for done, _ in found] == [1] * 10_000
     assert [one.tasks for one in pools] == [4, 4]

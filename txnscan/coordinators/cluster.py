@@ -43,8 +43,8 @@ from txnscan.kafka.security.acls import explained, needing
 from txnscan.kafka.security.needs import CONFIGS_OF_BROKERS, DESCRIBE_IDS, DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key
 from txnscan.kafka.units import duration
-from txnscan.parallel import as_finished
-from txnscan.reads.rows import OnProgress, WideRow
+from txnscan.parallel import OnProgress, as_finished
+from txnscan.reads.rows import WideRow
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

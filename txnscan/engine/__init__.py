@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from txnscan.kafka.answers import CoordinatorView
-from txnscan.reads.observation import Observation
-from txnscan.reads.rows import OnProgress
-from txnscan.verdict.evidence import Context, Judged
+from txnscan.parallel import OnProgress
 
 
 class Laned(Protocol):
@@ -47,36 +44,24 @@ def advice(engine: str, partitions: int) -> str | None:
     return f"this sweep read {partitions:,} partitions; {quicker}"
 
 
-def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[CoordinatorView, ...]]:
-    """The coordinators' views of each producer id, in order, to join with observations."""
-    found: dict[int, tuple[CoordinatorView, ...]] = {}
-    for view in views:
-        found[view.producer_id] = (*found.get(view.producer_id, ()), view)
-    return found
-
-
 class Engine(Protocol):
-    """Runs reads and judgements."""
+    """Runs a function on many batches."""
 
     @property
     def driver(self) -> Engine:
-        """The engine that reads in this process. It finishes a small read before executors would start. Self if this
-        engine already reads in this process.
+        """The engine in this process. It finishes a few batches before executors would start. Self if this engine is
+        in this process.
         """
         ...
 
-    def read(
+    def map(
         self,
-        read: Callable[[Batch], Iterable[Row]],
+        function: Callable[[Batch], Iterable[Row]],
         batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
-        """Calls `read` on every batch: lanes in parallel, the batches of a lane in order. Rows come in no order."""
-        ...
-
-    def judge(
-        self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
-    ) -> list[Judged]:
-        """Joins the observations with the coordinators' views by producer id, and judges each. No order."""
+        """Calls the function on every batch: lanes in parallel, the batches of a lane in order. Rows come in no order.
+        Executors get the function with all that it holds, once for each task.
+        """
         ...

@@ -12,10 +12,7 @@ from enum import StrEnum
 
 from txnscan.config import EngineName
 from txnscan.engine import Batch, Engine, Row
-from txnscan.kafka.answers import CoordinatorView
-from txnscan.reads.observation import Observation
-from txnscan.reads.rows import OnProgress
-from txnscan.verdict.evidence import Context, Judged
+from txnscan.parallel import OnProgress
 
 
 class EngineReason(StrEnum):
@@ -70,21 +67,15 @@ class AutoEngine:
         """See Engine."""
         return self._executors.driver
 
-    def read(
+    def map(
         self,
-        read: Callable[[Batch], Iterable[Row]],
+        function: Callable[[Batch], Iterable[Row]],
         batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
-        return self._chosen.read(read, batches, row_type, on_progress)
-
-    def judge(
-        self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
-    ) -> list[Judged]:
-        """See Engine."""
-        return self._chosen.judge(observations, views, context)
+        return self._chosen.map(function, batches, row_type, on_progress)
 
     @property
     def _chosen(self) -> Engine:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import Key, Partition
-
-# Called with the number of finished items and the number of all items.
-OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

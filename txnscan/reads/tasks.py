@@ -6,12 +6,27 @@ of dead brokers. A task reads no files: it carries its connection settings and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from txnscan.kafka.client.factory import ClientFactory
+from txnscan.kafka.client.listener import accepts
+from txnscan.kafka.topology import Broker
 from txnscan.reads.fenced_read import FencedReading, read_offsets, read_wide
 from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+
+# A process tries to connect to at most this many bootstrap servers, each for at most this many seconds.
+_SERVERS_TRIED = 3
+_CONNECT_S = 5.0
+
+
+def cannot_read(servers: Sequence[Broker]) -> str | None:
+    """Why an executor cannot run these tasks, for a trial there: it can connect to none of the first servers. Without
+    servers it need not. A package that tasks need and that is missing on a node fails with this module's imports.
+    """
+    if not servers or any(accepts(one.host, one.port, _CONNECT_S) for one in servers[:_SERVERS_TRIED]):
+        return None
+    return "an executor cannot connect to any bootstrap server"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from txnscan.config import ConfigError, local_path, scheme_of
 from txnscan.kafka.clock import wall_clock_ms
-from txnscan.reads.rows import OnProgress
+from txnscan.parallel import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.tables.conditions import Is
 from txnscan.tables.creation import check_files

@@ -13,7 +13,7 @@ from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
-from txnscan.reads.rows import OnProgress
+from txnscan.parallel import OnProgress
 from txnscan.resolve.abort import NoJournal
 from txnscan.resolve.apply import DONE, Journal, Result, apply_plan, chosen, settle_interrupted
 from txnscan.resolve.brokers import LiveBrokers

@@ -32,8 +32,9 @@ from txnscan.kafka.protocol.replicas import OnBrokers, read_on_brokers, with_eli
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_CLUSTER, DESCRIBE_IDS
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas, Topic
+from txnscan.parallel import OnProgress
 from txnscan.reads.planner import plan_wide
-from txnscan.reads.rows import OnProgress, WideRow
+from txnscan.reads.rows import WideRow
 from txnscan.reads.tasks import ReadWide
 from txnscan.verdict.ending import timeout_end_ms
 from txnscan.waiting.before_stop import (
@@ -309,7 +310,7 @@ class _Reading:
             topics, batch_size=self.config.batch_size, in_flight_max=self.config.in_flight_max, with_ended=True
         )
         count = sum(batch.size for batch in batches)
-        rows = self.engine.read(
+        rows = self.engine.map(
             ReadWide(self.cluster.clients),
             batches,
             WideRow,

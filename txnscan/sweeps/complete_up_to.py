@@ -8,8 +8,9 @@ from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
+from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import fenced_failed, read_ends
-from txnscan.reads.rows import FencedRow, OnProgress
+from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.reader import Reader
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead

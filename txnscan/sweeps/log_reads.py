@@ -29,10 +29,11 @@ from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
+from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.observation import Observation
 from txnscan.reads.planner import plan_fenced, plan_logs
-from txnscan.reads.rows import OnProgress, ReadBatch
+from txnscan.reads.rows import ReadBatch
 from txnscan.sweeps.reader import FENCED_BATCH_SIZE
 from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import (
@@ -141,7 +142,7 @@ def _read_logs(
             return
         # Reading a large log takes long, and progress is reported only after a whole batch of logs.
         on_progress(0, len(batches))
-        found = engine.read(ReadLog(cluster.clients), batches, LogRow, on_progress)
+        found = engine.map(ReadLog(cluster.clients), batches, LogRow, on_progress)
         cluster.read_bytes += sum(row.read_bytes for row in found)
         rows.update({row.partition: row for row in found})
 

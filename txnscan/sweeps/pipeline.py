@@ -56,6 +56,7 @@ from txnscan.sweeps.warnings import (
 )
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts
 from txnscan.verdict.evidence import Context, Judged
+from txnscan.verdict.join import Judge, batches_of, by_producer_id
 from txnscan.verdict.outcome import CLOCK_SLACK_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.version import __version__
@@ -344,7 +345,9 @@ def judge_all(
     # If the time is up, there is no reason to wait for executors.
     few = len(observations) <= DRIVER_JUDGES_MAX
     engine = run.engine.driver if few or run.cluster.deadline.is_up else run.engine
-    others = engine.judge(observations, snapshot.views, context)
+    others = engine.map(
+        Judge(by_producer_id(snapshot.views), context), batches_of(observations), Judged, run.stage("judge")
+    )
     # An overdue or old claimed transaction may block consumers. The offsets of its partition show how much, without
     # proof.
     live = looked_at([*others, *claimed], planned.blocking_after_ms)[0] if run.reads_impact else ()

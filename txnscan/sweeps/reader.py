@@ -23,9 +23,10 @@ from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
+from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import FencedReading, failed_partitions, fenced_failed, read_fenced, read_second
 from txnscan.reads.planner import plan_fenced, plan_wide
-from txnscan.reads.rows import FencedRow, OffsetsRow, OnProgress, WideRow
+from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
 from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
@@ -181,7 +182,7 @@ class Reader:
             topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max, producer_ids=kept
         )
         count = sum(batch.size for batch in batches)
-        rows = self._engine.read(
+        rows = self._engine.map(
             ReadWide(self._cluster.clients),
             batches,
             WideRow,
@@ -248,7 +249,7 @@ class Reader:
     ) -> dict[Key, FencedRow]:
         batches = plan_fenced(partitions, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = ReadFenced(self._cluster.clients, how, wall_clock_ms)
-        return {row.key: row for row in self._engine_for(partitions).read(read, batches, FencedRow, on_progress)}
+        return {row.key: row for row in self._engine_for(partitions).map(read, batches, FencedRow, on_progress)}
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
         """The offsets of these partitions, from the leaders that one broker's metadata names. No verdict depends on
@@ -260,8 +261,8 @@ class Reader:
             with suppress(LeaderUnknown):
                 known.append(believed.partition(*key))
         batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
-        read = self._engine_for(known).read
-        rows = read(ReadOffsets(self._cluster.clients), batches, OffsetsRow, lambda done, total: None)
+        read = ReadOffsets(self._cluster.clients)
+        rows = self._engine_for(known).map(read, batches, OffsetsRow, lambda done, total: None)
         if batches and self._cluster.deadline.is_up:
             # Partitions that executors did not read have no row and no error.
             self._cluster.deadline.missed = True

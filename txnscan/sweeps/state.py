@@ -16,8 +16,9 @@ from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic
+from txnscan.parallel import OnProgress
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow, OnProgress, WideRow
+from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.reader import Reader, Wide

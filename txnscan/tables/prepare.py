@@ -9,9 +9,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from txnscan.engine.spark.java import cache_directory, delta_jars, find_java, jar_directory
+from txnscan.reads.tasks import cannot_read
 from txnscan.sweeps.result import Scan
 
 _TRAINING_S_MAX = 600
@@ -80,7 +82,7 @@ def work(options: Sequence[str]) -> None:
     from txnscan.tables.open import open_tables
 
     spark = spark_session("local[2]", settings={DRIVER_JAVA_OPTIONS: driver_options(options)})
-    SparkEngine(spark).start_workers()
+    SparkEngine(spark).start_workers(partial(cannot_read, ()))
     with tempfile.TemporaryDirectory(prefix="txnscan-") as directory:
         tables = open_tables(str(Path(directory, "tables")), spark)
         tables.create()

@@ -20,24 +20,16 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from txnscan.engine import Batch, Engine, Row, by_producer_id
-from txnscan.engine.rows import arrow_schema, from_arrow, spark_schema, to_arrow
+from txnscan.engine import Batch, Engine, Row
+from txnscan.engine.rows import from_arrow, spark_schema, to_arrow
 from txnscan.engine.spark.errors import in_one_line
-from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.interrupts import is_interrupt
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
 from txnscan.engine.spark.python import map_in_arrow, unusable
-from txnscan.engine.threads import THREADS, ThreadsEngine, lanes, read_lanes
-from txnscan.kafka.answers import CoordinatorView
-from txnscan.kafka.client.listener import accepts
-from txnscan.kafka.topology import Broker
-from txnscan.reads.observation import Observation
-from txnscan.reads.rows import OnProgress
-from txnscan.verdict.evidence import Context, Judged
-from txnscan.verdict.rules import judge_observation
+from txnscan.engine.threads import THREADS, ThreadsEngine, in_lanes, lanes
+from txnscan.parallel import OnProgress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,36 +40,10 @@ _POLL_S = 0.5
 _START_S = 10
 # The number of tasks that run at once, if a Connect session does not report it.
 _PARALLELISM = 8
-# An executor tries to connect to at most this many bootstrap servers, each for at most this many seconds.
-_SERVERS_TRIED = 3
-_CONNECT_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """The left side of the join: an observation, with the producer id as the key."""
-
-    producer_id: int
-    observation: Observation
-
-
-@dataclass(frozen=True, slots=True)
-class _Right:
-    """The right side: every coordinator's view of a producer id."""
-
-    producer_id: int
-    coordinators: tuple[CoordinatorView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    producer_id: int
-    observation: Observation
-    coordinators: tuple[CoordinatorView, ...]
 
 
 class SparkEngine:
-    """Reads and judges on the executors of a Spark session, classic or Connect."""
+    """Maps on the executors of a Spark session, classic or Connect."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -87,9 +53,9 @@ class SparkEngine:
         """See Engine."""
         return ThreadsEngine()
 
-    def read(
+    def map(
         self,
-        read: Callable[[Batch], Iterable[Row]],
+        function: Callable[[Batch], Iterable[Row]],
         batches: Sequence[Batch],
         row_type: type[Row],
         on_progress: OnProgress,
@@ -101,12 +67,12 @@ class SparkEngine:
         on_progress(0, len(batches))
         work = dealt(lanes(batches), self._parallelism)
         with self._watched(len(work), len(batches), on_progress), _with_remedy():
-            return from_arrow(self._spread(read, work, row_type).toArrow(), row_type)
+            return from_arrow(self._spread(function, work, row_type).toArrow(), row_type)
 
-    def start_workers(self, servers: Sequence[Broker] = ()) -> Callable[[], str | None]:
-        """Starts Python on the executors, and lets each executor try to connect to one of these servers. Returns a
-        function that waits for the result: why an executor cannot read from the cluster, or None. It raises Spark's
-        error if the user interrupts the trial.
+    def start_workers(self, trial: Callable[[], str | None]) -> Callable[[], str | None]:
+        """Starts Python on the executors, and runs a trial on each, which gives why it fails, or None. Returns a
+        function that waits for the result: why an executor cannot work, or None. It raises Spark's error if the user
+        interrupts the trial.
 
         The first start takes seconds, in which the driver does other work.
         """
@@ -115,7 +81,7 @@ class SparkEngine:
 
         def start() -> None:
             try:
-                failure.append(self._trial(servers[:_SERVERS_TRIED]))
+                failure.append(self._tried(trial))
             except Exception as error:
                 if is_interrupt(error):
                     interrupt.append(error)
@@ -135,18 +101,20 @@ class SparkEngine:
         starting.start()
         return wait
 
-    def _trial(self, servers: Sequence[Broker]) -> str | None:
-        """Why an executor cannot read from the cluster. Raises Spark's error if its Python does not start."""
+    def _tried(self, trial: Callable[[], str | None]) -> str | None:
+        """Why a trial fails on an executor. Raises Spark's error if its Python does not start."""
         if (said := unusable(self._spark)) is not None:
             raise RuntimeError(said)
-        tries = self._spark.range(0, self._parallelism, 1, self._parallelism)
-        connected = map_in_arrow(tries, _connects(servers), "connected boolean").toArrow()
-        return None if all(connected.column(0).to_pylist()) else "an executor cannot connect to any bootstrap server"
+        each = self._spark.range(0, self._parallelism, 1, self._parallelism)
+        found = map_in_arrow(each, _on_each(trial), "failure string").toArrow()
+        return next((one for one in found.column(0).to_pylist() if one is not None), None)
 
-    def _spread(self, read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]) -> DataFrame:
+    def _spread(
+        self, function: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]
+    ) -> DataFrame:
         """The rows of all this work, with one task for each piece of work."""
         numbers = self._spark.range(0, len(work), 1, len(work))
-        return map_in_arrow(numbers, _read_work(read, work, row_type), spark_schema(row_type))
+        return map_in_arrow(numbers, _on_lanes(function, work, row_type), spark_schema(row_type))
 
     @property
     def _parallelism(self) -> int:
@@ -155,23 +123,6 @@ class SparkEngine:
             return self._spark.sparkContext.defaultParallelism
         except PySparkException:  # Spark Connect: the session has no context
             return int(self._spark.conf.get("spark.default.parallelism", None) or _PARALLELISM)
-
-    def judge(
-        self, observations: Sequence[Observation], views: Sequence[CoordinatorView], context: Context
-    ) -> list[Judged]:
-        """See Engine. The snapshot is the broadcast side of the join."""
-        if not observations:
-            return []
-        left = self._frame(to_arrow([_Left(o.producer_id, o) for o in observations], _Left))
-        right = self._frame(to_arrow([_Right(p, v) for p, v in by_producer_id(views).items()], _Right))
-        joined = left.join(F.broadcast(right), "producer_id", "left").select(
-            "producer_id", "observation", "coordinators"
-        )
-        with _with_remedy():
-            return from_arrow(map_in_arrow(joined, _judge_batches(context), spark_schema(Judged)).toArrow(), Judged)
-
-    def _frame(self, table: pa.Table) -> DataFrame:
-        return frame_of(self._spark, table)
 
     def _watched(self, tasks: int, batches: int, on_progress: OnProgress) -> AbstractContextManager[None]:
         try:
@@ -223,7 +174,7 @@ def spread_files(
         def read_one(batch: _File) -> Iterator[_Read]:
             yield _Read(batch.lane, pickle.dumps(read(batch.file)))
 
-        for row in engine.read(read_one, batches, _Read, on_progress):
+        for row in engine.map(read_one, batches, _Read, on_progress):
             yield row.number, pickle.loads(row.result)  # noqa: S301  this session's own executor pickled it
 
     return spread
@@ -240,30 +191,21 @@ def dealt(queues: Sequence[Sequence[Batch]], tasks: int) -> tuple[bytes, ...]:
     return tuple(pickle.dumps(hand) for hand in hands)
 
 
-def _connects(servers: Sequence[Broker]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Whether this executor can connect to one of the servers. Without servers, it need not."""
-
+def _on_each(trial: Callable[[], str | None]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
-            yield pa.RecordBatch.from_pydict({"connected": [_is_connected(servers)] * batch.num_rows})
+            yield pa.RecordBatch.from_arrays([pa.array([trial()] * batch.num_rows, pa.string())], ["failure"])
 
     return run
 
 
-def _is_connected(servers: Sequence[Broker]) -> bool:
-    # A package that reads need and that is missing on a node fails here.
-    import txnscan.reads.tasks  # noqa: F401
-
-    return not servers or any(accepts(one.host, one.port, _CONNECT_S) for one in servers)
-
-
-def _read_work(
-    read: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]
+def _on_lanes(
+    function: Callable[[Batch], Iterable[Row]], work: Sequence[bytes], row_type: type[Row]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number.as_py() for batch in numbers for number in batch.column(0)):
             hand = pickle.loads(work[number])  # noqa: S301  the driver pickled it, as Spark does this function
-            for rows in _together(rows for _, rows in read_lanes(read, hand, THREADS)):
+            for rows in _together(rows for _, rows in in_lanes(function, hand, THREADS)):
                 yield from to_arrow(rows, row_type).to_batches()
 
     return run
@@ -279,16 +221,6 @@ def _together(lanes: Iterable[list[Row]]) -> Iterator[list[Row]]:
             rows = []
     if rows:
         yield rows
-
-
-def _judge_batches(context: Context) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(joined: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for record_batch in joined:
-            rows = from_arrow(record_batch.cast(arrow_schema(_Joined)), _Joined)
-            judged = [judge_observation(row.observation, row.coordinators, context) for row in rows]
-            yield from to_arrow(judged, Judged).to_batches()
-
-    return run
 
 
 @contextmanager
