@@ -20,7 +20,7 @@ from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import ClusterView
 from txnscan.reads.planner import plan_wide
-from txnscan.reads.rows import WideBatch, WideRow
+from txnscan.reads.rows import WideAnswer, WideBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,9 +87,9 @@ def connect_to(view: ClusterView) -> ClientFactory:
     return ClientFactory(str(uuid.uuid4()), ConnectionSettings(), view.brokers)
 
 
-def tally(rows: Iterable[WideRow]) -> Work:
+def tally(answers: Iterable[WideAnswer]) -> Work:
     """The counts of a wide read."""
-    counts = [(row.answered, row.producers, len(row.open_producers)) for row in rows]
+    counts = [(one.answered, one.producers, sum(len(row.open_producers) for row in one.rows)) for one in answers]
     partitions, producers, still_open = map(sum, zip(*counts, strict=True))
     return {"partitions": partitions, "producers": producers, "open": still_open}
 

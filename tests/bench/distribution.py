@@ -28,7 +28,7 @@ from txnscan import ScanConfig, sweep
 from txnscan.engine import Engine
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.topology import ClusterView
-from txnscan.reads.rows import WideBatch, WideRow
+from txnscan.reads.rows import WideAnswer, WideBatch
 from txnscan.reads.tasks import ReadWide
 
 THREADS, LOCAL, CLUSTER = "threads", "local[2]", "local-cluster[2,1,1024]"
@@ -135,7 +135,7 @@ def working(master: str) -> Iterator[Callable[[str, str], Any]]:
             connect = connect_to(view)
             try:
                 if what == WIDE:
-                    return tally(engine.map(ReadWide(connect), batches, WideRow, lambda done, total: None))
+                    return tally(engine.map(ReadWide(connect), batches, WideAnswer, lambda done, total: None))
                 began_s, ended_s, stamps = stamped(engine, ReadWide(connect), batches)
             finally:
                 connect.close()

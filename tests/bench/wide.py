@@ -40,7 +40,7 @@ from tests.sim.wire import WireCluster
 from txnscan.engine.threads import THREADS, in_lanes, lanes
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.topology import ClusterView
-from txnscan.reads.rows import WideBatch, WideRow
+from txnscan.reads.rows import WideAnswer, WideBatch
 from txnscan.reads.tasks import ReadWide
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _on_spark(spark: SparkSession, cluster: WireCluster, view: ClusterView, batc
 
     def ours() -> Work:
         # A ClientFactory of its own, as each sweep has.
-        rows = SparkEngine(spark).map(ReadWide(connect_to(view)), batches, WideRow, lambda done, total: None)
+        rows = SparkEngine(spark).map(ReadWide(connect_to(view)), batches, WideAnswer, lambda done, total: None)
         return tally(rows)
 
     return [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from txnscan.kafka.client.deadline import Patience
 from txnscan.reads import tasks
 from txnscan.reads.fenced_read import read_wide
 from txnscan.reads.observation import TransactionKey
-from txnscan.reads.rows import WideBatch, WideRow
+from txnscan.reads.rows import WideAnswer, WideBatch
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables
 from txnscan.verdict.evidence import Verdict
@@ -127,7 +126,7 @@ def test_a_broker_silent_for_a_moment_is_read_again(tmp_path: Path, monkeypatch:
             cluster.resume()
             return unanswered(patience, answered_before=answered_before)
 
-        def read_paused(batch: WideBatch, send: Send) -> Iterator[WideRow]:
+        def read_paused(batch: WideBatch, send: Send) -> WideAnswer:
             if batch is not first.setdefault("batch", batch):
                 return read_wide(batch, send)
             cluster.pause(SOME)

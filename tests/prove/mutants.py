@@ -112,7 +112,6 @@ TARGETS = (
 )
 # By file, function and change: why the change has no visible effect.
 Key = tuple[str, str, str]
-_BOTH_OR_NEITHER = "a row of the wide read names a partition by topic and number, or is a count and has neither"
 _EQUAL_VIEWS = "it saves work: equal views merge to the same view"
 _PIECES = "a log is the same in pieces of any size"
 _SAME_BATCHES = "both look at the same batches"
@@ -171,21 +170,6 @@ EXPLAINED: dict[Key, str] = {
         "live_epoch",
         "is not None and view.producer_epoch == e.observation.producer_epoch → is not None",
     ): "an epoch below and one above were told before; the rule says what it means without leaning on them",
-    (
-        "sweeps/observations.py",
-        "suspects",
-        "is not None and row.partition is not → is not None or row.partition is not",
-    ): _BOTH_OR_NEITHER,
-    (
-        "sweeps/observations.py",
-        "suspects",
-        "row.topic is not None and row.partition is not → row.partition is not",
-    ): _BOTH_OR_NEITHER,
-    (
-        "sweeps/observations.py",
-        "suspects",
-        "is not None and row.partition is not None → is not None",
-    ): _BOTH_OR_NEITHER,
     ("coordinators/agreed_metadata.py", "", "ROUNDS_MAX = 5 → ROUNDS_MAX = 4"): _CHOSEN,
     ("coordinators/agreed_metadata.py", "", "ROUNDS_MAX = 5 → ROUNDS_MAX = 6"): _CHOSEN,
     (
@@ -204,6 +188,11 @@ EXPLAINED: dict[Key, str] = {
         "read_latest",
         "answer in reported.values() if isinstance(answer, Failure) → answer in reported.values()",
     ): f"without a view, every answer is a failure; {_TYPES}",
+    (
+        "coordinators/metadata_image.py",
+        "Latest",
+        "| None = None → | None = 'mutant' #2",
+    ): "outside KRaft mode it is not used, and elsewhere it is given",
     (
         "coordinators/metadata_image.py",
         "_without_order",

@@ -158,7 +158,7 @@ class SimulatedEngine(ThreadsEngine):
             return []
         if row_type is LogRow:
             return [row for batch in batches for row in read_log(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
-        return [row for batch in batches for row in read_wide(batch, self.simulation.send)]  # type: ignore[arg-type, misc]
+        return [read_wide(batch, self.simulation.send) for batch in batches]  # type: ignore[arg-type, misc]
 
     def judge(self, batches: Sequence[JudgeBatch], judge: Judge) -> list[Judged]:
         """The verdicts."""

@@ -52,7 +52,7 @@ def id_for(k: int, prefix: str = "app") -> str:
 
 def row(key: Key, *producers: OpenProducer) -> WideRow:
     topic, index = key
-    return WideRow(leader=1, topic=topic, partition=index, answered=1, producers=9, open_producers=producers)
+    return WideRow(leader=1, topic=topic, partition=index, open_producers=producers)
 
 
 @pytest.fixture

@@ -59,9 +59,9 @@ def wide_batch(*keys: tuple[str, int]) -> WideBatch:
     return WideBatch(0, 1, {topic: tuple(i for name, i in keys if name == topic) for topic, _ in keys})
 
 
-def wide(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[Any, WideRow]:
-    rows = list(read_wide(wide_batch(*(keys or KEYS)), cluster.send))
-    found = {(row.topic, row.partition) if row.topic is not None else "count": row for row in rows}
+def wide(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], WideRow]:
+    rows = read_wide(wide_batch(*(keys or KEYS)), cluster.send).rows
+    found = {row.key: row for row in rows}
     assert len(found) == len(rows), "no row twice"
     return found
 
@@ -94,19 +94,20 @@ def doubled(broker_id: int, answer: Any) -> Any:
 # --- the wide read ----------------------------------------------------------------------------------------------------
 
 
-def test_the_wide_read_returns_a_row_per_open_partition_and_one_count(
+def test_the_wide_read_returns_a_row_per_open_partition_and_counts(
     cluster: FakeCluster,
 ) -> None:
     rows = wide(cluster)
     assert rows["t", 0].open_producers == (producer(7),)
     assert rows["u", 0].open_producers == (producer(5, 120), producer(7, 150))
-    assert set(rows) == {"count", ("t", 0), ("u", 0)}
-    assert replace(rows["count"], read_bytes=0) == WideRow(leader=1, answered=3, producers=5)
+    assert set(rows) == {("t", 0), ("u", 0)}
+    answer = read_wide(wide_batch(*KEYS), cluster.send)
+    assert (answer.answered, answer.producers) == (3, 5)
 
 
 def test_the_wide_read_returns_a_row_for_each_partition_with_a_requested_closed_producer(cluster: FakeCluster) -> None:
     asked = replace(wide_batch(*KEYS), producer_ids=(8, 9))
-    rows = [row for row in read_wide(asked, cluster.send) if row.closed_producers]
+    rows = [row for row in read_wide(asked, cluster.send).rows if row.closed_producers]
     shown = {(row.leader, row.topic, row.partition): [p.producer_id for p in row.closed_producers] for row in rows}
     assert (len(rows), shown) == (2, {(1, "t", 0): [8], (1, "t", 1): [9]})
 
@@ -118,7 +119,7 @@ def test_the_wide_read_counts_producers_that_have_ended_a_transaction(cluster: F
         producer(6, -1, coordinator_epoch=-1),
         producer(4, -1, last_timestamp_ms=9),
     ]
-    rows = [row for row in read_wide(replace(wide_batch(*KEYS), with_ended=True), cluster.send) if row.ended]
+    rows = [row for row in read_wide(replace(wide_batch(*KEYS), with_ended=True), cluster.send).rows if row.ended]
     shown = {(row.topic, row.partition): (row.ended, row.newest_ended_ms) for row in rows}
     newest = producer(7).last_timestamp_ms
     assert (len(rows), shown) == (2, {("t", 0): (2, newest), ("u", 0): (3, newest)})
@@ -132,8 +133,8 @@ def test_the_wide_read_counts_the_bytes_of_its_answer(cluster: FakeCluster) -> N
         answers.append(cluster.send(broker_id, request))
         return answers[-1]
 
-    (count,) = (row for row in read_wide(wide_batch(*KEYS), send) if row.topic is None)
-    assert count.read_bytes == len(answers[0].data) > 100
+    answer = read_wide(wide_batch(*KEYS), send)
+    assert answer.read_bytes == len(answers[0].data) > 100
 
 
 def test_the_wide_read_is_one_request_to_the_leader(cluster: FakeCluster) -> None:
@@ -159,14 +160,14 @@ def test_an_error_of_one_partition_is_named_and_hides_no_other_partition(
     rows = wide(cluster)
     assert (said(rows["t", 0].failure), rows["t", 0].open_producers) == (error, ())
     assert said(rows["u", 0].failure) is None and len(rows["u", 0].open_producers) == 2
-    assert rows["count"].answered == 2
+    assert read_wide(wide_batch(*KEYS), cluster.send).answered == 2
 
 
 def test_an_omitted_partition_is_an_error_of_that_partition(cluster: FakeCluster) -> None:
     cluster.edit["DescribeProducers"] = without("t", 1)
     rows = wide(cluster)
     assert said(rows["t", 1].failure) == LEFT_OUT
-    assert rows["count"].answered == 2
+    assert read_wide(wide_batch(*KEYS), cluster.send).answered == 2
 
 
 def test_a_partition_answered_twice_is_an_error_of_that_partition(
@@ -176,7 +177,7 @@ def test_a_partition_answered_twice_is_an_error_of_that_partition(
     rows = wide(cluster)
     assert said(rows["t", 0].failure) == wording
     assert rows["u", 0].failure == rows["t", 0].failure
-    assert ("t", 1) not in rows and rows["count"].answered == 1
+    assert ("t", 1) not in rows and read_wide(wide_batch(*KEYS), cluster.send).answered == 1
 
 
 def test_a_duplicate_producer_id_is_an_error_of_its_partition(cluster: FakeCluster, wording: SnapshotAssertion) -> None:
@@ -202,7 +203,7 @@ def test_an_unrequested_partition_in_the_answer_is_ignored(cluster: FakeCluster)
         return answer
 
     cluster.edit["DescribeProducers"] = more
-    assert set(wide(cluster)) == {"count", ("t", 0), ("u", 0)}
+    assert set(wide(cluster)) == {("t", 0), ("u", 0)}
 
 
 def test_a_failed_wide_request_is_an_error_row_per_partition(cluster: FakeCluster) -> None:

@@ -630,7 +630,7 @@ class ReadsFake(ThreadsEngine):
     read_keys: list[list[Key]] = field(default_factory=list)
 
     def map(self, function: object, batches: Sequence[Any], row_type: object, on_progress: object) -> list[Any]:
-        rows = [row for batch in batches for row in read_wide(cast(WideBatch, batch), self.fake.send)]
+        rows = [read_wide(cast(WideBatch, batch), self.fake.send) for batch in batches]
         self.read_keys.append(
             [(topic, i) for batch in batches for topic, indexes in batch.indexes.items() for i in indexes]
         )

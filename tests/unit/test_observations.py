@@ -13,7 +13,7 @@ from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
 from txnscan.reads.observation import FencedRead, Observation
 from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
-from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, with_history, with_offsets
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge, judge_observation
 
@@ -179,11 +179,6 @@ def test_each_transaction_of_a_partition_is_a_separate_observation() -> None:
         (8, None, None),
         (9, 130, 4),
     ]
-
-
-def test_suspects_are_the_partitions_of_the_wide_read_without_its_counts() -> None:
-    row = wide(producer(7))
-    assert suspects([WideRow(leader=1, answered=9, producers=3), row]) == {KEY: row}
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,34 @@ import types
 import typing
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import failed, judged, view
+from tests.builders import judged, view
 from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, to_arrow
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
+from txnscan.kafka.failure import Failure
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import FencedRow, LogBatch, ReadBatch, WideRow
+from txnscan.reads.rows import FencedRow, LogBatch, ReadBatch, WideAnswer, WideRow
 from txnscan.txnlog.rows import LogRow
 from txnscan.verdict.evidence import Evidence, Judged, Judgement, Reason, Verdict
 
-if TYPE_CHECKING:
-    pass
-
-TRAVELLERS = (ReadBatch, WideRow, FencedRow, LogBatch, LogRow, Observation, CoordinatorView, Evidence, Judged)
+TRAVELLERS = (
+    ReadBatch,
+    WideAnswer,
+    WideRow,
+    FencedRow,
+    LogBatch,
+    LogRow,
+    Observation,
+    CoordinatorView,
+    Evidence,
+    Judged,
+)
 # Spark's BIGINT and Arrow's int64. Text is UTF-8, without lone surrogates.
 SCALARS = {
     int: st.integers(-(2**63), 2**63 - 1),
@@ -79,14 +88,14 @@ def test_no_rows_are_an_empty_table_with_the_same_columns(row_type: type) -> Non
 
 
 def test_null_and_empty_text_are_distinct() -> None:
-    rows = [WideRow(1, topic="", failure=None), WideRow(1, topic=None, failure=failed(""), partition=0)]
+    rows = [WideRow(1, "", 0), *(WideRow(1, "t", 0, failure=Failure("", "", text)) for text in ("", None))]
     assert from_arrow(to_arrow(rows, WideRow), WideRow) == rows
 
 
 def test_a_null_array_after_a_join_is_empty() -> None:
-    row = plain(WideRow(leader=1)) | {"open_producers": None}
+    row = plain(WideRow(1, "t", 0)) | {"open_producers": None}
     table = pa.Table.from_pylist([row], schema=arrow_schema(WideRow))
-    assert from_arrow(table, WideRow) == [WideRow(leader=1)]
+    assert from_arrow(table, WideRow) == [WideRow(1, "t", 0)]
 
 
 def test_a_verdict_is_plain_text_and_an_unknown_one_is_an_error() -> None:
@@ -104,7 +113,7 @@ def test_the_spark_schema_is_ddl_with_nested_rows() -> None:
     )
     assert spark_schema(OpenProducer) == producer.format("")
     wide_row = (
-        "leader BIGINT, topic STRING, partition BIGINT, answered BIGINT, producers BIGINT, read_bytes BIGINT, "
+        "leader BIGINT, topic STRING, partition BIGINT, "
         f"open_producers ARRAY<STRUCT<{producer.format(':')}>>, closed_producers "
         f"ARRAY<STRUCT<{producer.format(':')}>>, failure "
         "STRUCT<error: STRING, code: STRING, lacks_api: STRING, "

@@ -32,7 +32,7 @@ from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offse
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_TOPICS, READ_TOPICS, Acl
 from txnscan.kafka.topology import Key, Partition
-from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideAnswer, WideBatch, WideRow
 
 # Reads the partitions of a batch. The last argument is the clock.
 FencedReading = Callable[[ReadBatch, Send, Callable[[], int]], Iterable[FencedRow]]
@@ -40,31 +40,28 @@ FencedReading = Callable[[ReadBatch, Send, Callable[[], int]], Iterable[FencedRo
 _PASSED = Failure("the last stable offset passed the open transaction during the read", FailureCode.ENDED_MEANWHILE)
 
 
-def read_wide(batch: WideBatch, send: Send) -> Iterator[WideRow]:
-    """One count row for the batch, then a row for each partition with open transactions or with a failure, and for each
-    with closed producers of the batch's producer ids. If the batch says so, also one for each with producers that have
-    ended a transaction.
+def read_wide(batch: WideBatch, send: Send) -> WideAnswer:
+    """A row for each partition with open transactions or with a failure, and for each with closed producers of the
+    batch's producer ids. If the batch says so, also one for each with producers that have ended a transaction.
     """
     counted = Counted(send)
     try:
         described = describe_open(counted, batch.leader, batch.indexes, batch.producer_ids, with_ended=batch.with_ended)
     except RequestFailed as failed:
-        for topic, indexes in batch.indexes.items():
-            for index in indexes:
-                yield WideRow(batch.leader, topic, index, failure=failed.failure)
-        return
-    yield WideRow(
-        batch.leader, answered=described.answered, producers=described.producers, read_bytes=counted.read_bytes
-    )
+        every = ((topic, index) for topic, indexes in batch.indexes.items() for index in indexes)
+        return WideAnswer(0, 0, 0, tuple(WideRow(batch.leader, *key, failure=failed.failure) for key in every))
+    rows: list[WideRow] = []
     for (topic, index), answer in described.partitions.items():
         if answer.failure is not None:
-            yield WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, READ_TOPICS, topic))
+            rows.append(WideRow(batch.leader, topic, index, failure=of_topic(answer.failure, READ_TOPICS, topic)))
         else:
-            yield WideRow(batch.leader, topic, index, open_producers=answer.open_producers)
-    for (topic, index), closed in described.closed.items():
-        yield WideRow(batch.leader, topic, index, closed_producers=closed)
-    for (topic, index), ended in described.ended.items():
-        yield WideRow(batch.leader, topic, index, ended=ended.count, newest_ended_ms=ended.newest_ms)
+            rows.append(WideRow(batch.leader, topic, index, open_producers=answer.open_producers))
+    rows += (WideRow(batch.leader, *key, closed_producers=closed) for key, closed in described.closed.items())
+    rows += (
+        WideRow(batch.leader, *key, ended=ended.count, newest_ended_ms=ended.newest_ms)
+        for key, ended in described.ended.items()
+    )
+    return WideAnswer(described.answered, described.producers, counted.read_bytes, tuple(rows))
 
 
 def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:

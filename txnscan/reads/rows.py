@@ -43,25 +43,36 @@ class WideBatch:
 
 @dataclass(frozen=True, slots=True)
 class WideRow:
-    """A row of the wide read: a partition with open transactions, a partition with closed producers of
-    `WideBatch.producer_ids`, a partition with producers that have ended a transaction, a partition with a failure, or
-    a count.
+    """A partition of the wide read: with open transactions, with closed producers of `WideBatch.producer_ids`, with
+    producers that have ended a transaction, or with a failure.
 
-    A count row has no topic. Its `answered`, `producers` and `read_bytes` (the size of the answer) cover all partitions
-    of a request. ended, newest_ended_ms: see `EndedProducers` in `kafka/protocol/describe_producers.py`.
+    ended, newest_ended_ms: see `EndedProducers` in `kafka/protocol/describe_producers.py`.
     """
 
     leader: int
-    topic: str | None = None
-    partition: int | None = None
-    answered: int = 0
-    producers: int = 0
-    read_bytes: int = 0
+    topic: str
+    partition: int
     open_producers: tuple[OpenProducer, ...] = ()
     closed_producers: tuple[OpenProducer, ...] = ()
     failure: Failure | None = None
     ended: int = 0
     newest_ended_ms: int = -1
+
+    @property
+    def key(self) -> Key:
+        return (self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class WideAnswer:
+    """What a leader answered for a WideBatch. answered: the number of partitions without a failure. producers: their
+    number, on all partitions. read_bytes: the size of the answer. rows: the partitions that have something to say.
+    """
+
+    answered: int
+    producers: int
+    read_bytes: int
+    rows: tuple[WideRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

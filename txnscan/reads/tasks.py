@@ -13,7 +13,7 @@ from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.client.listener import accepts
 from txnscan.kafka.topology import Broker
 from txnscan.reads.fenced_read import FencedReading, read_offsets, read_wide
-from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideBatch, WideRow
+from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideAnswer, WideBatch
 
 # A process tries to connect to at most this many bootstrap servers, each for at most this many seconds.
 _SERVERS_TRIED = 3
@@ -35,8 +35,8 @@ class ReadWide:
 
     clients: ClientFactory
 
-    def __call__(self, batch: WideBatch) -> Iterable[WideRow]:
-        return read_wide(batch, self.clients.client().send)
+    def __call__(self, batch: WideBatch) -> Iterable[WideAnswer]:
+        yield read_wide(batch, self.clients.client().send)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from txnscan.kafka.security.needs import DESCRIBE_CLUSTER, DESCRIBE_IDS
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas, Topic
 from txnscan.parallel import OnProgress
 from txnscan.reads.planner import plan_wide
-from txnscan.reads.rows import WideRow
+from txnscan.reads.rows import WideAnswer
 from txnscan.reads.tasks import ReadWide
 from txnscan.verdict.ending import timeout_end_ms
 from txnscan.waiting.before_stop import (
@@ -310,20 +310,18 @@ class _Reading:
             topics, batch_size=self.config.batch_size, in_flight_max=self.config.in_flight_max, with_ended=True
         )
         count = sum(batch.size for batch in batches)
-        rows = self.engine.map(
+        answers = self.engine.map(
             ReadWide(self.cluster.clients),
             batches,
-            WideRow,
+            WideAnswer,
             lambda done, total: self.on_progress(done * count // total, count),
         )
         found: dict[Key, _Activity] = {
             (error.topic or "", error.partition or 0): _Activity(failure=error.failure) for error in unled
         }
-        for row in rows:
-            if row.topic is None or row.partition is None:
-                continue
-            known = found.get((row.topic, row.partition), _IDLE)
-            found[row.topic, row.partition] = _Activity(
+        for row in (row for answer in answers for row in answer.rows):
+            known = found.get(row.key, _IDLE)
+            found[row.key] = _Activity(
                 known.open or row.open_producers,
                 known.ended or row.ended,
                 max(known.newest_ended_ms, row.newest_ended_ms),

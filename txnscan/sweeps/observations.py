@@ -19,11 +19,6 @@ _NO_EPOCH = -1
 _NOT_AGAIN = Failure("the partition was not read again", FailureCode.NOT_ASKED)
 
 
-def suspects(wide: Iterable[WideRow]) -> dict[Key, WideRow]:
-    """The partitions in which the wide read saw an open transaction."""
-    return {(row.topic, row.partition): row for row in wide if row.topic is not None and row.partition is not None}
-
-
 def observe(
     topic_ids: Mapping[Key, str],
     wide: Mapping[Key, WideRow],

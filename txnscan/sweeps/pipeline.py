@@ -29,7 +29,7 @@ from txnscan.sweeps.endings import endings, replicated, with_ends
 from txnscan.sweeps.enrichment import enrich, read_topics_named
 from txnscan.sweeps.history import Ended, History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import BYTES_MAX, Identity, Seen, continued, identified, replaced, seen_of
-from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, suspects, with_history, with_offsets
+from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, with_history, with_offsets
 from txnscan.sweeps.positions import (
     ends_of,
     of_incidents,
@@ -161,7 +161,7 @@ def read_all(run: Run, planned: Planned) -> AllRead:
     # Partitions with incidents are read with proof, even if coordinators claim all their open transactions: only a
     # proven read shows that an incident is over.
     of_incidents = topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
-    return AllRead(wide, read_at_ms, topics, suspects(wide.rows), incidents, stored, of_incidents, past)
+    return AllRead(wide, read_at_ms, topics, {row.key: row for row in wide.rows}, incidents, stored, of_incidents, past)
 
 
 def ask_claims(run: Run, everything: AllRead) -> Claimed:

@@ -26,7 +26,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Pa
 from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import FencedReading, failed_partitions, fenced_failed, read_fenced, read_second
 from txnscan.reads.planner import plan_fenced, plan_wide
-from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
+from txnscan.reads.rows import FencedRow, OffsetsRow, WideAnswer, WideRow
 from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
@@ -97,20 +97,21 @@ class Reader:
         to_read = _among(after, differing(before, after) | now.disputed | unread)
         second, errors = self._again(to_read, failed, on_retry, kept) if to_read else ([], [])
         errors += [*hidden, *(self._unsettled(now, to_read) if now is not planned else ())]
-        last = [*(row for row in first if (row.topic, row.partition) not in stale), *second]
+        last = [row for answer in first for row in answer.rows if row.key not in stale]
+        last += (row for answer in second for row in answer.rows)
         return Wide(
             rows=tuple(row for row in last if row.open_producers),
             closed=tuple(_closed(row, one) for row in last for one in row.closed_producers),
             errors=tuple(sorted(dict.fromkeys(errors), key=lambda e: (e.topic or "", e.partition or 0))),
             planned=sum(len(topic.indexes) for topic in after),
-            answered=sum(row.answered for row in (*first, *second)) - len(stale - unread),
-            producers=sum(row.producers for row in (*first, *second)),
+            answered=sum(answer.answered for answer in (*first, *second)) - len(stale - unread),
+            producers=sum(answer.producers for answer in (*first, *second)),
             latest=now,
         )
 
     def _again(
         self, topics: Sequence[Topic], failed: Sequence[Unobserved], on_progress: OnProgress, kept: Sequence[int]
-    ) -> tuple[list[WideRow], list[Unobserved]]:
+    ) -> tuple[list[WideAnswer], list[Unobserved]]:
         """Reads these topics again. If the sweep's time is up, asks no executors and returns each earlier failure."""
         if not self._cluster.deadline.is_up:
             return self._wide(topics, on_progress, kept)
@@ -176,21 +177,22 @@ class Reader:
 
     def _wide(
         self, topics: Iterable[Topic], on_progress: OnProgress, kept: Sequence[int]
-    ) -> tuple[list[WideRow], list[Unobserved]]:
+    ) -> tuple[list[WideAnswer], list[Unobserved]]:
         config = self._config
         batches, unled = plan_wide(
             topics, batch_size=config.batch_size, in_flight_max=config.in_flight_max, producer_ids=kept
         )
         count = sum(batch.size for batch in batches)
-        rows = self._engine.map(
+        answers = self._engine.map(
             ReadWide(self._cluster.clients),
             batches,
-            WideRow,
+            WideAnswer,
             lambda done, total: on_progress(done * count // total, count),
         )
-        self._cluster.read_bytes += sum(row.read_bytes for row in rows)
-        failed = [Unobserved("read", r.failure, r.leader, r.topic, r.partition) for r in rows if r.failure is not None]
-        return rows, [*unled, *failed]
+        self._cluster.read_bytes += sum(answer.read_bytes for answer in answers)
+        rows = (row for answer in answers for row in answer.rows)
+        failed = [Unobserved("read", row.failure, row.leader, *row.key) for row in rows if row.failure is not None]
+        return answers, [*unled, *failed]
 
     def fenced(
         self,
@@ -273,8 +275,7 @@ class Reader:
 
 
 def _closed(row: WideRow, one: OpenProducer) -> ClosedProducer:
-    where = (row.topic or "", -1 if row.partition is None else row.partition)
-    return ClosedProducer(*where, one.producer_id, one.producer_epoch, one.coordinator_epoch)
+    return ClosedProducer(*row.key, one.producer_id, one.producer_epoch, one.coordinator_epoch)
 
 
 def _hides(name: str, code: str | None) -> Unobserved:
