@@ -1,4 +1,4 @@
-"""The private attributes of kafka-python that the code uses are those of the list, and the installed version has them."""
+"""The private attributes of kafka-python that the code uses are in the list, and the installed version has them."""
 
 from __future__ import annotations
 
