@@ -40,6 +40,7 @@ from txnscan.sweeps.checkpoints import FILE_BYTES_MAX, OpenFiles, open_files
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
+from txnscan.sweeps.state import Run
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import CANDIDATES, OPEN_TRANSACTIONS, SCAN_ERRORS, TABLES, Table
 
@@ -545,17 +546,19 @@ def _scan(
     clients = clients_of(config, settings, sweep_id, sweep_limit_ms())
     with clients.driven(), Cluster(clients, deadline=clients.client().deadline) as cluster:
         found = scan(
-            config,
-            cluster,
-            chosen.engine,
-            sweep_id=sweep_id,
-            now_ms=wall_clock_ms,
-            history=history,
-            progress=stages,
-            reads_impact=True,
-            reads_stops=reads_stops,
-            open_checkpoint=_opens_checkpoints(spark),
-            boot=boot_time,
+            Run(
+                config,
+                cluster,
+                chosen.engine,
+                sweep_id=sweep_id,
+                now_ms=wall_clock_ms,
+                history=history,
+                progress=stages,
+                reads_impact=True,
+                reads_stops=reads_stops,
+                open_checkpoint=_opens_checkpoints(spark),
+                boot=boot_time,
+            )
         )
     choice = chosen.choice()
     warnings = found.warnings if choice.warning is None else (*found.warnings, choice.warning)

@@ -71,6 +71,7 @@ from txnscan.reads.rows import FencedRow, WideAnswer
 from txnscan.sweeps.history import DiskReads, Incident, Incidents, NoHistory, Sightings
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.state import Run
 from txnscan.txnlog.decode import decode, transactional_id
 from txnscan.txnlog.facts import Facts, LoggedTransaction
 from txnscan.txnlog.rows import LogRow
@@ -846,13 +847,15 @@ def with_history(
     servers = parse_bootstrap_servers(config.bootstrap_servers)
     with Cluster(ClientFactory("history", ConnectionSettings(), servers)) as driver:
         found = scan(
-            config,
-            driver,
-            engine or ThreadsEngine(),
-            sweep_id="history",
-            now_ms=wall_clock_ms,
-            history=history,
-            progress=lambda stage, done, total: None,
+            Run(
+                config,
+                driver,
+                engine or ThreadsEngine(),
+                sweep_id="history",
+                now_ms=wall_clock_ms,
+                history=history,
+                progress=lambda stage, done, total: None,
+            )
         )
     return found, history
 

@@ -35,6 +35,7 @@ from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.state import Run
 from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import read_log
 from txnscan.verdict.evidence import Judged, Reason, Verdict
@@ -233,14 +234,16 @@ def sweep(
     answers.
     """
     return scan(
-        CONFIG,
-        cluster_class(simulation),
-        engine_class(simulation, now_ms),
-        sweep_id=sweep_id,
-        now_ms=lambda: now_ms,
-        history=history if history is not None else _Watching(simulation.world.scenario.watched),
-        progress=_unwatched,
-        reads_log=reads_log,
+        Run(
+            CONFIG,
+            cluster_class(simulation),
+            engine_class(simulation, now_ms),
+            sweep_id=sweep_id,
+            now_ms=lambda: now_ms,
+            history=history if history is not None else _Watching(simulation.world.scenario.watched),
+            progress=_unwatched,
+            reads_log=reads_log,
+        )
     )
 
 

@@ -39,6 +39,7 @@ from txnscan.parallel import as_finished
 from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.preflight import check_cluster
+from txnscan.sweeps.state import Run
 
 NOW_MS = 1_700_000_100_000
 FEW, MANY = 100, 400
@@ -106,14 +107,16 @@ def cluster_of(fake: Any, deadline: Deadline | None = None, threads: int = 0) ->
 def sweep(fake: Crowd) -> None:
     with cluster_of(fake, fake.deadline) as cluster:
         scan(
-            ScanConfig("fake:9092", late_after_ms=1_000),
-            cluster,
-            ThreadsEngine(1),
-            sweep_id="sweep",
-            now_ms=lambda: NOW_MS,
-            history=NoHistory(),
-            progress=lambda stage, done, total: None,
-            reads_impact=True,
+            Run(
+                ScanConfig("fake:9092", late_after_ms=1_000),
+                cluster,
+                ThreadsEngine(1),
+                sweep_id="sweep",
+                now_ms=lambda: NOW_MS,
+                history=NoHistory(),
+                progress=lambda stage, done, total: None,
+                reads_impact=True,
+            )
         )
 
 

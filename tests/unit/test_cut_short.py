@@ -35,6 +35,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.state import Run
 from txnscan.verdict.evidence import Verdict
 from txnscan.waiting.complete_up_to import Completeness
 
@@ -145,14 +146,16 @@ def cut(requests: int | None) -> Cut:
     try:
         with Cluster(factory, threads=0, deadline=fake.deadline, sleep=slept_s.append) as cluster:
             found = scan(
-                ScanConfig("fake:9092", late_after_ms=1_000, complete_up_to=("ended", "orphan")),
-                cluster,
-                ThreadsEngine(1),
-                sweep_id="sweep",
-                now_ms=lambda: SWEEP_MS,
-                history=Remembers(),
-                progress=progress,
-                reads_impact=True,
+                Run(
+                    ScanConfig("fake:9092", late_after_ms=1_000, complete_up_to=("ended", "orphan")),
+                    cluster,
+                    ThreadsEngine(1),
+                    sweep_id="sweep",
+                    now_ms=lambda: SWEEP_MS,
+                    history=Remembers(),
+                    progress=progress,
+                    reads_impact=True,
+                )
             )
     except ClusterUnreachable:
         assert fake.deadline.missed

@@ -26,6 +26,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
 from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.state import Run
 
 COORDINATOR_APIS = ("ListTransactions", "DescribeTransactions")
 # Broker 1 leads `data-0`, 2 `data-1`, 3 `data-2`. Each coordinates one partition of `__transaction_state`.
@@ -96,13 +97,15 @@ def connected(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None) ->
 def swept_fake(fake: FakeOld, sleep: Callable[[float], None] = lambda _: None, history: History | None = None) -> Scan:
     with connected(fake, sleep) as cluster:
         return scan(
-            ScanConfig("127.0.0.1:9001"),
-            cluster,
-            ThreadsEngine(1),
-            sweep_id="sweep",
-            now_ms=lambda: 1_700_000_100_000,
-            history=history or NoHistory(),
-            progress=lambda *_: None,
+            Run(
+                ScanConfig("127.0.0.1:9001"),
+                cluster,
+                ThreadsEngine(1),
+                sweep_id="sweep",
+                now_ms=lambda: 1_700_000_100_000,
+                history=history or NoHistory(),
+                progress=lambda *_: None,
+            )
         )
 
 

@@ -37,6 +37,7 @@ from txnscan.report.metrics import metrics_text, watched_once
 from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.state import Run
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SWEEPS
 from txnscan.watch.incident_tracker import IncidentTracker, remember
 
@@ -113,14 +114,16 @@ def connected(fake: Brokers) -> Cluster:
 def swept(fake: Brokers, *checkpoints: str) -> Scan:
     with connected(fake) as cluster:
         return scan(
-            ScanConfig("fake:9092", late_after_ms=1_000, spark_checkpoint=checkpoints),
-            cluster,
-            ThreadsEngine(1),
-            sweep_id="sweep",
-            now_ms=lambda: SWEPT_AT_MS,
-            history=NoHistory(),
-            progress=lambda *_: None,
-            reads_impact=True,
+            Run(
+                ScanConfig("fake:9092", late_after_ms=1_000, spark_checkpoint=checkpoints),
+                cluster,
+                ThreadsEngine(1),
+                sweep_id="sweep",
+                now_ms=lambda: SWEPT_AT_MS,
+                history=NoHistory(),
+                progress=lambda *_: None,
+                reads_impact=True,
+            )
         )
 
 

@@ -40,6 +40,7 @@ from txnscan.sweeps.history import NoHistory
 from txnscan.sweeps.names import Absent, absent_group, absent_id, absent_topic
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Progress, Scan
+from txnscan.sweeps.state import Run
 from txnscan.txnlog.expired import dated
 from txnscan.txnlog.timeline import timeline, to_read
 from txnscan.verdict.evidence import Judged, Verdict
@@ -164,13 +165,15 @@ def _sweep(asking: Asking, keys: Collection[Key]) -> Scan | None:
 
 def _swept(asking: Asking, config: ScanConfig) -> Scan:
     return scan(
-        config,
-        asking.cluster,
-        ThreadsEngine(),
-        sweep_id=asking.sweep_id(),
-        now_ms=asking.now_ms,
-        history=NoHistory(),
-        progress=asking.progress,
+        Run(
+            config,
+            asking.cluster,
+            ThreadsEngine(),
+            sweep_id=asking.sweep_id(),
+            now_ms=asking.now_ms,
+            history=NoHistory(),
+            progress=asking.progress,
+        )
     )
 
 

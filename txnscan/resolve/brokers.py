@@ -41,6 +41,7 @@ from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import Reader
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.state import Run
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Judged, PeerPartitions
 
@@ -154,14 +155,16 @@ class LiveBrokers:
         narrowed = replace(self._config, topic_names=(topic,), partitions=(partition,), engine="threads")
         with self._cluster(before_marker=True) as cluster:
             found = scan(
-                narrowed,
-                cluster,
-                self._engine(),
-                sweep_id=f"apply-{uuid.uuid4()}",
-                now_ms=self._now_ms,
-                history=self._history,
-                progress=lambda stage, done, total: None,
-                reads_log=reads_log,
+                Run(
+                    narrowed,
+                    cluster,
+                    self._engine(),
+                    sweep_id=f"apply-{uuid.uuid4()}",
+                    now_ms=self._now_ms,
+                    history=self._history,
+                    progress=lambda stage, done, total: None,
+                    reads_log=reads_log,
+                )
             )
             self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}
         return found

@@ -12,11 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from txnscan.config import LATE_BUFFER_MS, ScanConfig
-from txnscan.coordinators.cluster import RETRY_WAIT_S, Cluster
+from txnscan.config import LATE_BUFFER_MS
+from txnscan.coordinators.cluster import RETRY_WAIT_S
 from txnscan.coordinators.snapshot import Snapshot
-from txnscan.engine import Engine
-from txnscan.engine.clock import BootTime
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
@@ -24,10 +22,9 @@ from txnscan.reads.fenced_read import failed_partitions, read_first
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.capacity import longest_expected_s
-from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.endings import endings, replicated, with_ends
 from txnscan.sweeps.enrichment import enrich, read_topics_named
-from txnscan.sweeps.history import Ended, History, Incidents, Sightings, StoredFacts
+from txnscan.sweeps.history import Ended, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.identity import BYTES_MAX, Identity, Seen, continued, identified, replaced, seen_of
 from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, with_history, with_offsets
 from txnscan.sweeps.positions import (
@@ -40,9 +37,9 @@ from txnscan.sweeps.positions import (
     offset_of_any,
     open_in,
 )
-from txnscan.sweeps.reader import FENCED_TRIES, Reader, confirmed
+from txnscan.sweeps.reader import FENCED_TRIES, confirmed
 from txnscan.sweeps.restored import Past, Present, fall, together_positions
-from txnscan.sweeps.result import Progress, Scan
+from txnscan.sweeps.result import Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
 from txnscan.sweeps.state import AllRead, Claimed, Enriched, HistoryNow, Planned, Proof, Run
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
@@ -75,37 +72,13 @@ _UNSURE = Failure(
 )
 
 
-def scan(
-    config: ScanConfig,
-    cluster: Cluster,
-    engine: Engine,
-    *,
-    sweep_id: str,
-    now_ms: Callable[[], int],
-    history: History,
-    progress: Progress,
-    reads_log: bool = True,
-    reads_impact: bool = False,
-    reads_stops: bool = False,
-    open_checkpoint: OpenFiles = open_files,
-    boot: Callable[[], BootTime | None] = lambda: None,
-) -> Scan:
+def scan(run: Run) -> Scan:
     """Sweeps the cluster once.
 
-    reads_log: whether to check hanging transactions against the transaction log, and to read their outcomes there.
-    reads_impact: whether to find out what hanging and live transactions block, and who owns them. reads_stops: whether
-    to count, for each broker, the open transactions that its stop would leave without a leader. open_checkpoint: opens
-    a checkpoint of a streaming query. boot: the time since boot. Raises ClusterUnreachable if no bootstrap server
-    answers, and ConfigError if a topic, partition or broker that the user named does not exist.
+    Raises ClusterUnreachable if no bootstrap server answers, and ConfigError if a topic, partition or broker that the
+    user named does not exist.
     """
-    run = Run(
-        *(config, cluster, engine, Reader(cluster, engine, config), sweep_id, now_ms(), now_ms, history, progress),
-        reads_log=reads_log,
-        reads_impact=reads_impact,
-        reads_stops=reads_stops,
-        open_checkpoint=open_checkpoint,
-        boot=boot,
-    )
+    cluster = run.cluster
     planned = plan(run)
     everything = read_all(run, planned)
     claims = ask_claims(run, everything)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from txnscan.config import ScanConfig
@@ -32,24 +32,33 @@ from txnscan.waiting.writability import UNREAD, WriteStates
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The arguments that all steps of a sweep share. reads_log, reads_impact, reads_stops, open_checkpoint: see
-    `scan`.
+    """A sweep: what all of its steps share. Most steps read through `reader`.
+
+    now_ms: the clock of this machine. history: what earlier sweeps left. reads_log: whether to check hanging
+    transactions against the transaction log, and to read their outcomes there. reads_impact: whether to find out what
+    hanging and live transactions block, and who owns them. reads_stops: whether to count, for each broker, the open
+    transactions that its stop would leave without a leader. open_checkpoint: opens a checkpoint of a streaming query.
+    boot: the time since boot.
     """
 
     config: ScanConfig
     cluster: Cluster
     engine: Engine
-    reader: Reader
     sweep_id: str
-    started_at_ms: int
     now_ms: Callable[[], int]
     history: History
     progress: Progress
-    reads_log: bool
-    reads_impact: bool
-    boot: Callable[[], BootTime | None]
-    open_checkpoint: OpenFiles = open_files
+    reads_log: bool = True
+    reads_impact: bool = False
     reads_stops: bool = False
+    open_checkpoint: OpenFiles = open_files
+    boot: Callable[[], BootTime | None] = lambda: None
+    reader: Reader = field(init=False)
+    started_at_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reader", Reader(self.cluster, self.engine, self.config))
+        object.__setattr__(self, "started_at_ms", self.now_ms())
 
     def stage(self, name: str) -> OnProgress:
         """The progress callback of a step."""
