@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from tests.sim.wire import ClusterShape, WireCluster
-from txnscan import ScanConfig, sweep
+from txnscan import ScanConfig, api, sweep
 from txnscan.config import EngineName
 from txnscan.demo.ports import choose_ports
 from txnscan.engine.choice import EngineReason
-from txnscan.engine.spark import executors
 from txnscan.engine.spark.executors import SparkEngine
 from txnscan.kafka.topology import Broker
 from txnscan.reads.tasks import cannot_read
@@ -24,28 +22,24 @@ from txnscan.tables.schema import SWEEPS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    Trial = Callable[[object], str | None]
 
 SHAPE = ClusterShape(brokers=2, partitions=20, hanging=2)
 
 
-def cut_off(servers: object) -> Run:
+# Functions without a name, which executors get by value: they cannot import this module.
+def cut_off() -> Trial:
     """The answer of executors without a route to the brokers."""
-
-    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            yield pa.RecordBatch.from_pydict({"connected": [False] * batch.num_rows})
-
-    return run
+    return lambda servers: "no route"
 
 
-def broken(servers: object) -> Run:
+def broken() -> Trial:
     """Executors whose Python cannot start a task."""
 
-    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fail(servers: object) -> str | None:
         raise ModuleNotFoundError("No module named 'pyarrow'")
 
-    return run
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -64,12 +58,12 @@ def test_the_engine_of_a_session_and_its_reason_are_stored(
     location: str,
     monkeypatch: pytest.MonkeyPatch,
     engine: str,
-    trial: Callable[[object], Run] | None,
+    trial: Callable[[], Trial] | None,
     name: EngineName,
     reason: EngineReason,
 ) -> None:
     if trial is not None:
-        monkeypatch.setattr(executors, "_connects", trial)
+        monkeypatch.setattr(api, "cannot_read", trial())
     with WireCluster(SHAPE, 1) as cluster:
         found = sweep(spark, ScanConfig(cluster.bootstrap_servers, tables=location, engine=engine))
     assert (found.scan.engine.name, found.scan.engine.reason) == (name, reason)
