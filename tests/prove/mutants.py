@@ -87,7 +87,10 @@ TARGETS = (
     Target(
         "coordinators/claims.py", ("unit/test_claims.py", "unit/test_observations.py", "unit/test_joined_commit.py")
     ),
-    Target("verdict/outcome.py", ("unit/test_outcome.py",)),
+    Target(
+        "verdict/outcome.py",
+        ("unit/test_outcome.py", "unit/test_joined_commit.py", "unit/test_signs_of_loss.py"),
+    ),
     Target("txnlog/transitions.py", ("unit/test_outcome.py", "unit/test_verification.py")),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
     Target("txnlog/elections.py", ("unit/test_outcome.py",)),
