@@ -105,8 +105,8 @@ def run_demo(
     DemoError, SparkUnavailable and the errors of a sweep.
     """
     require_pyspark()
+    from txnscan.demo.finale import tell_and_resolve
     from txnscan.demo.resolution import plan_and_rehearse
-    from txnscan.demo.telling import tell_and_resolve
     from txnscan.engine.spark.session import spark_session
 
     say = _teller(console)

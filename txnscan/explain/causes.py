@@ -22,7 +22,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnscan.explain import finding, telling, writes
+from txnscan.explain import finding, writes
+from txnscan.explain.answers import (
+    absence,
+    blockers,
+    commands,
+    error_texts,
+    fences,
+    growing_logs,
+    readers,
+    sentences,
+    unwritable_logs,
+)
 from txnscan.explain.cause import CauseCode, Explanation, Subject, Told
 from txnscan.explain.facts import Facts
 from txnscan.explain.symptom import Symptom
@@ -40,34 +51,34 @@ class CauseRule:
 
 
 RULES: tuple[CauseRule, ...] = (
-    CauseRule(CauseCode.FENCED, finding.fenced, telling.fenced),
-    CauseRule(CauseCode.NO_TRANSACTION, finding.setting, telling.setting),
-    CauseRule(CauseCode.CLIENT_ERROR, finding.itself, telling.itself),
-    CauseRule(CauseCode.UNRECOGNISED, finding.unrecognised, telling.unrecognised),
-    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, telling.cleaner_gave_up),
-    CauseRule(CauseCode.PENDING_OFFSETS, finding.pending, telling.pending),
-    CauseRule(CauseCode.HANGING, finding.hanging, telling.hanging),
-    CauseRule(CauseCode.NO_WRITES, finding.no_writes, telling.no_writes),
-    CauseRule(CauseCode.MARKER_AT_RISK, finding.marker_at_risk, telling.marker_at_risk),
-    CauseRule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, telling.prepared),
-    CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, telling.prepared),
-    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, telling.cleaner),
-    CauseRule(CauseCode.TIERING_STUCK, finding.tiering_stuck, telling.tiering),
-    CauseRule(CauseCode.OWNED, finding.owned, telling.owned),
-    CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, telling.share_uncommitted),
-    CauseRule(CauseCode.UNREADABLE, finding.unreadable, telling.unreadable),
-    CauseRule(CauseCode.NO_WRITES, finding.leaderless, telling.leaderless),
+    CauseRule(CauseCode.FENCED, finding.fenced, fences.fenced),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.setting, error_texts.setting),
+    CauseRule(CauseCode.CLIENT_ERROR, finding.itself, error_texts.itself),
+    CauseRule(CauseCode.UNRECOGNISED, finding.unrecognised, error_texts.unrecognised),
+    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_gave_up, growing_logs.cleaner_gave_up),
+    CauseRule(CauseCode.PENDING_OFFSETS, finding.pending, blockers.pending),
+    CauseRule(CauseCode.HANGING, finding.hanging, blockers.hanging),
+    CauseRule(CauseCode.NO_WRITES, finding.no_writes, unwritable_logs.no_writes),
+    CauseRule(CauseCode.MARKER_AT_RISK, finding.marker_at_risk, unwritable_logs.marker_at_risk),
+    CauseRule(CauseCode.STUCK_PREPARE, finding.stuck_prepare, blockers.prepared),
+    CauseRule(CauseCode.MARKER_OWED, finding.marker_owed, blockers.prepared),
+    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_stuck, growing_logs.cleaner),
+    CauseRule(CauseCode.TIERING_STUCK, finding.tiering_stuck, growing_logs.tiering),
+    CauseRule(CauseCode.OWNED, finding.owned, blockers.owned),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.share_uncommitted, readers.share_uncommitted),
+    CauseRule(CauseCode.UNREADABLE, finding.unreadable, readers.unreadable),
+    CauseRule(CauseCode.NO_WRITES, finding.leaderless, unwritable_logs.leaderless),
     # Absence counts only from here on: all was observed.
-    CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, telling.not_observed),
-    CauseRule(CauseCode.NO_TRANSACTION_LOG, finding.no_log, telling.no_log),
-    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, telling.cleaner_behind),
-    CauseRule(CauseCode.NO_TRANSACTION, finding.compaction_free, telling.compaction_free),
-    CauseRule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, telling.not_read_committed),
-    CauseRule(CauseCode.AT_MARKER, finding.at_marker, telling.at_marker),
-    CauseRule(CauseCode.NO_TRANSACTION, finding.real_lag, telling.real_lag),
-    CauseRule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), telling.aborted),
-    CauseRule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), telling.marker),
-    CauseRule(CauseCode.NO_TRANSACTION, lambda f: Subject(), telling.none),
+    CauseRule(CauseCode.NOT_OBSERVED, finding.not_observed, blockers.not_observed),
+    CauseRule(CauseCode.NO_TRANSACTION_LOG, finding.no_log, unwritable_logs.no_log),
+    CauseRule(CauseCode.CLEANER_STUCK, finding.cleaner_behind, growing_logs.cleaner_behind),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.compaction_free, growing_logs.compaction_free),
+    CauseRule(CauseCode.NOT_READ_COMMITTED, finding.not_read_committed, readers.not_read_committed),
+    CauseRule(CauseCode.AT_MARKER, finding.at_marker, readers.at_marker),
+    CauseRule(CauseCode.NO_TRANSACTION, finding.real_lag, readers.real_lag),
+    CauseRule(CauseCode.ABORTED_DATA, lambda f: finding.nothing_to_read(f, aborted=True), readers.aborted),
+    CauseRule(CauseCode.MARKER_LAG, lambda f: finding.nothing_to_read(f, aborted=False), readers.marker),
+    CauseRule(CauseCode.NO_TRANSACTION, lambda f: Subject(), absence.none),
 )
 
 
@@ -82,12 +93,12 @@ def cause_of(facts: Facts) -> Explanation:
                 code=rule.code,
                 sentence=told.sentence,
                 evidence=(
-                    *telling.of_error(facts),
+                    *error_texts.of_error(facts),
                     *told.evidence,
-                    *telling.of_members(facts),
+                    *sentences.of_members(facts),
                     *(f"A known cause that can occur on this cluster: {one.sentence}." for one in known),
                 ),
-                next=tuple(telling.command(facts, one) for one in told.commands),
+                next=tuple(commands.with_connection(facts, one) for one in told.commands),
                 numbers=told.numbers,
                 known_causes=tuple(one.id for one in known),
                 error=facts.symptom.error.name if facts.symptom.error is not None else None,
@@ -128,12 +139,12 @@ def cause_unasked(symptom: Symptom) -> Explanation:
     error = symptom.error
     if error is None:
         raise ValueError("without an error nothing is known of a symptom")
-    told = telling.unasked(facts)
+    told = error_texts.unasked(facts)
     return Explanation(
         code=CauseCode.NOT_OBSERVED,
         sentence=told.sentence,
         evidence=told.evidence,
-        next=tuple(telling.command(facts, one) for one in told.commands),
+        next=tuple(commands.with_connection(facts, one) for one in told.commands),
         numbers=told.numbers,
         error=error.name,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from txnscan.coordinators.transactions import key_of
-from txnscan.explain import telling
+from txnscan.explain.answers.transaction_end import due
 from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.kafka.answers import IN_TRANSACTION, State
@@ -47,9 +47,9 @@ def completed(f: Facts, s: Subject, told: Told) -> Told:
     in_danger = f.writes.in_danger(one.transactional_id, keys) if one.state in IN_TRANSACTION else ()
     numbers = _with_replicas(f, s.stopped or blocker, in_danger, told.numbers)
     ends = blocker is None and one.state == State.ONGOING
-    due = telling.due(f, one.start_time_ms, one.timeout_ms) if ends else None
+    due_text = due(f, one.start_time_ms, one.timeout_ms) if ends else None
     doubts = [f"{reason(blocker)}."] if blocker is not None and blocker.takes_writes is None else []
-    dangers = [danger(state, due) for state in in_danger if state is not s.stopped]
+    dangers = [danger(state, due_text) for state in in_danger if state is not s.stopped]
     return replace(told, evidence=(*told.evidence, *doubts, *dangers[:_NAMED_MAX]), numbers=numbers)
 
 

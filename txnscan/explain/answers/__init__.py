@@ -1,0 +1,1 @@
+"""The answer of each rule: the sentence, the evidence, the next commands and the numbers. Pure."""

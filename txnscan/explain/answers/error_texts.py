@@ -1,0 +1,77 @@
+"""Answers that an error or its text has alone. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from txnscan.explain.answers.numbers import numbers_of
+from txnscan.explain.answers.sentences import known_defects
+from txnscan.explain.answers.subjects import matched
+from txnscan.explain.cause import Subject, Told
+from txnscan.explain.client_errors import ErrorKind
+from txnscan.explain.facts import Facts
+from txnscan.explain.symptom import SymptomKind
+from txnscan.kafka.failure import FailureCode
+from txnscan.kafka.units import duration
+
+
+def setting(f: Facts, s: Subject) -> Told:
+    longest = f.max_timeout_ms or 0
+    sentence = (
+        "No transaction is the cause: the producer asks for a longer transaction.timeout.ms than the brokers' "
+        f"transaction.max.timeout.ms, which is {duration(longest)} ({longest} ms)."
+    )
+    return Told(sentence, (), (), numbers_of(f, None, None))
+
+
+def itself(f: Facts, s: Subject) -> Told:
+    error = matched(f.symptom.error)
+    if error.kind is ErrorKind.OTHER:
+        message = error.meaning.rstrip(".")
+        sentence = f"The text has {error.name}, which is no error of a transaction: {message}."
+        return Told(sentence, (), (EXPLAIN_ID,), numbers_of(f, None, None))
+    about = f.symptom.transactional_id
+    commands = (f"txnscan explain --transactional-id {shlex.quote(about)}",) if about is not None else ()
+    return Told(f"{error.meaning}.", (f"{error.remedy}.", *known_defects(f)), commands, numbers_of(f, None, None))
+
+
+def unrecognised(f: Facts, s: Subject) -> Told:
+    sentence = "The text is not explained: it has no error that txnscan knows, and no id."
+    return Told(sentence, (), (EXPLAIN_ID, "txnscan explain --group GROUP"), numbers_of(f, None, None))
+
+
+def unasked(f: Facts) -> Told:
+    """What an error means whose cause only brokers can show, if none is named."""
+    asked, error = f.symptom, matched(f.symptom.error)
+    ids = (("--transactional-id", asked.transactional_id), ("--producer-id", asked.producer_id))
+    given = [f"{option} {shlex.quote(str(one))}" for option, one in ids if one is not None]
+    about = (
+        [f"--group {shlex.quote(asked.group)}"] if asked.group is not None else [*given[:1], f"--error {error.name}"]
+    )
+    remedy = (f"{error.remedy}.",) if error.remedy else ()
+    evidence = (
+        *remedy,
+        "No broker was asked: give --bootstrap-server to find the cause on the cluster.",
+        *known_defects(f),
+    )
+    numbers = replace(numbers_of(f, None, None), failure=FailureCode.NOT_ASKED.value)
+    return Told(f"{error.meaning}.", evidence, (f"txnscan explain {' '.join(about)}",), numbers)
+
+
+def of_error(f: Facts) -> tuple[str, ...]:
+    """What the symptom's error means, as the first evidence of every answer."""
+    error = f.symptom.error
+    if f.symptom.kind is SymptomKind.ERROR and f.symptom.unrecognised:
+        return ()
+    if error is not None and error.kind is ErrorKind.OTHER:
+        return (f"The text has {error.name}, which is no error of a transaction: the answer does not explain it.",)
+    if error is None:
+        no_error = "No error that txnscan knows is in the text: the answer does not explain it."
+        return (no_error,) if f.symptom.unrecognised else ()
+    if error.kind is ErrorKind.ITSELF and not f.symptom.brokers_know_more:
+        return (f"The text has {error.name}.",)
+    return (f"{error.name}: {error.meaning}.",)
+
+
+EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"
