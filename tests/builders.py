@@ -9,7 +9,7 @@ from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
 from txnscan.reads.observation import FencedRead, Observation
-from txnscan.resolve.guard import Limits, Stored
+from txnscan.resolve.guard import Limits, StoredTransaction
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Context, Evidence, Judged, KnownOutcome, Outcome
@@ -139,9 +139,9 @@ def scan(*transactions: Judged, **changes: Any) -> Scan:
     return found if "replicated" in changes else replace(found, replicated=frozenset(found.proven))
 
 
-def stored(**changes: Any) -> Stored:
+def stored(**changes: Any) -> StoredTransaction:
     """The same transaction in the tables. It hangs with a stale epoch and is not committed, so an abort is allowed."""
-    base = Stored(
+    base = StoredTransaction(
         incident_id="incident-1",
         topic="p",
         topic_id="t0",
@@ -168,7 +168,7 @@ def stored(**changes: Any) -> Stored:
     return replace(base, **changes)
 
 
-def plan(*transactions: Stored, limits: Limits | None = None) -> Plan:
+def plan(*transactions: StoredTransaction, limits: Limits | None = None) -> Plan:
     """The plan for these of the sweep above, made at its time."""
     return make_plan(
         transactions,

@@ -394,11 +394,11 @@ def gate_of_cluster(
     from txnscan.sweeps.gate import wait_at_gate
     from txnscan.sweeps.names import absent_topic
     from txnscan.sweeps.positions import fall_in_topics
-    from txnscan.sweeps.reader import Reader
+    from txnscan.sweeps.reader import SweepReader
     from txnscan.sweeps.restored import Past
 
     with opened_cluster(config, waits_ms=wait_ms) as cluster:
-        reader = Reader(cluster, ThreadsEngine(), config)
+        reader = SweepReader(cluster, ThreadsEngine(), config)
         view = cluster.newest(topics)
         if cluster_id not in (None, view.cluster_id):
             raise ConfigError("--cluster-id", f"these brokers are of cluster {printable(view.cluster_id)}")

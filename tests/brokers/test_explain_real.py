@@ -20,7 +20,7 @@ from tests.process import run_here
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.plant import Planted, describe_owner
-from txnscan.demo.producer import Identity, Producer
+from txnscan.demo.producer import Producer, ProducerIdAndEpoch
 from txnscan.demo.requests import Wire
 from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
@@ -52,7 +52,7 @@ class World:
     cluster: KafkaCluster
     wire: Wire
     live: Producer
-    withheld: Identity
+    withheld: ProducerIdAndEpoch
     orphan: Planted
     stale: Planted
 

@@ -28,7 +28,7 @@ from txnscan.api import SweepResult
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
+from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerIdAndEpoch
 from txnscan.demo.reader import read_values
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
@@ -65,7 +65,7 @@ class Torn:
     name: str
     k: int
     producer: Producer
-    hanging: Identity
+    hanging: ProducerIdAndEpoch
 
     @property
     def owner(self) -> str:

@@ -29,7 +29,7 @@ from txnscan import ScanConfig, find_hanging, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
+from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerIdAndEpoch
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
@@ -131,7 +131,7 @@ class World:
         if topic.epoch:
             # Sequence numbers begin again at another epoch.
             identity_before, producer = producer.known, Producer(self.wire, v2=False)
-            producer.identity = Identity(identity_before.producer_id, topic.epoch)
+            producer.identity = ProducerIdAndEpoch(identity_before.producer_id, topic.epoch)
             self.producers[name] = producer
         self.starts[name] = producer.produce(name, 0, RECORDS, version=PRODUCE_V1)
 
@@ -139,7 +139,7 @@ class World:
         """An ABORT marker for the transaction, as of another tool."""
         self._mark(name, self.producers[name].known)
 
-    def _mark(self, name: str, who: Identity) -> None:
+    def _mark(self, name: str, who: ProducerIdAndEpoch) -> None:
         marker = MarkerToWrite(name, 0, who.producer_id, who.producer_epoch, -1, commit=False)
         assert marker.answered(self.wire.send(self.wire.partition(name, 0).leader, marker.request())) == 0
 

@@ -47,7 +47,7 @@ from txnscan.offline.cluster_metadata import Metadata
 from txnscan.offline.disk import find, read
 from txnscan.offline.files import snapshot
 from txnscan.offline.found import Replica
-from txnscan.offline.reading import Read, read_paths
+from txnscan.offline.reading import FileContents, read_paths
 from txnscan.sweeps.result import Scan
 
 LATE_AFTER_MS = 20 * 60_000
@@ -265,20 +265,20 @@ def producers(replica: Replica) -> Producers:
 
 
 @pytest.fixture(scope="module")
-def found(left: Left) -> Read:
+def found(left: Left) -> FileContents:
     return read_paths(left.all_data, late_after_ms=LATE_AFTER_MS)
 
 
 # --- the same as the brokers ---
 
 
-def test_the_producers_of_every_replica_equal_the_description_of_its_broker(left: Left, found: Read) -> None:
+def test_the_producers_of_every_replica_equal_the_description_of_its_broker(left: Left, found: FileContents) -> None:
     ours = {(r.broker_id, r.key): producers(r) for r in found.replicas if r.key and r.key[0] != METADATA_TOPIC}
     assert ours == left.described
     assert sum(map(len, ours.values())) > 50
 
 
-def test_verdicts_and_outcomes_equal_those_of_the_live_sweep(left: Left, found: Read) -> None:
+def test_verdicts_and_outcomes_equal_those_of_the_live_sweep(left: Left, found: FileContents) -> None:
     def told(judged: Any) -> dict[Any, Any]:
         return {
             j.observation.transaction_key: (j.judgement.verdict, j.judgement.reason, j.judgement.outcome)
@@ -293,7 +293,7 @@ def test_verdicts_and_outcomes_equal_those_of_the_live_sweep(left: Left, found: 
     assert "committed" in {outcome for _, _, outcome in live.values()}
 
 
-def test_last_stable_offsets_and_high_watermarks_equal_those_of_the_sweep(left: Left, found: Read) -> None:
+def test_last_stable_offsets_and_high_watermarks_equal_those_of_the_sweep(left: Left, found: FileContents) -> None:
     live = {j.observation.transaction_key: j.observation for j in left.live.transactions}
     for one in found.transactions:
         o = one.judged.observation
@@ -304,7 +304,7 @@ def test_last_stable_offsets_and_high_watermarks_equal_those_of_the_sweep(left: 
         assert one.as_of + 1 == o.second.high_watermark
 
 
-def test_snapshots_of_brokers_equal_the_state_folded_from_the_log(left: Left, found: Read) -> None:
+def test_snapshots_of_brokers_equal_the_state_folded_from_the_log(left: Left, found: FileContents) -> None:
     compared = 0
     for replica in found.replicas:
         for offset, path in replica.files.snapshots.items():
@@ -343,13 +343,13 @@ def _copied(one: Any) -> Any:
     return replace(one)
 
 
-def test_no_real_step_is_reported_as_impossible(found: Read) -> None:
+def test_no_real_step_is_reported_as_impossible(found: FileContents) -> None:
     assert found.impossible == []
     assert sum(log.records for log in found.logs.values()) > 100
 
 
 @pytest.mark.parametrize("codec", CODEC_BITS)
-def test_a_log_compressed_by_its_broker_has_the_same_state_in_any_codec(found: Read, codec: str) -> None:
+def test_a_log_compressed_by_its_broker_has_the_same_state_in_any_codec(found: FileContents, codec: str) -> None:
     """Headers are sufficient, and markers are never compressed.
 
     Another test compares them with the brokers' answers.
@@ -367,13 +367,13 @@ def test_a_log_compressed_by_its_broker_has_the_same_state_in_any_codec(found: R
     assert judged.judgement.verdict.value == "ongoing"
 
 
-def test_compaction_is_reported_as_stuck_at_the_open_transaction(found: Read) -> None:
+def test_compaction_is_reported_as_stuck_at_the_open_transaction(found: FileContents) -> None:
     (leader,) = (r for r in found.replicas if r.key == (COMPACTED, 0) and r.broker_id == 1)
     assert leader.compaction_stuck and leader.figures.compacted + leader.figures.gaps > 0
     assert leader.cleaned_until <= leader.last_stable_offset < leader.log_end_offset
 
 
-def test_lock_files_of_killed_brokers_are_not_locked(left: Left, found: Read) -> None:
+def test_lock_files_of_killed_brokers_are_not_locked(left: Left, found: FileContents) -> None:
     assert all((Path(data) / ".lock").is_file() for data in left.all_data)
     assert (found.found.seen.locked, found.found.seen.lock_error, found.changing) == (None, None, False)
 
@@ -408,7 +408,9 @@ def test_without_the_whole_transaction_log_no_verdict_is_hanging(left: Left, tmp
         assert some.uncovered
 
 
-def test_a_metadata_log_from_its_newest_snapshot_gives_the_same_result(left: Left, found: Read, tmp_path: Path) -> None:
+def test_a_metadata_log_from_its_newest_snapshot_gives_the_same_result(
+    left: Left, found: FileContents, tmp_path: Path
+) -> None:
     """As in brokers, which delete records covered by their newest snapshot."""
     newest = {}
     for broker_id in (1, 2, 3):
@@ -509,7 +511,7 @@ def test_damage_after_an_open_transaction_makes_the_verdict_indeterminate(left: 
 
 
 @pytest.fixture(scope="module")
-def dumped(left: Left, found: Read) -> dict[str, list[str]]:
+def dumped(left: Left, found: FileContents) -> dict[str, list[str]]:
     """The output of DumpLogSegments for each segment and snapshot, run once."""
     files = [
         path
@@ -540,7 +542,7 @@ def fields(line: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+): (\S+)", line))
 
 
-def test_headers_equal_those_of_dump_log_segments(found: Read, dumped: Mapping[str, list[str]]) -> None:
+def test_headers_equal_those_of_dump_log_segments(found: FileContents, dumped: Mapping[str, list[str]]) -> None:
     compared = 0
     for path, lines in dumped.items():
         if not path.endswith(".log"):
@@ -633,7 +635,7 @@ def klog(lines: list[str]) -> Klog:
 
 
 def test_figures_equal_those_of_klog_where_klog_is_correct(
-    left: Left, found: Read, dumped: Mapping[str, list[str]]
+    left: Left, found: FileContents, dumped: Mapping[str, list[str]]
 ) -> None:
     """klog identifies a transaction by producer id and epoch. If the end raised the epoch, as under transactions v2, it
     reports the data as open and the marker as empty. Its committed and aborted counts are still correct.
@@ -658,7 +660,7 @@ def test_figures_equal_those_of_klog_where_klog_is_correct(
     assert sum(one.committed for one in told) > 20 and sum(one.aborted for one in told) > 5
 
 
-def test_aborted_transactions_equal_those_of_the_transaction_index(found: Read) -> None:
+def test_aborted_transactions_equal_those_of_the_transaction_index(found: FileContents) -> None:
     of_traffic = [r for r in found.replicas if r.key and r.key[0] in (V1, V2, "orders")]
     assert sum(r.aborted_rows for r in of_traffic) > 5
     for replica in of_traffic:
@@ -667,7 +669,7 @@ def test_aborted_transactions_equal_those_of_the_transaction_index(found: Read) 
         assert 0 <= replica.figures.aborted - replica.aborted_rows <= of_nothing, replica.key
 
 
-def test_batches_equal_those_of_kafka_pythons_record_module(found: Read) -> None:
+def test_batches_equal_those_of_kafka_pythons_record_module(found: FileContents) -> None:
     compared = 0
     for replica in found.replicas:
         theirs = [

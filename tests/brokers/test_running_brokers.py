@@ -31,7 +31,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.offline import reading
 from txnscan.offline.disk import find
 from txnscan.offline.found import METADATA_TOPIC, Replica, ReplicaFiles
-from txnscan.offline.reading import Read, read_paths
+from txnscan.offline.reading import FileContents, read_paths
 from txnscan.offline.replica import read_replica
 from txnscan.offline.running import is_locked, look_again
 from txnscan.verdict.evidence import Verdict
@@ -112,7 +112,7 @@ def _stops(files: ReplicaFiles, check_crc: bool = False) -> Replica:
     return read_replica(files, check_crc)
 
 
-def _read_while(act: Callable[[], None], paths: Sequence[str]) -> Read:
+def _read_while(act: Callable[[], None], paths: Sequence[str]) -> FileContents:
     """Reads the paths with a reader that stops until the action is done, while real brokers continue."""
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(read_paths, paths, late_after_ms=LATE_AFTER_MS)
@@ -122,7 +122,7 @@ def _read_while(act: Callable[[], None], paths: Sequence[str]) -> Read:
         return read.result()
 
 
-def _verdicts(read: Read, topic: str, partition: int) -> list[tuple[str, str]]:
+def _verdicts(read: FileContents, topic: str, partition: int) -> list[tuple[str, str]]:
     return [
         (one.judged.judgement.verdict.value, one.judged.judgement.reason.value)
         for one in read.transactions

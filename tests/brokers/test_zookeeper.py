@@ -23,7 +23,7 @@ from tests.zookeeper import WITH_IDS, WITHOUT_IDS, ZooKeeperCluster
 from txnscan import ScanConfig, sweep
 from txnscan.demo.admin import create_topic
 from txnscan.demo.errors import DemoError
-from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
+from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerIdAndEpoch
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.api_versions import image_offset, leader_epochs_rise
@@ -41,7 +41,7 @@ KEPT, EMPTY, LONGER, AGAIN = "kept", "empty", "longer", "again"
 PARTITIONS = {KEPT: 2, EMPTY: 1, LONGER: 1, AGAIN: 1}
 
 
-def hang(wire: Wire, topic: str, partition: int, who: Identity | None = None) -> Identity:
+def hang(wire: Wire, topic: str, partition: int, who: ProducerIdAndEpoch | None = None) -> ProducerIdAndEpoch:
     """A late write of a producer that is fenced, or a write with this identity. Returns the identity of the write."""
     producer = Producer(wire, f"{topic}-{partition}-service", v2=False)
     written = producer.identity = who or producer.init_producer_id()

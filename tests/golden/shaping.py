@@ -16,7 +16,7 @@ from tests.sim.wire.batches import batch
 from tests.sim.wire.shape import HANGING_AGE_MS, ONGOING_START_OFFSET, RECENT_AGE_MS, ClusterShape, Group
 from tests.sim.wire.world import World
 from txnscan.demo.admin import create_topic, unverified
-from txnscan.demo.producer import PRODUCE_V1, Identity, Producer
+from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerIdAndEpoch
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 
@@ -103,7 +103,7 @@ def shaped(wire: Wire, started_at_ms: int) -> Mapping[str, Producer]:
                     continue
                 open_here = here[first]
                 if not open_here.transactional_id:
-                    orphan.identity = Identity(open_here.producer_id, 0)
+                    orphan.identity = ProducerIdAndEpoch(open_here.producer_id, 0)
                 owner = producers.get(open_here.transactional_id, orphan)
                 assert written(wire, owner, *SHAPE.key(ordinal), time_ms) == first
     for group in SHAPE.all_groups():

@@ -25,7 +25,7 @@ from tests.prove.conformance import Numbers, Observed, Result, cluster_of, confo
 from tests.prove.scripts import Script
 from tests.prove.stage import Setting, Stage, scenario_of, settings_of, simulated
 from tests.sim.answers import answer
-from txnscan.demo.producer import Identity
+from txnscan.demo.producer import ProducerIdAndEpoch
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name
 from txnscan.kafka.protocol.api_versions import api_versions
@@ -323,10 +323,10 @@ class _Nobody:
     """A stand-in for a real producer, which sends no request."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.identity = Identity(0, 0)
+        self.identity = ProducerIdAndEpoch(0, 0)
 
     @property
-    def known(self) -> Identity:
+    def known(self) -> ProducerIdAndEpoch:
         return self.identity
 
     def init_producer_id(self) -> None:

@@ -21,7 +21,7 @@ from tests.sim.transitions import can_happen, possible
 from tests.sim.world import World
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.errors import DemoError
-from txnscan.demo.producer import PRODUCE_V1, Identity, Producer, ProducerError
+from txnscan.demo.producer import PRODUCE_V1, Producer, ProducerError, ProducerIdAndEpoch
 from txnscan.demo.requests import TIMEOUT_MS_MAX, Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.client.client import Send
@@ -139,7 +139,7 @@ class Forge:
         key, name = stage.keys[self.key], stage.ids[self.who]
         forger = Producer(stage.wire, name, v2=False)
         known = stage.producers[self.who].known
-        forger.identity = Identity(known.producer_id, known.producer_epoch + self.above)
+        forger.identity = ProducerIdAndEpoch(known.producer_id, known.producer_epoch + self.above)
         forger.produce(*key, [b"forged"])
         producer = stage.world.producers[name]
         epoch = producer.producer_epoch + self.above
@@ -158,7 +158,7 @@ class Age:
     def play(self, stage: Stage) -> None:
         name, key = stage.ids[self.who], stage.log_key(self.who)
         known = stage.producers[self.who].known
-        write_transaction_log(stage.cluster, key, name, Identity(known.producer_id, self.epoch))
+        write_transaction_log(stage.cluster, key, name, ProducerIdAndEpoch(known.producer_id, self.epoch))
         producer_id = stage.world.producers[name].producer_id
         record = TransactionLogRecord(name, TransactionMetadata(producer_id, self.epoch, "Empty"))
         stage.world.append(stage.coordinator(self.who), key, record)
@@ -546,7 +546,7 @@ def _asked_once(wire: Wire, name: str) -> bool:
 
 
 def write_transaction_log(
-    cluster: KafkaCluster, key: Key, name: str, identity: Identity, ongoing: Iterable[Key] = ()
+    cluster: KafkaCluster, key: Key, name: str, identity: ProducerIdAndEpoch, ongoing: Iterable[Key] = ()
 ) -> None:
     """Appends a TransactionLogValue (v0) of an id: at rest, or Ongoing with these partitions.
 

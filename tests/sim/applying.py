@@ -26,7 +26,7 @@ from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.resolve.apply import Attempt, Result, Status, apply_plan
 from txnscan.resolve.brokers import LiveBrokers
-from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, Stored
+from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, StoredTransaction
 from txnscan.resolve.plan import Action, Plan, make_plan
 from txnscan.sweeps.history import FactsAlone, History
 from txnscan.sweeps.log_reads import with_stored
@@ -195,13 +195,13 @@ class Apply:
         return done, world
 
 
-def _stored(judged: Judged, found: Scan, memory: Memory) -> Stored:
+def _stored(judged: Judged, found: Scan, memory: Memory) -> StoredTransaction:
     """A hanging transaction as the tables would have it, watched for long enough."""
     seen = memory.facts(CLUSTER_ID, ())().get(judged.observation.producer_id, NO_FACTS)
     evidence = found.evidence_of_outcome(judged)
     known = outcome(with_stored(evidence, seen)) if evidence is not None else None
     o, judgement, views = judged.observation, judged.judgement, judged.evidence.coordinators
-    return Stored(
+    return StoredTransaction(
         incident_id=o.transaction_key.incident_id(CLUSTER_ID),
         topic=o.topic,
         topic_id=o.topic_id,

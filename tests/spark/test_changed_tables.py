@@ -19,7 +19,7 @@ from txnscan.tables.conditions import Is
 from txnscan.tables.creation import check_files
 from txnscan.tables.delta import arrow_rows
 from txnscan.tables.delta_rs import DeltaRs
-from txnscan.tables.metadata import Refused
+from txnscan.tables.metadata import TableRefused
 from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import SWEEPS
 from txnscan.tables.spark import SparkDelta
@@ -136,7 +136,7 @@ def test_an_expression_in_a_table_is_never_evaluated(spark: SparkSession, tmp_pa
             }
             for use, call in uses.items():
                 with cases.case(f"{name}: {use}"):
-                    with pytest.raises(Refused):
+                    with pytest.raises(TableRefused):
                         call()
                     assert property_of(spark) is None
 
@@ -156,11 +156,11 @@ def test_delta_itself_is_asked_where_files_of_the_log_cannot_be_read(
     with Cases() as cases:
         for name in ("a generated column", "a constraint"):
             planted(location, "", HOSTILE[name])
-            with cases.case(name), pytest.raises(Refused):
+            with cases.case(name), pytest.raises(TableRefused):
                 delta.check(SWEEPS)
         with cases.case("by properties"), monkeypatch.context() as patched:
             patched.setattr("txnscan.tables.spark.last_actions", lambda *_: None)
-            with pytest.raises(Refused):
+            with pytest.raises(TableRefused):
                 delta.check(SWEEPS)
     assert property_of(spark) is None
 

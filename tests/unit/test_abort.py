@@ -26,10 +26,10 @@ from txnscan.resolve import terminate as fencing
 from txnscan.resolve.abort import (
     AbortRefused,
     BrokersWithoutDescribeProducers,
+    NamedTransaction,
     NothingOpen,
+    PartitionUnreadable,
     ReadAnyway,
-    Target,
-    Unreadable,
     action_for,
     cannot_be_asked,
     plan_of,
@@ -124,17 +124,17 @@ def test_the_proof_takes_only_producer_facts_from_the_tables() -> None:
 
 def test_the_target_is_matched_by_offset_or_producer(wording: SnapshotAssertion) -> None:
     found = scan(hangs(*STALE), hangs(*STALE, producer_id=8, start_offset=200, second_start_offset=200))
-    assert target_in(Target("p", 0, 200), found).observation.producer_id == 8
-    by_producer = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=0)
+    assert target_in(NamedTransaction("p", 0, 200), found).observation.producer_id == 8
+    by_producer = NamedTransaction("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=0)
     assert target_in(by_producer, found).observation.start_offset == 100
     with pytest.raises(NothingOpen) as error:
-        target_in(Target("p", 0, 150), found)
+        target_in(NamedTransaction("p", 0, 150), found)
     assert str(error.value) == wording
     with pytest.raises(AbortRefused) as refused:
         target_in(replace(by_producer, producer_epoch=4), found)
     assert str(refused.value) == wording
     with pytest.raises(NothingOpen, match="no transaction is open there"):
-        target_in(Target("p", 0, 100), scan(hangs(*STALE, second_start_offset=None)))
+        target_in(NamedTransaction("p", 0, 100), scan(hangs(*STALE, second_start_offset=None)))
 
 
 def test_unsupported_brokers_are_distinguished_from_unreachable_brokers() -> None:
@@ -142,7 +142,7 @@ def test_unsupported_brokers_are_distinguished_from_unreachable_brokers() -> Non
     old = failed("broker 1 does not support it", lacks_api="DescribeProducers")
     refused = unobserved("configs", "broker 1 does not say its timeout", 1)
     assert cannot_be_asked(scan(partitions_failed=1, errors=(refused, Unobserved("read", old, 1, "p", 0)))) == old.error
-    with pytest.raises(Unreadable, match="away"):
+    with pytest.raises(PartitionUnreadable, match="away"):
         cannot_be_asked(scan(partitions_failed=1, errors=(unobserved("read", "away", 1, "p", 0),)))
 
 
@@ -256,7 +256,7 @@ UNASKED = [
 def test_a_marker_on_old_brokers_resolves_if_the_last_stable_offset_leaves_the_transaction(
     moves_to: int, stands_at: int | None, status: Status, wording: SnapshotAssertion
 ) -> None:
-    target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
+    target = NamedTransaction("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
     old = Old(moves_to, stands_at)
     result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
     assert result.status is status and result.detail == wording
@@ -266,7 +266,7 @@ def test_a_marker_on_old_brokers_resolves_if_the_last_stable_offset_leaves_the_t
 
 @pytest.mark.parametrize("changes", [{"epoch": 5}, {"log_start": 100}])
 def test_another_epoch_or_the_log_start_does_not_identify_the_transaction(changes: dict[str, int]) -> None:
-    target = Target("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
+    target = NamedTransaction("p", 0, producer_id=7, producer_epoch=3, coordinator_epoch=-1)
     old = Old(200, **changes)
     result = forced(old, FakeJournal(), unread_action(target, "cluster-1"))  # type: ignore[arg-type]
     assert result.status is Status.UNKNOWN

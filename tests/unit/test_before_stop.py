@@ -16,8 +16,8 @@ from txnscan.waiting.before_stop import (
     Concerned,
     Effect,
     Held,
-    Judged,
     Note,
+    StopEffects,
     StopVerdict,
     What,
     after_stop,
@@ -167,15 +167,15 @@ def test_harm_that_was_seen_counts_first_and_what_was_not_observed_is_never_safe
     unknown = judge([held(PAIR, [1], None)], True, NOW_MS)
     moved, lost = Note(Effect.MOVED, What.IDS, 5), Note(Effect.NO_MAJORITY, What.VOTERS, 1, unsafe=True)
     safe, unsafe, not_observed = StopVerdict.SAFE, StopVerdict.UNSAFE, StopVerdict.NOT_OBSERVED
-    cases: tuple[tuple[str, Judged, tuple[Note, ...], bool, StopVerdict], ...] = (
-        ("nothing", Judged(), (), True, safe),
-        ("a note", Judged(), (moved,), True, safe),
+    cases: tuple[tuple[str, StopEffects, tuple[Note, ...], bool, StopVerdict], ...] = (
+        ("nothing", StopEffects(), (), True, safe),
+        ("a note", StopEffects(), (moved,), True, safe),
         ("idle partitions", judge([held(LAST, [1], transactions=())], True, NOW_MS), (), True, safe),
         ("harm", harmed, (), True, unsafe),
         ("harm, and not all observed", harmed, (), False, unsafe),
-        ("no majority", Judged(), (moved, lost), True, unsafe),
+        ("no majority", StopEffects(), (moved, lost), True, unsafe),
         ("a partition is not known", unknown, (), True, not_observed),
-        ("not all observed", Judged(), (moved,), False, not_observed),
+        ("not all observed", StopEffects(), (moved,), False, not_observed),
     )
     with Cases() as table:
         for name, judged, notes, observed, expected in cases:

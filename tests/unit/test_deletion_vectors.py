@@ -15,7 +15,7 @@ from txnscan.config import ConfigError
 from txnscan.tables import deletion_vectors
 from txnscan.tables.deletion_vectors import rows_of
 from txnscan.tables.delta_log import Examination
-from txnscan.tables.metadata import Unreadable
+from txnscan.tables.metadata import UnreadableLog
 from txnscan.tables.schema import SWEEPS
 
 # The example of Delta's protocol.
@@ -76,7 +76,7 @@ def test_rows_of_vectors_in_the_log() -> None:
         for name, vector, rows in VECTORS:
             with cases.case(name):
                 if rows is None:
-                    with pytest.raises(Unreadable):
+                    with pytest.raises(UnreadableLog):
                         rows_of(vector, no_file)
                 else:
                     assert rows_of(vector, no_file) == rows
@@ -96,7 +96,7 @@ def test_rows_of_vectors_in_files() -> None:
     # The example of Delta's protocol.
     assert names == ["ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"]
     for other in ({"sizeInBytes": 5}, {"offset": 0}, {"offset": None}, {"pathOrInlineDv": "ab"}):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableLog):
             rows_of({**vector, **other}, opened)
 
 

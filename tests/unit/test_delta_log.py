@@ -16,7 +16,7 @@ import pytest
 from tests.cases import Cases
 from txnscan.config import ConfigError
 from txnscan.tables.delta_log import Examination
-from txnscan.tables.metadata import Refused, why_metadata_refused, why_protocol_refused
+from txnscan.tables.metadata import TableRefused, why_metadata_refused, why_protocol_refused
 from txnscan.tables.schema import SWEEPS
 
 LOAD = "reflect('java.lang.System', 'load', '/tmp/x.so')"
@@ -289,10 +289,10 @@ def test_a_file_is_read_again_only_if_it_changed(tmp_path: Path, monkeypatch: py
         patched.setattr("txnscan.tables.delta_log.parsed", None)
         examination.check()
     written(tmp_path, {f"{1:020}.json": EVIL})
-    with pytest.raises(Refused):
+    with pytest.raises(TableRefused):
         examination.check()
     written(tmp_path, {f"{1:020}.json": SAFE, ZERO: EVIL})
-    with pytest.raises(Refused):
+    with pytest.raises(TableRefused):
         examination.check()
 
 
@@ -401,10 +401,10 @@ def test_links_pipes_and_devices_in_the_folder_of_a_table_are_refused(tmp_path: 
                 table = tmp_path / name.replace(" ", "-")
                 plant(table)
                 began = time.monotonic()
-                with pytest.raises(Refused):
+                with pytest.raises(TableRefused):
                     Examination(SWEEPS, table).check()
                 assert time.monotonic() - began < 2
         with cases.case("the table"):
             (tmp_path / "link").symlink_to(elsewhere)
-            with pytest.raises(Refused):
+            with pytest.raises(TableRefused):
                 Examination(SWEEPS, tmp_path / "link").check()

@@ -21,7 +21,7 @@ from txnscan.kafka.topology import Broker
 from txnscan.report.gate import gate_object
 from txnscan.sweeps.complete_up_to import read_topics
 from txnscan.sweeps.gate import Gate, stored_gate, wait_at_gate
-from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.reader import SweepReader
 from txnscan.sweeps.restored import Fall, Sign
 from txnscan.waiting.complete_up_to import GateState, PartitionRead, TopicRead
 
@@ -56,7 +56,7 @@ def read(change: Callable[[Fake], None] = lambda fake: None, *topics: str) -> tu
     with Cluster(cast(ClientFactory, FakeFactory(fake)), threads=0, sleep=lambda seconds: None) as cluster:
         cluster.view([])
         change(fake)
-        reader = Reader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
+        reader = SweepReader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
         (found,), errors = read_topics(cluster, reader, topics or ("t",), AT_MS, no_progress)
         return found, errors
 

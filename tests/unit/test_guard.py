@@ -17,7 +17,7 @@ from txnscan.resolve.guard import (
     Allowed,
     Limits,
     Refused,
-    Stored,
+    StoredTransaction,
     guard_names,
     guarded,
     guarded_together,
@@ -185,12 +185,12 @@ def test_only_allowed_transactions_count_towards_the_limit() -> None:
     assert shown == ["allowed", "not_hanging", "allowed", "too_many", "not_hanging", "too_many"]
 
 
-def committed(**changes: Any) -> Stored:
+def committed(**changes: Any) -> StoredTransaction:
     return stored(**{"topic": "q", "partition": 1, "outcome": "committed", **changes})
 
 
 # The stored transactions, and the answer for each.
-TOGETHER: tuple[tuple[str, list[Stored], list[str]], ...] = (
+TOGETHER: tuple[tuple[str, list[StoredTransaction], list[str]], ...] = (
     ("a commit and an abort", [committed(), stored()], ["contradictory"] * 2),
     ("a commit and an abort that may be accepted", [stored(outcome="unknown"), committed()], ["contradictory"] * 2),
     (
@@ -267,7 +267,9 @@ _ODD: dict[str, st.SearchStrategy[Any]] = {
     "late_after_ms": _DURATIONS,
     "max_timeout_ms": _DURATIONS,
 }
-_STORED: st.SearchStrategy[Stored] = st.fixed_dictionaries({}, optional=_ODD).map(lambda changes: stored(**changes))
+_STORED: st.SearchStrategy[StoredTransaction] = st.fixed_dictionaries({}, optional=_ODD).map(
+    lambda changes: stored(**changes)
+)
 _LIMITS = st.builds(
     Limits,
     topics=st.sampled_from([None, frozenset(), frozenset({"p"}), frozenset({"pq", "q"})]),
@@ -278,12 +280,12 @@ _LIMITS = st.builds(
 
 
 def test_every_drawn_field_is_a_stored_field() -> None:
-    assert _ODD.keys() <= {field.name for field in fields(Stored)}
+    assert _ODD.keys() <= {field.name for field in fields(StoredTransaction)}
 
 
 @settings(max_examples=500)
 @given(_STORED, _LIMITS)
-def test_no_allowed_marker_can_tear_data(s: Stored, limits: Limits) -> None:
+def test_no_allowed_marker_can_tear_data(s: StoredTransaction, limits: Limits) -> None:
     answer = guarded(s, limits)
     if isinstance(answer, Refused):
         return
@@ -301,7 +303,9 @@ def test_no_allowed_marker_can_tear_data(s: Stored, limits: Limits) -> None:
 
 
 @given(st.lists(_STORED, max_size=6), _LIMITS)
-def test_transactions_are_judged_together_as_alone_except_for_the_limit(many: list[Stored], limits: Limits) -> None:
+def test_transactions_are_judged_together_as_alone_except_for_the_limit(
+    many: list[StoredTransaction], limits: Limits
+) -> None:
     answers = guarded_together(many, limits)
     assert sum(isinstance(answer, Allowed) for answer in answers) <= limits.actions_max
     for one, answer in zip(many, answers, strict=True):

@@ -45,7 +45,7 @@ from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, Topic
 from txnscan.reads.fenced_read import read_first, read_wide
 from txnscan.reads.rows import WideBatch
-from txnscan.sweeps.reader import MOVED, Reader, Wide
+from txnscan.sweeps.reader import MOVED, SweepReader, Wide
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -654,7 +654,7 @@ def read_while(
     engine = ReadsFake(fake, lambda reads: meanwhile(fake, reads))
     with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0, sleep=lambda seconds: None) as cluster:
         planned = cluster.latest()
-        reader = Reader(cluster, engine, config or ScanConfig("fake:9092"))
+        reader = SweepReader(cluster, engine, config or ScanConfig("fake:9092"))
         return reader.wide(planned, no_progress, no_progress), engine.read_keys
 
 
@@ -667,7 +667,7 @@ def test_the_second_read_is_of_the_leaders_and_leader_epochs_of_the_first() -> N
     fake.partitions["t", 2].errors["producers"] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster:
         agreed = cluster.latest().agreed
-        reader = Reader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
+        reader = SweepReader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
         first = reader.fenced_once(fake.partitions, agreed, no_progress, read_first)
         moves(fake, 1, 3)
         fake.partitions["t", 0].high_watermark = 210

@@ -16,7 +16,7 @@ from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.pipeline import prove
-from txnscan.sweeps.state import AllRead, Claimed, Planned, Proof, Run
+from txnscan.sweeps.state import AllRead, Claimed, Proof, Run, SweepPlan
 
 KEY = ("t", 0)
 OFFSET = 100
@@ -80,7 +80,7 @@ def proven(moving: Moving, *errors: Unobserved) -> Proof:
     )
     claims = SimpleNamespace(topic_ids={KEY: ""}, separated=SimpleNamespace(unclaimed={}), last_seen=None)
     planned = SimpleNamespace(latest=SimpleNamespace(offset=OFFSET))
-    return prove(cast(Run, run), cast(Planned, planned), cast(AllRead, everything), cast(Claimed, claims))
+    return prove(cast(Run, run), cast(SweepPlan, planned), cast(AllRead, everything), cast(Claimed, claims))
 
 
 def test_a_leader_that_stays_is_read_once() -> None:

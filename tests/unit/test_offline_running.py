@@ -22,7 +22,7 @@ from txnscan.offline.copies import Copies
 from txnscan.offline.disk import find
 from txnscan.offline.found import LogDirectory, Replica, ReplicaFiles
 from txnscan.offline.moment import running_error
-from txnscan.offline.reading import Read, ReadOne, Spread, read_paths
+from txnscan.offline.reading import FileContents, ReadOne, Spread, read_paths
 from txnscan.offline.replica import read_replica
 from txnscan.offline.running import is_locked
 
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
     return shut_down(root)
 
 
-def read(path: Path, act: Callable[[], object] = lambda: None) -> Read:
+def read(path: Path, act: Callable[[], object] = lambda: None) -> FileContents:
     """Reads, and acts after all replicas were read."""
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -54,7 +54,7 @@ def read(path: Path, act: Callable[[], object] = lambda: None) -> Read:
     return read_paths([str(path)], late_after_ms=0, vouched=True, log_partitions=1, progress=progress)
 
 
-def verdicts(found: Read) -> list[str]:
+def verdicts(found: FileContents) -> list[str]:
     return [one.judged.judgement.verdict.value for one in found.transactions]
 
 

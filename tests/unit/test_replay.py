@@ -15,7 +15,7 @@ from tests.cases import Cases
 from tests.unit.test_delta_log import SAFE, ZERO, written
 from txnscan.tables import replay
 from txnscan.tables.delta_log import Examination
-from txnscan.tables.metadata import Refused
+from txnscan.tables.metadata import TableRefused
 from txnscan.tables.replay import Room, is_replayed, newest_checkpoint, of_checkpoint
 from txnscan.tables.schema import CANDIDATES, SWEEPS
 from txnscan.tables.thrift import Malformed
@@ -69,7 +69,7 @@ def test_the_logs_of_all_tables_count_together(wording: SnapshotAssertion) -> No
     room.take(SWEEPS, 6)
     room.take(SWEEPS, 7)
     room.take(CANDIDATES, 3)
-    with pytest.raises(Refused) as error:
+    with pytest.raises(TableRefused) as error:
         room.take(CANDIDATES, 4)
     assert str(error.value) == wording
     # The refused table is not open.
@@ -78,7 +78,7 @@ def test_the_logs_of_all_tables_count_together(wording: SnapshotAssertion) -> No
 
 
 def test_maintain_names_no_maintain() -> None:
-    with pytest.raises(Refused) as error:
+    with pytest.raises(TableRefused) as error:
         Room(replay.MAINTAIN_BYTES_MAX).take(SWEEPS, replay.MAINTAIN_BYTES_MAX + 1)
     assert "maintain" not in str(error.value)
 
@@ -91,7 +91,7 @@ def weighed(table: Path) -> int:
         try:
             Examination(SWEEPS, table, Room(most)).check()
             high = most
-        except Refused:
+        except TableRefused:
             low = most + 1
     return low
 

@@ -31,7 +31,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Broker
-from txnscan.report.html import Stored, report_html
+from txnscan.report.html import PageContent, report_html
 from txnscan.report.json import scan_object
 from txnscan.report.metrics import metrics_text, watched_once
 from txnscan.sweeps.history import NoHistory
@@ -169,7 +169,7 @@ def page(found: Scan) -> str:
         for name in ("blocked_groups", "blocked_readers"):
             row[name] = [asdict(one) for one in row[name] or ()]
     (sweep,) = SWEEPS.rows(found, [found])
-    return report_html(Stored(sweep, (), rows, (), [sweep], (), ()), "tables", SWEPT_AT_MS)
+    return report_html(PageContent(sweep, (), rows, (), [sweep], (), ()), "tables", SWEPT_AT_MS)
 
 
 def answers(found: Scan) -> tuple[dict[str, Waits], dict[str, Waits]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnscan.report.progress import TerminalProgress
-    from txnscan.resolve.abort import Target
+    from txnscan.resolve.abort import NamedTransaction
     from txnscan.resolve.apply import Result
     from txnscan.resolve.brokers import LiveBrokers
 
@@ -116,11 +116,11 @@ def abort(
     2 usage, 5 sent and not known to be done, 6 refused, 7 another apply is under way.
     """
     with errors_in_one_line():
-        from txnscan.resolve.abort import ReadAnyway, Target
+        from txnscan.resolve.abort import NamedTransaction, ReadAnyway
         from txnscan.resolve.brokers import LiveBrokers
         from txnscan.resolve.run import opened
 
-        target = Target(topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
+        target = NamedTransaction(topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
         _check(target)
         forced = _reason(force)
         config = given.config(engine="threads", topic_names=(topic,), partitions=(partition,))
@@ -132,7 +132,7 @@ def abort(
     _status(result)
 
 
-def _check(target: Target) -> None:
+def _check(target: NamedTransaction) -> None:
     """Raises ConfigError for options that are missing, contradict each other or are out of range."""
     by_producer = (target.producer_id, target.producer_epoch, target.coordinator_epoch)
     if target.start_offset is None and by_producer == (None, None, None):
@@ -160,7 +160,7 @@ def _check(target: Target) -> None:
 
 def _abort(
     config: ScanConfig,
-    target: Target,
+    target: NamedTransaction,
     brokers: LiveBrokers,
     progress: TerminalProgress,
     forced: str | None,

@@ -20,7 +20,7 @@ from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
-    from txnscan.offline.reading import Read, Spread
+    from txnscan.offline.reading import FileContents, Spread
 
 # Kafka's default of `transaction.max.timeout.ms`: what the brokers have set is in no file of a data directory.
 _MAX_TIMEOUT_MS = 900_000
@@ -109,7 +109,7 @@ def _read(
     names: Sequence[str] = (),
     producer: tuple[int, int | None] | None = None,
     master: str | None = None,
-) -> Read:
+) -> FileContents:
     late_after_ms = (
         _MAX_TIMEOUT_MS + LATE_BUFFER_MS if late_after is None else parse_duration_ms(late_after, "--late-after")
     )
@@ -144,7 +144,7 @@ def _quiet(stage: str, done: int, total: int) -> None:
     pass
 
 
-def _check_ids(read: Read, names: Sequence[str], producer_id: int | None) -> None:
+def _check_ids(read: FileContents, names: Sequence[str], producer_id: int | None) -> None:
     """Reports ids that are not in the files. Raises ConfigError if all are missing."""
     if producer_id is not None and not any(step.record.producer_id == producer_id for step in read.steps):
         raise ConfigError("--producer-id", f"no record with producer id {producer_id} is in these files")

@@ -154,7 +154,7 @@ def report(
         check_writable(out, "--out")
         need_report()
         from txnscan.kafka.clock import wall_clock_ms
-        from txnscan.report.html import Stored, report_html
+        from txnscan.report.html import PageContent, report_html
 
         with progress_bar() as progress:
             from txnscan.tables.history import remembered
@@ -168,7 +168,7 @@ def report(
             shown = [column.name for column in OPEN_TRANSACTIONS.columns if column.name != "evidence"]
             history = remembered(stored, chosen.sweep["cluster_id"], limit)
             page = report_html(
-                Stored(
+                PageContent(
                     sweep=chosen.sweep,
                     notes=chosen.notes,
                     transactions=stored.read(OPEN_TRANSACTIONS, of, shown),

@@ -26,7 +26,7 @@ from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, d
 __all__ = [
     "HealthyTraffic",
     "Planted",
-    "Read",
+    "ReadCounts",
     "TornCommit",
     "TrafficCount",
     "committed_but_hanging",
@@ -70,7 +70,7 @@ class TornCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadCounts:
     """How many records of each topic of a TornCommit a consumer reads: read_committed from both, read_uncommitted from
     the torn one.
     """
@@ -124,10 +124,10 @@ def _begun_on_both(wire: Wire, prefix: str, keeper: int, victim: int) -> tuple[P
     return producer, TornCommit(planted, whole, len(_RECORDS))
 
 
-def read_both(wire: Wire, torn: TornCommit) -> Read:
+def read_both(wire: Wire, torn: TornCommit) -> ReadCounts:
     """The records that consumers read of a torn commit: all of one topic, and none of the other."""
     hanging = torn.hanging
-    return Read(
+    return ReadCounts(
         whole_committed=len(read_values(wire, torn.whole_topic, 0, committed=True)),
         torn_committed=len(read_values(wire, hanging.topic, hanging.partition, committed=True)),
         torn_uncommitted=len(read_values(wire, hanging.topic, hanging.partition, committed=False)),

@@ -64,7 +64,7 @@ class ProducerError(DemoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProducerIdAndEpoch:
     """A producer id at an epoch."""
 
     producer_id: int
@@ -89,14 +89,14 @@ class Producer:
         deadline_s: float = _DEADLINE_S,
     ) -> None:
         self.transactional_id = transactional_id
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         self._wire = wire
         self._timeout_ms = timeout_ms if timeout_ms is not None else wire.transaction_timeout_ms
         self.v2 = wire.transactions_v2 if v2 is None else v2
         self._deadline_s = deadline_s
         self._sequences: dict[tuple[str, int], int] = {}
 
-    def init_producer_id(self) -> Identity:
+    def init_producer_id(self) -> ProducerIdAndEpoch:
         """Gets a producer id: with a transactional id from its coordinator, which fences earlier epochs; otherwise a
         new one.
         """
@@ -105,7 +105,7 @@ class Producer:
         self._become(identity)
         return identity
 
-    def _init(self) -> Identity:
+    def _init(self) -> ProducerIdAndEpoch:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms if self.transactional_id is not None else 2**31 - 1,
@@ -113,9 +113,9 @@ class Producer:
         asked = self.coordinator() if self.transactional_id is not None else self._wire.any_broker()
         answer = self._wire.send(asked, request)
         _agreed("InitProducerId", answer.error_code)
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
-    def _become(self, identity: Identity) -> None:
+    def _become(self, identity: ProducerIdAndEpoch) -> None:
         if identity != self.identity:
             self._sequences.clear()
         self.identity = identity
@@ -201,7 +201,7 @@ class Producer:
         """Commits or aborts. With transactions v2 the producer continues at the epoch in the broker's answer."""
         self._become(self._until_agreed("EndTxn", lambda: self._end(commit)))
 
-    def _end(self, commit: bool) -> Identity:
+    def _end(self, commit: bool) -> ProducerIdAndEpoch:
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.known.producer_id,
@@ -212,7 +212,7 @@ class Producer:
         answer = self._wire.send(self.coordinator(), request)
         _agreed("EndTxn", answer.error_code)
         # Before v5 the answer has no producer id: the identity stays.
-        next_one = Identity(answer.producer_id, answer.producer_epoch) if self.v2 else self.known
+        next_one = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch) if self.v2 else self.known
         return next_one if next_one.producer_id >= 0 else self.known
 
     def coordinator(self) -> int:
@@ -231,7 +231,7 @@ class Producer:
         return leader
 
     @property
-    def known(self) -> Identity:
+    def known(self) -> ProducerIdAndEpoch:
         """The identity. Raises DemoError if there is none yet."""
         if self.identity is None:
             raise DemoError("this producer has no producer id yet: call init_producer_id first")

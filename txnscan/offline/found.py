@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from txnscan.kafka.topology import Key
 from txnscan.offline.producer_snapshots import NONE, Begun, Figures, ProducerState
-from txnscan.offline.running import Seen
+from txnscan.offline.running import FileStates
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -84,7 +84,7 @@ class Found:
     going: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     newest_ms: int = -1
-    seen: Seen = field(default_factory=Seen)
+    seen: FileStates = field(default_factory=FileStates)
     unlisted: str | None = None
 
 

@@ -45,7 +45,7 @@ class ReadingEnded(TxnscanError):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class FileContents:
     """The content of the files.
 
     now_ms: their last moment, by the brokers' clock, or by the file system if they have no such time. running_error:
@@ -90,7 +90,7 @@ def read_paths(
     producer: tuple[int, int | None] | None = None,
     progress: Progress = lambda *_: None,
     spread: Spread | None = None,
-) -> Read:
+) -> FileContents:
     """Reads the files below the paths, and judges the open transactions in them.
 
     names: transactional ids whose records are all returned in `steps`. producer: a producer id, whose ids' records are
@@ -123,7 +123,7 @@ def read_paths(
         # With no transaction to judge, the modules that judge are not loaded.
         running = look_again(found.seen)
         copies = replace(copies, running=running)
-        return Read(
+        return FileContents(
             *(found, tuple(replicas), {}, (), {}, running, found.newest_ms, late_after_ms, tuple(errors)),
             incomplete=tuple(incomplete(copies, found.going)),
             changing=running is not None,
@@ -162,7 +162,7 @@ def read_paths(
             steps += map(Checker(k).step, judging.logged({k: log}, producer_id))
         if epoch is not None:
             outcomes = judging.outcomes(logs, uncovered, running, producer_id, epoch)
-    return Read(
+    return FileContents(
         found,
         tuple(replicas),
         logs,

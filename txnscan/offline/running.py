@@ -33,7 +33,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Seen:
+class FileStates:
     """The state of files and directories before they were read.
 
     files: by path; None if the state is unknown. names: a broker's files in each directory, in order. lock_directories:
@@ -49,7 +49,7 @@ class Seen:
 
 
 def stamp(path: str) -> Stamp | None:
-    """The state of a file; see Seen."""
+    """The state of a file; see FileStates."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -89,7 +89,7 @@ def _has_lock(descriptor: int) -> bool:
     return bool(answer[type_at] != fcntl.F_UNLCK)
 
 
-def look_at_locks(seen: Seen, directories: Iterable[str]) -> None:
+def look_at_locks(seen: FileStates, directories: Iterable[str]) -> None:
     """Checks the locks of these directories, which may be log directories."""
     seen.lock_directories = tuple(sorted({*directories}))
     for directory in seen.lock_directories:
@@ -113,9 +113,9 @@ def _matters(name: str) -> bool:
     return name in _KNOWN or name.endswith(GOING) or offset_of(name) is not None
 
 
-def look_again(before: Seen) -> str | None:
+def look_again(before: FileStates) -> str | None:
     """The sign that a broker ran, if there is one. Call it after all files were read."""
-    now = Seen()
+    now = FileStates()
     look_at_locks(now, before.lock_directories)
     locked = before.locked or now.locked
     if locked is not None:

@@ -27,7 +27,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_producers import DescribedPartition, by_topic, describe_open, describe_producers
-from txnscan.kafka.protocol.frames import Counted
+from txnscan.kafka.protocol.frames import CountingSend
 from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offsets
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_TOPICS, READ_TOPICS, Acl
@@ -44,7 +44,7 @@ def read_wide(batch: WideBatch, send: Send) -> WideAnswer:
     """A row for each partition with open transactions or with a failure, and for each with closed producers of the
     batch's producer ids. If the batch says so, also one for each with producers that have ended a transaction.
     """
-    counted = Counted(send)
+    counted = CountingSend(send)
     try:
         described = describe_open(counted, batch.leader, batch.indexes, batch.producer_ids, with_ended=batch.with_ended)
     except RequestFailed as failed:

@@ -34,7 +34,7 @@ ERRORS_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PageContent:
     """The content of the page: rows of the tables. sweeps, incidents, journal: newest first."""
 
     sweep: Row
@@ -46,7 +46,7 @@ class Stored:
     journal: Sequence[Row]
 
 
-def report_html(stored: Stored, location: str, now_ms: int) -> str:
+def report_html(stored: PageContent, location: str, now_ms: int) -> str:
     """The page. location: of the tables, for the commands that it shows."""
     environment = Environment(
         loader=PackageLoader("txnscan.report", ""),

@@ -35,7 +35,7 @@ from txnscan.version import __version__
 if TYPE_CHECKING:
     from txnscan.offline.found import Replica
     from txnscan.offline.judging import OpenInFiles
-    from txnscan.offline.reading import Read
+    from txnscan.offline.reading import FileContents
     from txnscan.offline.wholeness import Hole
     from txnscan.txnlog.timeline import Step
 
@@ -49,7 +49,7 @@ _NOT_BY_HAND = ("missed_commit",)
 # --- the object -------------------------------------------------------------------------------------------------------
 
 
-def offline_scan(read: Read, sweep_id: str) -> Scan:
+def offline_scan(read: FileContents, sweep_id: str) -> Scan:
     """The files as a sweep that was made when they end."""
     partitions = {replica.key for replica in read.replicas if replica.key is not None}
     failed = {replica.key for replica in read.replicas if replica.unproven is not None and replica.key is not None}
@@ -79,7 +79,7 @@ def offline_scan(read: Read, sweep_id: str) -> Scan:
     )
 
 
-def _errors(read: Read) -> Iterator[Unobserved]:
+def _errors(read: FileContents) -> Iterator[Unobserved]:
     """Unreadable files, and files that may be from different times, if that matters: for verdicts, and for files that
     change.
     """
@@ -93,7 +93,7 @@ def _errors(read: Read) -> Iterator[Unobserved]:
         yield Unobserved("copies", Failure(read.running_error, FailureCode.COPY_INCOMPLETE))
 
 
-def _warnings(read: Read) -> tuple[str, ...]:
+def _warnings(read: FileContents) -> tuple[str, ...]:
     said = []
     if len(read.cluster_ids) > 1:
         said.append(f"the files are of {len(read.cluster_ids)} clusters: {', '.join(read.cluster_ids)}")
@@ -105,7 +105,7 @@ def _warnings(read: Read) -> tuple[str, ...]:
     return tuple(said)
 
 
-def offline_object(read: Read, sweep_id: str) -> dict[str, Any]:
+def offline_object(read: FileContents, sweep_id: str) -> dict[str, Any]:
     """The JSON output that both commands share."""
     found = scan_object(offline_scan(read, sweep_id))
     for row, one in zip(found["transactions"], read.transactions, strict=True):
@@ -116,12 +116,12 @@ def offline_object(read: Read, sweep_id: str) -> dict[str, Any]:
     return found
 
 
-def segments_object(read: Read, sweep_id: str) -> dict[str, Any]:
+def segments_object(read: FileContents, sweep_id: str) -> dict[str, Any]:
     """The object of `segments`."""
     return offline_object(read, sweep_id) | {"partitions": [_partition(replica) for replica in read.replicas]}
 
 
-def transaction_log_object(read: Read, sweep_id: str) -> dict[str, Any]:
+def transaction_log_object(read: FileContents, sweep_id: str) -> dict[str, Any]:
     """The object of `transaction-log`."""
     ids = [record_row(k, last) for k, log in read.logs.items() for last in log.ids.values()]
     return offline_object(read, sweep_id) | {
@@ -211,7 +211,7 @@ def _known(value: int) -> int | None:
 # --- for a terminal ---------------------------------------------------------------------------------------------------
 
 
-def print_segments(console: Console, read: Read, found: Mapping[str, Any], *, every: bool) -> None:
+def print_segments(console: Console, read: FileContents, found: Mapping[str, Any], *, every: bool) -> None:
     """The partitions, by their files; with `every` also partitions without open transactions."""
     _print_headline(console, read, found)
     _print_transactions(console, found, every)
@@ -229,7 +229,7 @@ def print_segments(console: Console, read: Read, found: Mapping[str, Any], *, ev
     _print_errors(console, found)
 
 
-def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any], *, every: bool) -> None:
+def print_transaction_log(console: Console, read: FileContents, found: Mapping[str, Any], *, every: bool) -> None:
     """The content of `__transaction_state`; with `every` also the ids at rest."""
     from txnscan.offline.judging import overdue
 
@@ -254,7 +254,7 @@ def print_transaction_log(console: Console, read: Read, found: Mapping[str, Any]
     _print_errors(console, found)
 
 
-def _print_outcomes(console: Console, read: Read) -> None:
+def _print_outcomes(console: Console, read: FileContents) -> None:
     if read.outcomes:
         print_text(console, Text())
         print_text(console, Text("Outcome where the transaction is still open, by this log alone:", style="bold"))
@@ -345,7 +345,7 @@ def _at(at_ms: int) -> str | None:
     return utc(timestamp(at_ms)) if 0 <= at_ms < SHOWN_MS_END else None
 
 
-def _print_headline(console: Console, read: Read, found: Mapping[str, Any]) -> None:
+def _print_headline(console: Console, read: FileContents, found: Mapping[str, Any]) -> None:
     sweep = found["sweep"]
     brokers = sorted({d.broker_id for d in read.found.log_directories if d.broker_id is not None})
     of = f" of broker {', '.join(map(str, brokers))}" if brokers else ""

@@ -53,7 +53,7 @@ class AbortRefused(ConfigError):
     exit_status = ExitStatus.REFUSED
 
 
-class Unreadable(TxnscanError):
+class PartitionUnreadable(TxnscanError):
     """The leader of the partition did not answer. The message says why."""
 
 
@@ -64,7 +64,7 @@ class NothingOpen(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class NamedTransaction:
     """The transaction that the user names: by its start offset, or by its producer."""
 
     topic: str
@@ -95,7 +95,7 @@ class ReadAnyway(FactsAlone):
         return lambda: {self._key: Incident(2**62)}
 
 
-def target_in(target: Target, found: Scan) -> Judged:
+def target_in(target: NamedTransaction, found: Scan) -> Judged:
     """The open transaction that the user names. Raises NothingOpen if there is none, and AbortRefused if it is open at
     epochs other than the given ones.
     """
@@ -115,7 +115,7 @@ def target_in(target: Target, found: Scan) -> Judged:
     raise NothingOpen("abort", f"no open transaction on {printable(target.where)} {meant}; {_open_there(still_open)}")
 
 
-def _check_epochs(target: Target, o: Observation) -> None:
+def _check_epochs(target: NamedTransaction, o: Observation) -> None:
     for what, given, shown in (
         ("--producer-epoch", target.producer_epoch, o.producer_epoch),
         ("--coordinator-epoch", max(target.coordinator_epoch or 0, 0), max(o.coordinator_epoch, 0)),
@@ -254,13 +254,13 @@ class NoJournal:
 
 def cannot_be_asked(found: Scan) -> str | None:
     """Why the partition's leader cannot list open transactions: it lacks the API. None if the partition was read.
-    Raises Unreadable if the read failed for another reason.
+    Raises PartitionUnreadable if the read failed for another reason.
     """
     if not found.partitions_failed:
         return None
     failed = next(error.failure for error in found.errors if error.partition is not None)
     if failed.lacks_api != "DescribeProducers":
-        raise Unreadable(f"abort: the partition cannot be read: {failed.error}")
+        raise PartitionUnreadable(f"abort: the partition cannot be read: {failed.error}")
     return failed.error
 
 
@@ -357,7 +357,7 @@ class BrokersWithoutDescribeProducers(LiveBrokers):
         return listed.offset
 
 
-def unread_action(target: Target, cluster_id: str) -> Action:
+def unread_action(target: NamedTransaction, cluster_id: str) -> Action:
     """The marker for the transaction that the user describes."""
     return Action(
         incident_id=f"{UNREAD}-{uuid.uuid4()}",

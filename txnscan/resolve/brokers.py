@@ -38,7 +38,7 @@ from txnscan.sweeps.history import History, NoHistory
 from txnscan.sweeps.identity import Identity, Seen, identified
 from txnscan.sweeps.names import absent_id
 from txnscan.sweeps.pipeline import scan
-from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.reader import SweepReader
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.sweeps.result import Scan
 from txnscan.sweeps.state import Run
@@ -112,7 +112,7 @@ class LiveBrokers:
             try:
                 latest = cluster.latest()
                 cluster.deadline.allow(sweep_limit_ms(longest_expected_s(latest.view)))
-                reader = Reader(cluster, self._engine(), self._config)
+                reader = SweepReader(cluster, self._engine(), self._config)
                 wide = reader.wide(latest, _unwatched, _unwatched, producer_ids)
             except ClusterUnreachable:
                 if cluster.deadline.missed:
@@ -246,7 +246,7 @@ class LiveBrokers:
             with self._cluster(before_marker=not sent) as cluster:
                 cluster.view([action.topic])
                 key = action.key
-                reader = Reader(cluster, self._engine(), self._config)
+                reader = SweepReader(cluster, self._engine(), self._config)
                 rows, agreed = reader.fenced([key], cluster.agreed_metadata([action.topic]), lambda done, total: None)
                 row = rows[key]
                 if row.failure is not None:

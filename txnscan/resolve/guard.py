@@ -61,7 +61,7 @@ class Swept(TransactionRef):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored(Swept):
+class StoredTransaction(Swept):
     """A hanging transaction as the tables have it: from the rows of its sweep and of its incident.
 
     first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many sweeps saw it hanging. late_after_ms,
@@ -138,7 +138,7 @@ class Refused:
 NO_LIMITS = Limits()
 
 
-def guarded(stored: Stored, limits: Limits) -> Allowed | Refused:
+def guarded(stored: StoredTransaction, limits: Limits) -> Allowed | Refused:
     """The decision about one hanging transaction, independent of the other transactions."""
     return _decided(stored, limits, GUARDS)
 
@@ -169,7 +169,7 @@ def _decided(about: About, limits: Limits, guards: Iterable[Guard[About]]) -> Al
     return Allowed(commit=False, needs=None if about.outcome == Outcome.NOT_COMMITTED else ACCEPT_UNKNOWN)
 
 
-def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed | Refused]:
+def guarded_together(stored: Sequence[StoredTransaction], limits: Limits) -> list[Allowed | Refused]:
     """The decisions about many transactions, in order: without contradicting markers, and at most `limits.actions_max`
     markers.
     """
@@ -188,9 +188,11 @@ def guarded_together(stored: Sequence[Stored], limits: Limits) -> list[Allowed |
     return decided
 
 
-def _without_contradictions(decided: Sequence[tuple[Stored, Allowed | Refused]]) -> Iterator[Allowed | Refused]:
+def _without_contradictions(
+    decided: Sequence[tuple[StoredTransaction, Allowed | Refused]],
+) -> Iterator[Allowed | Refused]:
     """The answers. If the same producer id and epoch would get both markers, those answers become refusals."""
-    planned: dict[tuple[int, int, bool], Stored] = {}
+    planned: dict[tuple[int, int, bool], StoredTransaction] = {}
     for one, answer in decided:
         if isinstance(answer, Allowed):
             planned.setdefault((one.producer_id, one.producer_epoch, answer.commit), one)
@@ -201,7 +203,7 @@ def _without_contradictions(decided: Sequence[tuple[Stored, Allowed | Refused]])
         yield answer if other is None else Refused(CONTRADICTORY, _contradictory(one, other))
 
 
-def _contradictory(one: Stored, other: Stored) -> str:
+def _contradictory(one: StoredTransaction, other: StoredTransaction) -> str:
     return (
         f"{other.topic_partition}, with the same producer id {one.producer_id} and epoch {one.producer_epoch}, would "
         "get the opposite marker, and one of the two is wrong if both belong to one transaction: sweep and plan again, "
@@ -225,21 +227,21 @@ def _unknown_reason(s: Swept, limits: Limits) -> bool:
     return s.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MISSED_COMMIT)
 
 
-def _low_threshold(s: Stored, limits: Limits) -> bool:
+def _low_threshold(s: StoredTransaction, limits: Limits) -> bool:
     return s.late_after_ms < s.max_timeout_ms
 
 
-def _too_young(s: Stored, limits: Limits) -> bool:
+def _too_young(s: StoredTransaction, limits: Limits) -> bool:
     return s.watched_ms <= s.late_after_ms
 
 
-def _old_enough_at(s: Stored) -> str:
+def _old_enough_at(s: StoredTransaction) -> str:
     """The time after which a sweep has observed it for long enough, rounded up to the second."""
     at_s = -(-(s.first_seen_ms + s.late_after_ms) // 1_000)
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _seen_too_rarely(s: Stored, limits: Limits) -> bool:
+def _seen_too_rarely(s: StoredTransaction, limits: Limits) -> bool:
     return s.sweeps < max(limits.sweeps_min, SWEEPS_MIN)
 
 
@@ -287,7 +289,7 @@ _OF_VERDICT: tuple[Guard[Swept], ...] = (
     Guard("unknown_reason", _unknown_reason, lambda s, _: f"this version sends no marker for the reason '{s.reason}'"),
 )
 # By how long and how often it was observed.
-_OF_WATCHING: tuple[Guard[Stored], ...] = (
+_OF_WATCHING: tuple[Guard[StoredTransaction], ...] = (
     Guard(
         "low_threshold",
         _low_threshold,
@@ -346,7 +348,7 @@ _OF_DATA: tuple[Guard[Swept], ...] = (
         by_outcome=True,
     ),
 )
-GUARDS: tuple[Guard[Stored], ...] = (*_OF_VERDICT, *_OF_WATCHING, *_OF_DATA)
+GUARDS: tuple[Guard[StoredTransaction], ...] = (*_OF_VERDICT, *_OF_WATCHING, *_OF_DATA)
 LASTING: tuple[Guard[Swept], ...] = (*_OF_VERDICT, *_OF_DATA)
 
 

@@ -18,7 +18,15 @@ from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus
 from txnscan.kafka.units import duration
 from txnscan.reads.observation import TransactionRef
-from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Allowed, Limits, Refused, Stored, guarded_together
+from txnscan.resolve.guard import (
+    ACCEPT_UNKNOWN,
+    COMPLETE_COMMITS,
+    Allowed,
+    Limits,
+    Refused,
+    StoredTransaction,
+    guarded_together,
+)
 from txnscan.resolve.offer import in_words
 from txnscan.unique_json import unique_json
 from txnscan.verdict.evidence import Outcome, Reason
@@ -93,7 +101,7 @@ class Plan:
 
 
 def make_plan(
-    stored: Sequence[Stored],
+    stored: Sequence[StoredTransaction],
     limits: Limits,
     *,
     cluster_id: str,
@@ -120,7 +128,7 @@ def make_plan(
     )
 
 
-def _action(stored: Stored, allowed: Allowed) -> Action:
+def _action(stored: StoredTransaction, allowed: Allowed) -> Action:
     outcome = str(stored.outcome).replace("_", " ")
     return Action(
         **{f.name: getattr(stored, f.name) for f in fields(Action) if f.name not in ("marker", "needs", "why")},
@@ -130,7 +138,7 @@ def _action(stored: Stored, allowed: Allowed) -> Action:
     )
 
 
-def _refusal(stored: Stored, refused: Refused) -> Refusal:
+def _refusal(stored: StoredTransaction, refused: Refused) -> Refusal:
     return Refusal(
         **{f.name: getattr(stored, f.name) for f in fields(Refusal) if f.name not in ("guard", "why")},
         guard=refused.guard,

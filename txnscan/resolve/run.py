@@ -81,7 +81,7 @@ def plan_sweep(
     return made
 
 
-class Chosen(TypedDict, total=False):
+class PlanOptions(TypedDict, total=False):
     """The options of `plan_sweep`."""
 
     topic: Sequence[str]
@@ -92,17 +92,17 @@ class Chosen(TypedDict, total=False):
 
 
 @overload
-def plan_of_tables(tables: str, /, *, limits: Limits = ..., **options: Unpack[Chosen]) -> Plan: ...
+def plan_of_tables(tables: str, /, *, limits: Limits = ..., **options: Unpack[PlanOptions]) -> Plan: ...
 @overload
 def plan_of_tables(
-    spark: SparkSession | None, tables: str, /, limits: Limits = ..., **options: Unpack[Chosen]
+    spark: SparkSession | None, tables: str, /, limits: Limits = ..., **options: Unpack[PlanOptions]
 ) -> Plan: ...
 def plan_of_tables(
     first: SparkSession | str | None,
     second: str | None = None,
     /,
     limits: Limits = Limits(),  # noqa: B008
-    **options: Unpack[Chosen],
+    **options: Unpack[PlanOptions],
 ) -> Plan:
     """Makes a plan for the hanging transactions of a stored sweep: `plan(tables)`, or `plan(spark, tables)` if a
     session opens the tables. The options are those of `plan_sweep`. Raises ConfigError, and Stale if the sweep is older

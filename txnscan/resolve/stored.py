@@ -11,7 +11,7 @@ from txnscan.engine.clock import BootTime
 from txnscan.engine.rows import from_row
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.failure import Failure
-from txnscan.resolve.guard import Limits, Stored
+from txnscan.resolve.guard import Limits, StoredTransaction
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.resolve.watched import SweepTime, watched_ms
 from txnscan.sweeps.log_reads import with_stored
@@ -53,12 +53,12 @@ def _of_earlier_history(tables: Tables, sweep: Sweep) -> tuple[str, ...]:
     return (f"{HISTORY_WENT_BACK} since this sweep, which proves nothing any more: sweep again",)
 
 
-def within_topics(hanging: Sequence[Stored], topic: Sequence[str]) -> frozenset[str] | None:
+def within_topics(hanging: Sequence[StoredTransaction], topic: Sequence[str]) -> frozenset[str] | None:
     """The topics of these transactions that the patterns allow; None without a pattern. Raises ConfigError."""
     return topics_matching(topic, {one.topic for one in hanging}) if topic else None
 
 
-def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
+def stored_hanging(tables: Tables, sweep_id: str) -> list[StoredTransaction]:
     """Each transaction that this finished sweep judged hanging, as the tables have it, ordered by partition."""
     sweep = tables.sweep(sweep_id)
     if sweep is None:
@@ -83,7 +83,11 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[Stored]:
 
 # The verdict is judged again from the evidence. The outcome, the first sighting and the number of sweeps are computed.
 _OF_ROW = (
-    *(column.name for column in OPEN_TRANSACTIONS.columns if column.name in {field.name for field in fields(Stored)}),
+    *(
+        column.name
+        for column in OPEN_TRANSACTIONS.columns
+        if column.name in {field.name for field in fields(StoredTransaction)}
+    ),
     *("coordinator_producer_epoch", "first_epoch", "first_sequence", "first_batch_failure", "evidence", "read_at"),
 )
 _OF_SWEEP = ("started_at", "finished_at", "boot_id", "since_boot_ms")
@@ -96,7 +100,7 @@ def _sweep_time(row: Row) -> SweepTime:
     return SweepTime(epoch_ms(row["read_at"]), epoch_ms(row["started_at"]), epoch_ms(row["finished_at"]), boot)
 
 
-def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> Stored:
+def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> StoredTransaction:
     """rows: the rows of this transaction from all finished sweeps that saw it."""
     proof = from_row(Evidence, row["evidence"])
     judgement = judge(proof)
@@ -126,4 +130,4 @@ def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> S
         "log_failure": known.log_failure,
         "sweeps": len({one["sweep_id"] for one in rows if one["verdict"] == Verdict.HANGING}),
     }
-    return Stored(**{field.name: found[field.name] for field in fields(Stored)})
+    return StoredTransaction(**{field.name: found[field.name] for field in fields(StoredTransaction)})

@@ -42,8 +42,8 @@ from txnscan.waiting.before_stop import (
     Effect,
     Harm,
     Held,
-    Judged,
     Note,
+    StopEffects,
     StopVerdict,
     What,
     after_stop,
@@ -86,7 +86,7 @@ class BeforeStop:
     partitions: int
     held: int
     drops: bool | None
-    judged: Judged
+    judged: StopEffects
     notes: tuple[Note, ...]
     errors: tuple[Unobserved, ...]
 
@@ -421,7 +421,7 @@ class _Reading:
         self,
         image: _Image,
         quorum: Quorum | Unobserved,
-        judged: Judged,
+        judged: StopEffects,
         ids: _Ids,
     ) -> tuple[Note, ...]:
         moving = {*self.stopping}

@@ -12,7 +12,7 @@ from txnscan.parallel import OnProgress
 from txnscan.reads.fenced_read import fenced_failed, read_ends
 from txnscan.reads.rows import FencedRow
 from txnscan.sweeps.observations import RECREATED
-from txnscan.sweeps.reader import Reader
+from txnscan.sweeps.reader import SweepReader
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
 
 STAGE = "complete up to"
@@ -20,7 +20,7 @@ _NO_PARTITION = Failure("the brokers show no partition of the topic", FailureCod
 
 
 def read_topics(
-    cluster: Cluster, reader: Reader, topics: Collection[str], read_at_ms: int, on_progress: OnProgress
+    cluster: Cluster, reader: SweepReader, topics: Collection[str], read_at_ms: int, on_progress: OnProgress
 ) -> tuple[tuple[TopicRead, ...], tuple[Unobserved, ...]]:
     """A read of each of these topics, and a failure for each partition without a proven read.
 

@@ -17,7 +17,7 @@ from txnscan.sweeps.complete_up_to import STAGE, read_topics
 from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.log_reads import read_outcomes, signed, with_closed
-from txnscan.sweeps.state import AllRead, Enriched, Planned, Run
+from txnscan.sweeps.state import AllRead, Enriched, Run, SweepPlan
 from txnscan.sweeps.write_states import read_for
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
@@ -35,7 +35,7 @@ from txnscan.waiting.writability import UNREAD
 
 
 def enrich(
-    run: Run, planned: Planned, everything: AllRead, judged: Sequence[Judged], agreed: AgreedMetadata
+    run: Run, planned: SweepPlan, everything: AllRead, judged: Sequence[Judged], agreed: AgreedMetadata
 ) -> Enriched:
     """Adds the outcome of hanging transactions, and the impact of hanging and live transactions. If the log contradicts
     the verdict `hanging`, it is withdrawn. agreed: the metadata after the second read.

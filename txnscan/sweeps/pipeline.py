@@ -41,7 +41,7 @@ from txnscan.sweeps.reader import FENCED_TRIES, confirmed
 from txnscan.sweeps.restored import Past, Present, fall, together_positions
 from txnscan.sweeps.result import Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
-from txnscan.sweeps.state import AllRead, Claimed, Enriched, HistoryNow, Planned, Proof, Run
+from txnscan.sweeps.state import AllRead, Claimed, Enriched, HistoryNow, Proof, Run, SweepPlan
 from txnscan.sweeps.stuck_markers import stuck_marker_warning
 from txnscan.sweeps.warnings import (
     early_threshold,
@@ -98,7 +98,7 @@ def scan(run: Run) -> Scan:
     return in_history(with_endings(run, everything, proof, found), now)
 
 
-def plan(run: Run) -> Planned:
+def plan(run: Run) -> SweepPlan:
     """The most recent metadata, and the ages from which a transaction is late, and from which a live one gets a row."""
     run.progress("plan", 0, 1)
     latest = run.cluster.latest()
@@ -114,13 +114,13 @@ def plan(run: Run) -> Planned:
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
     late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
     blocking_after_ms = run.config.blocking_after_ms or late_after_ms // SHARE_OF_LATE
-    return Planned(
+    return SweepPlan(
         *(latest, past, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors),
         hidden_matches=None if is_whole else may_be_hidden,
     )
 
 
-def read_all(run: Run, planned: Planned) -> AllRead:
+def read_all(run: Run, planned: SweepPlan) -> AllRead:
     """Reads every partition in scope, without proof. This read only finds the partitions that need a closer look."""
     # Everything that is compared with stored positions is read after them.
     past, incidents = planned.past(), planned.unresolved()
@@ -153,7 +153,7 @@ def ask_claims(run: Run, everything: AllRead) -> Claimed:
     return Claimed(separated, ids, claimed, run.history.last_seen(everything.view.cluster_id) if is_new else None)
 
 
-def prove(run: Run, planned: Planned, everything: AllRead, claims: Claimed) -> Proof:
+def prove(run: Run, planned: SweepPlan, everything: AllRead, claims: Claimed) -> Proof:
     """Reads the remaining partitions, asks the coordinators of all open transactions, reads the partitions again, and
     asks for the metadata that confirms all of it. Repeated for what moved meanwhile or is not covered.
     """
@@ -222,7 +222,7 @@ def ended_before(run: Run, everything: AllRead, proof: Proof) -> Ended:
 
 def history_now(
     run: Run,
-    planned: Planned,
+    planned: SweepPlan,
     everything: AllRead,
     ended: Ended,
     proof: Proof,
@@ -290,7 +290,7 @@ def in_history(found: Scan, now: HistoryNow) -> Scan:
 
 def judge_all(
     run: Run,
-    planned: Planned,
+    planned: SweepPlan,
     everything: AllRead,
     claims: Claimed,
     proof: Proof,
@@ -334,7 +334,7 @@ def judge_all(
 
 def result(
     run: Run,
-    planned: Planned,
+    planned: SweepPlan,
     everything: AllRead,
     claims: Claimed,
     proof: Proof,
@@ -454,6 +454,6 @@ def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[Unobs
     return errors + [Unobserved("snapshot", failure) for failure in snapshot.visibility_failures]
 
 
-def _visibility_failures(snapshot: Snapshot, planned: Planned) -> tuple[Failure, ...]:
+def _visibility_failures(snapshot: Snapshot, planned: SweepPlan) -> tuple[Failure, ...]:
     hidden = planned.hidden_topics
     return snapshot.visibility_failures or (() if hidden is None else (hidden,))

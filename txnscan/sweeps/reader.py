@@ -69,7 +69,7 @@ class Wide:
         return tuple(one for one in self.closed if one.producer_id == producer_id)
 
 
-class Reader:
+class SweepReader:
     """The wide and fenced reads of one sweep."""
 
     def __init__(self, cluster: Cluster, engine: Engine, config: ScanConfig) -> None:

@@ -21,7 +21,7 @@ from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.reads.rows import FencedRow, WideRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
-from txnscan.sweeps.reader import Reader, Wide
+from txnscan.sweeps.reader import SweepReader, Wide
 from txnscan.sweeps.restored import Fall, LogPosition, Past
 from txnscan.sweeps.result import Progress
 from txnscan.verdict.evidence import Judged, OutcomeEvidence
@@ -53,11 +53,11 @@ class Run:
     reads_stops: bool = False
     open_checkpoint: OpenFiles = open_files
     boot: Callable[[], BootTime | None] = lambda: None
-    reader: Reader = field(init=False)
+    reader: SweepReader = field(init=False)
     started_at_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reader", Reader(self.cluster, self.engine, self.config))
+        object.__setattr__(self, "reader", SweepReader(self.cluster, self.engine, self.config))
         object.__setattr__(self, "started_at_ms", self.now_ms())
 
     def stage(self, name: str) -> OnProgress:
@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class SweepPlan:
     """The plan of a sweep. latest: the metadata behind the plan. past: waits for the stored positions. unresolved:
     waits for the incidents of earlier sweeps. hidden_topics: why topics may be hidden from this principal, or None.
     hidden_matches: the same of a sweep of topics that patterns match.

@@ -45,7 +45,7 @@ class FileCount:
         raise TooLarge(f"{why}; run {tool}, or remove files that txnscan did not write")
 
 
-class Counted:
+class TableReadSize:
     """Counts what a read of a table returns."""
 
     def __init__(self) -> None:

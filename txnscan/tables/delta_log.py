@@ -29,8 +29,8 @@ from txnscan.tables.data_files import TooLarge
 from txnscan.tables.deletion_vectors import ROWS_MAX, rows_of
 from txnscan.tables.metadata import (
     REMEDY,
-    Refused,
-    Unreadable,
+    TableRefused,
+    UnreadableLog,
     has_class,
     named,
     parsed,
@@ -103,7 +103,7 @@ class Examination:
         self._examined_data: dict[_File, frozenset[str]] = {}
 
     def check(self, *, whole: bool = True) -> None:
-        """Raises Refused. whole: the names of data files count, too: they may be links. They are many."""
+        """Raises TableRefused. whole: the names of data files count, too: they may be links. They are many."""
         if not _is_folder(self._table, self._folder):
             return
         root = self._folder if whole else self._folder / LOG
@@ -140,7 +140,7 @@ class Examination:
 
     def check_data(self, paths: Collection[str] | None = None, unused: Collection[str] = ()) -> None:
         """Checks that no data file exhausts its readers, at up to four milliseconds for each file. Each is examined
-        once. Raises Refused.
+        once. Raises TableRefused.
 
         paths: those that delta-rs reads, in the table's folder, after `check`. None for all that are there, for Spark.
         unused: columns that are not read.
@@ -153,14 +153,14 @@ class Examination:
             return
         rows = {path: rows for one in tuple(self._examined.values()) for path, rows in one.rows.items()}
         if sum(rows.get(path, 0) for path in paths) > ROWS_MAX:
-            raise Refused(self._table, f"its deletion vectors have more than {ROWS_MAX:,} rows; {REMEDY}")
+            raise TableRefused(self._table, f"its deletion vectors have more than {ROWS_MAX:,} rows; {REMEDY}")
         for path in paths:
             self._check_data_file(str(self._folder / path), frozenset(unused), groups=True)
 
     def _examined_file(
         self, path: str, taken: int, *, is_old: bool, is_replayed: bool
     ) -> tuple[_File, _Examined] | None:
-        """Examines a file, unless it is one that was. None if there is none any more. Raises Refused.
+        """Examines a file, unless it is one that was. None if there is none any more. Raises TableRefused.
 
         taken: the memory for the files before it. is_old: a checkpoint has its actions. A log has thousands of such
         files, and most need no parser.
@@ -180,17 +180,17 @@ class Examination:
         with file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise Refused(self._table, f"{_shown(path)} is no regular file; remove it")
+                raise TableRefused(self._table, f"{_shown(path)} is no regular file; remove it")
             if found.st_size > _FILE_BYTES_MAX:
-                raise Refused(self._table, f"{_shown(path)} has more than {_FILE_BYTES_MAX >> 20} MiB; {REMEDY}")
+                raise TableRefused(self._table, f"{_shown(path)} has more than {_FILE_BYTES_MAX >> 20} MiB; {REMEDY}")
             which, work = _file(path, found), found.st_size // replay.EXAMINED_SHARE
             if is_old and not is_replayed and _COMMIT.fullmatch(_name(path)) and _is_plain(file):
                 return which, _Examined({}, frozenset(), None, work)
             try:
                 return which, self._read(path, file, taken, work, is_replayed=is_replayed)
             except TooLarge as error:
-                raise Refused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
-            except Refused:
+                raise TableRefused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
+            except TableRefused:
                 raise
             except (AttributeError, LookupError, TypeError, ValueError):
                 raise self._damaged(path) from None
@@ -233,7 +233,7 @@ class Examination:
             # No reader opens it.
             return
         except (TooLarge, Malformed) as error:
-            raise Refused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
+            raise TableRefused(self._table, f"{_shown(path)} {error}; {REMEDY}") from None
         self._examined_data[which] = unused
 
     def _damaged(self, path: str) -> ConfigError:
@@ -250,7 +250,7 @@ class Examination:
             else:
                 why = why_outside(found)
             if why is not None:
-                raise Refused(self._table, f"{why} ({_shown(path)}); {REMEDY}")
+                raise TableRefused(self._table, f"{why} ({_shown(path)}); {REMEDY}")
             if name == "add" and (vector := named(found, "deletionVector")) is not None:
                 file = unquote(found["path"])
                 rows[file] = max(rows.get(file, 0), self._rows_of(vector))
@@ -264,7 +264,9 @@ class Examination:
 
 
 def _known(action: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts in a line or a row of the log, by the names of `_ACTIONS`. Raises Unreadable for other spellings."""
+    """What counts in a line or a row of the log, by the names of `_ACTIONS`. Raises UnreadableLog for another
+    spelling.
+    """
     folded = (_FOLDED.get(key.casefold()) for key in action)
     found = {name: named(action, name) for name in folded if name is not None}
     return {name: value for name, value in found.items() if value is not None}
@@ -286,7 +288,7 @@ def why_outside(action: Mapping[str, Any]) -> str | None:
     """Why an action about a file may be about a file outside its table, in a clause."""
     path = named(action, "path")
     if not isinstance(path, str):
-        raise Unreadable("names no file")
+        raise UnreadableLog("names no file")
     if not _is_inside(path) or not _is_inside(unquote(path)):
         return f"the file {printable(path[:100])} is not in the table's folder"
     vector = named(action, "deletionVector")
@@ -304,20 +306,20 @@ def _is_inside(path: str) -> bool:
 
 
 def _is_folder(table: Table, path: Path) -> bool:
-    """Whether there is a folder. Raises Refused for anything else of that name."""
+    """Whether there is a folder. Raises TableRefused for anything else of that name."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise Refused(table, f"{_shown(path)} cannot be read: {error.strerror}") from None
+        raise TableRefused(table, f"{_shown(path)} cannot be read: {error.strerror}") from None
     if not stat.S_ISDIR(mode):
-        raise Refused(table, f"{_shown(path)} is a link, or no folder; remove it, or name another location")
+        raise TableRefused(table, f"{_shown(path)} is a link, or no folder; remove it, or name another location")
     return True
 
 
 def _files(table: Table, root: Path) -> Iterator[str]:
-    """The files in a folder and below. Raises Refused for links, pipes and devices, and for too many entries."""
+    """The files in a folder and below. Raises TableRefused for links, pipes and devices, and for too many entries."""
     waiting, entries = [(str(root), 0)], 0
     while waiting:
         folder, depth = waiting.pop()
@@ -326,18 +328,18 @@ def _files(table: Table, root: Path) -> Iterator[str]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise Refused(table, f"{_shown(folder)} cannot be read: {error.strerror}") from None
+            raise TableRefused(table, f"{_shown(folder)} cannot be read: {error.strerror}") from None
         with found:
             for entry in found:
                 entries += 1
                 if entries > _ENTRIES_MAX or depth > _DEPTH_MAX:
-                    raise Refused(table, f"{_shown(folder)} has too many files or folders; {REMEDY}")
+                    raise TableRefused(table, f"{_shown(folder)} has too many files or folders; {REMEDY}")
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, depth + 1))
                 elif entry.is_file(follow_symlinks=False):
                     yield entry.path
                 elif os.path.lexists(entry.path):
-                    raise Refused(table, f"{_shown(entry.path)} is a link, or no regular file; remove it")
+                    raise TableRefused(table, f"{_shown(entry.path)} is a link, or no regular file; remove it")
 
 
 def _name(path: str) -> str:
@@ -363,7 +365,7 @@ def _opened(path: str) -> IO[bytes]:
 
 
 def _actions(path: str, file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[str, Any]]:
-    """The actions of a file of the log. Raises Unreadable.
+    """The actions of a file of the log. Raises UnreadableLog.
 
     weigh: called with the memory for the replay of each part of the file, before its actions.
     """
@@ -382,7 +384,7 @@ def _of_lines(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[str, An
     empty = True
     while line := file.readline(_LINE_BYTES_MAX + 1):
         if len(line) > _LINE_BYTES_MAX:
-            raise Unreadable("has a line that is too long")
+            raise UnreadableLog("has a line that is too long")
         if not line.strip():
             continue
         empty = False
@@ -391,26 +393,26 @@ def _of_lines(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[str, An
         try:
             action = parsed(line.decode("utf-8"))
         except UnicodeDecodeError:
-            raise Unreadable("is not in UTF-8") from None
+            raise UnreadableLog("is not in UTF-8") from None
         if not isinstance(action, dict):
-            raise Unreadable("has a line that is no action")
+            raise UnreadableLog("has a line that is no action")
         yield action
     if empty:
-        raise Unreadable("is empty")
+        raise UnreadableLog("is empty")
 
 
 def _first_value(file: IO[bytes]) -> dict[str, Any]:
     """The first JSON value. Delta ignores the rest, and files in which there is none: then this is empty."""
     text = file.read(_LINE_BYTES_MAX + 1)
     if len(text) > _LINE_BYTES_MAX:
-        raise Unreadable("is too long")
+        raise UnreadableLog("is too long")
     try:
         said = text.decode("utf-8").lstrip("\ufeff \t\r\n")
         _, end = json.JSONDecoder(strict=False).raw_decode(said)
     except ValueError:
         return {}
     except RecursionError:
-        raise Unreadable("is too deep") from None
+        raise UnreadableLog("is too deep") from None
     found = parsed(said[:end])
     return found if isinstance(found, dict) else {}
 
@@ -419,7 +421,7 @@ def _of_hint(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     """The files that the hint at the last checkpoint names. It has a schema of its own."""
     hint = _first_value(file)
     if has_class(hint):
-        raise Unreadable("names a class")
+        raise UnreadableLog("names a class")
     checkpoint = named(hint, "v2Checkpoint") or {}
     for one in (*([checkpoint] if checkpoint else ()), *(named(checkpoint, "sidecarFiles") or ())):
         yield {"sidecar": one}
@@ -441,7 +443,7 @@ def _of_checkpoint(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[st
         parquet.check(file, os.fstat(file.fileno()).st_size)
         schema = pq.read_schema(file)
         if any(b'"udt"' in value for value in (schema.metadata or {}).values()):
-            raise Unreadable("names a class")
+            raise UnreadableLog("names a class")
         columns = dict.fromkeys(schema.names, True)
         for name in _ACTIONS:
             named(columns, name)
@@ -449,14 +451,14 @@ def _of_checkpoint(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[st
         # A path that is repeated a billion times stays one path.
         checkpoint = pq.ParquetFile(file, read_dictionary=[name for name in chosen if name.endswith(".path")])
         if checkpoint.metadata.num_rows > _CHECKPOINT_ROWS_MAX:
-            raise Unreadable("has too many rows")
+            raise UnreadableLog("has too many rows")
         if weigh is not None:
             for memory in replay.of_checkpoint(file, _BATCH_ROWS):
                 weigh(memory)
         for batch in checkpoint.iter_batches(batch_size=_BATCH_ROWS, columns=chosen):
             yield from batch.to_pylist()
     except (pa.ArrowException, OSError, ValueError):
-        raise Unreadable("is no checkpoint") from None
+        raise UnreadableLog("is no checkpoint") from None
 
 
 def _columns(schema: Any, action: str) -> list[str]:

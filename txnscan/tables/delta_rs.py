@@ -40,16 +40,16 @@ from txnscan.tables.conditions import DATAFUSION, Condition
 from txnscan.tables.data_files import (
     FILES_MAX,
     MAINTAIN_FILES_MAX,
-    Counted,
     FileCount,
     ListValues,
+    TableReadSize,
     TooLarge,
     check_batch,
 )
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import is_local
-from txnscan.tables.metadata import REMEDY, Refused, check
+from txnscan.tables.metadata import REMEDY, TableRefused, check
 from txnscan.tables.parquet import VALUES_MAX
 from txnscan.tables.replay import MAINTAIN_BYTES_MAX, REPLAY_BYTES_MAX, Room
 from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Column, Table
@@ -135,11 +135,11 @@ class DeltaRs:
 
     def can_write(self) -> bool:
         """Whether no table at the location has a feature that a user gave it, such as CLUSTER BY or deletion vectors.
-        delta-rs knows only some of them. False for a table that cannot be opened. Raises Refused.
+        delta-rs knows only some of them. False for a table that cannot be opened. Raises TableRefused.
         """
         try:
             found = [self._find(table) for table in TABLES]
-        except Refused:
+        except TableRefused:
             raise
         except (ConfigError, DeltaError, OSError):
             return False
@@ -291,7 +291,7 @@ class DeltaRs:
                 _merged(table, found, self._values_in(table, small), _MERGED_BYTES)
 
     def _values_in(self, table: Table, paths: Collection[str]) -> ListValues:
-        """The values in lists of these files, if files have limits. Raises Refused, and TooLarge."""
+        """The values in lists of these files, if files have limits. Raises TableRefused, and TooLarge."""
         values, examination = ListValues(), self._examinations.get(table.name)
         if examination is None:
             return values
@@ -392,7 +392,7 @@ class DeltaRs:
 
     def _check_data(self, table: Table, found: DeltaTable, sql: str | None = None) -> None:
         """Checks that no file of the table exhausts delta-rs. sql: its text has the columns that are read; without it,
-        all are. Raises Refused.
+        all are. Raises TableRefused.
         """
         examination = self._examinations.get(table.name)
         if examination is None:
@@ -404,7 +404,7 @@ class DeltaRs:
         try:
             self._files.add(table.name, len(paths))
         except TooLarge as error:
-            raise Refused(table, f"it {error}") from None
+            raise TableRefused(table, f"it {error}") from None
         examination.check_data(paths, unused)
 
     def _writable(self, table: Table, *, decodes: bool = False, values: ListValues | None = None) -> DeltaTable:
@@ -421,7 +421,7 @@ class DeltaRs:
                     if values is not None:
                         values.add(batch)
             except TooLarge as error:
-                raise Refused(table, f"it {error}; {REMEDY}") from None
+                raise TableRefused(table, f"it {error}; {REMEDY}") from None
         if is_local(scheme_of(self.location)):
             top = Path(self._uri(table))
             for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
@@ -451,8 +451,8 @@ class DeltaRs:
         return found
 
     def _find(self, table: Table) -> DeltaTable | None:
-        """The table as it is now. Raises Refused if its metadata would make Spark or delta-rs evaluate something, or if
-        its log is too large for delta-rs.
+        """The table as it is now. Raises TableRefused if its metadata would make Spark or delta-rs evaluate something,
+        or if its log is too large for delta-rs.
         """
         self.check_files(table, whole=False)
         try:
@@ -516,7 +516,7 @@ def _reader(table: DeltaTable, sql: str, settings: dict[str, str] = _FEW_ROWS) -
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The batches. Raises TooLarge."""
-    counted = Counted()
+    counted = TableReadSize()
     for batch in reader:
         counted.add(batch)
         yield batch

@@ -32,7 +32,7 @@ _STEP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RecentRows:
     """The last sweeps, the incidents that are open or were seen last, and the last steps of apply; newest first."""
 
     sweeps: list[Row]
@@ -49,7 +49,7 @@ class Life:
     journal: list[Row]
 
 
-def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered:
+def remembered(tables: Tables, cluster_id: str | None, limit: int) -> RecentRows:
     """At most `limit` of each, of a cluster or of all. Raises ConfigError without tables."""
     of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
     open_first = (
@@ -57,7 +57,7 @@ def remembered(tables: Tables, cluster_id: str | None, limit: int) -> Remembered
         *(By("topic"), By("partition")),
     )
     newest = (By("started_at", descending=True), By("sweep_id", descending=True))
-    return Remembered(
+    return RecentRows(
         sweeps=tables.rows(SWEEPS, *of, columns=_SWEEP, order=newest, limit=limit),
         incidents=tables.rows(INCIDENTS, *of, columns=_INCIDENT, order=open_first, limit=limit),
         journal=tables.rows(RESOLUTIONS, *of, columns=_STEP, order=(By("at", descending=True),), limit=limit),

@@ -70,33 +70,33 @@ _SHOWN_MAX = 100
 REMEDY = "restore it from a backup, or name another location"
 
 
-class Refused(ConfigError):
+class TableRefused(ConfigError):
     """A table that must not be used. `str()` is one sentence with the reason and the remedy."""
 
     def __init__(self, table: Table, why: str) -> None:
         super().__init__("--tables", f"the table {table.name} is refused: {why}")
 
 
-class Unreadable(ValueError):
-    """Text that is no JSON, or not the JSON that Delta writes."""
+class UnreadableLog(ValueError):
+    """A part of a Delta log that is no JSON, or not what Delta writes."""
 
 
 def parsed(text: str) -> Any:
-    """JSON in which no key is given twice: programs differ about which of the two counts. Raises Unreadable."""
+    """JSON in which no key is given twice: programs differ about which of the two counts. Raises UnreadableLog."""
     try:
         return unique_json(text)
     except ValueError:
-        raise Unreadable("is no JSON, or gives a key twice") from None
+        raise UnreadableLog("is no JSON, or gives a key twice") from None
 
 
 def named(action: Mapping[str, Any], key: str) -> Any:
-    """The value of a key. Raises Unreadable if another key differs from it only by upper and lower case, which some
+    """The value of a key. Raises UnreadableLog if another key differs from it only by upper and lower case, which some
     readers ignore.
     """
     folded = key.casefold()
     like = [name for name in action if name.casefold() == folded]
     if like not in ([], [key]):
-        raise Unreadable(f"has another spelling of {key}")
+        raise UnreadableLog(f"has another spelling of {key}")
     return action.get(key)
 
 
@@ -117,10 +117,10 @@ def why_metadata_refused(table: Table, metadata: Mapping[str, Any]) -> str | Non
 
 
 def check(table: Table, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> None:
-    """Raises Refused if a table with this metadata and protocol must not be used."""
+    """Raises TableRefused if a table with this metadata and protocol must not be used."""
     why = why_metadata_refused(table, metadata) or why_protocol_refused(protocol)
     if why is not None:
-        raise Refused(table, f"{why}; {REMEDY}")
+        raise TableRefused(table, f"{why}; {REMEDY}")
 
 
 def why_protocol_refused(protocol: Mapping[str, Any]) -> str | None:

@@ -108,10 +108,10 @@ def check(file: IO[bytes], size: int, unused: Collection[str] = (), *, groups: b
 
     unused: columns that are not read. groups: row groups have limits, too. Spark makes larger ones.
     """
-    _File(file, size, unused, groups=groups).check()
+    _ParquetFile(file, size, unused, groups=groups).check()
 
 
-class _File:
+class _ParquetFile:
     def __init__(self, file: IO[bytes], size: int, unused: Collection[str], *, groups: bool) -> None:
         self._groups = groups
         self._descriptor = file.fileno()

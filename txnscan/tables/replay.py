@@ -15,7 +15,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import IO, TYPE_CHECKING
 
-from txnscan.tables.metadata import REMEDY, Refused
+from txnscan.tables.metadata import REMEDY, TableRefused
 from txnscan.tables.schema import Table
 from txnscan.tables.thrift import Malformed
 
@@ -59,7 +59,7 @@ class Room:
             return sum(self._taken.values())
 
     def take(self, table: Table, replay_bytes: int) -> None:
-        """Notes what the log of a table takes now. Raises Refused if all logs together take too much."""
+        """Notes what the log of a table takes now. Raises TableRefused if all logs together take too much."""
         if self.bytes_max is None:
             return
         with self._lock:
@@ -70,7 +70,7 @@ class Room:
             del self._taken[table.name]
         maintain = "run txnscan maintain, " if self.bytes_max < MAINTAIN_BYTES_MAX else ""
         why = "its log is too large to be opened, as that of a table with very many files is"
-        raise Refused(table, f"{why}; {maintain}{REMEDY}")
+        raise TableRefused(table, f"{why}; {maintain}{REMEDY}")
 
 
 def newest_checkpoint(names: Iterable[str]) -> str:

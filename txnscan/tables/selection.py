@@ -28,14 +28,14 @@ class Stale(TxnscanError):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenSweep:
     """A stored sweep, and notes about the choice, in sentences."""
 
     sweep: Sweep
     notes: tuple[str, ...] = ()
 
 
-def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | None = None) -> Chosen:
+def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | None = None) -> ChosenSweep:
     """The finished sweep of this id, or the sweep that counts. Raises ConfigError without such a sweep."""
     if sweep_id is None:
         return choose(tables.last_sweeps(cluster_id), cluster_id)
@@ -46,10 +46,10 @@ def find_sweep(tables: Tables, cluster_id: str | None = None, sweep_id: str | No
     if cluster_id is not None and found["cluster_id"] != cluster_id:
         said = f"sweep {printable(sweep_id)} is of cluster {printable(found['cluster_id'])}"
         raise ConfigError("--cluster-id", f"{said}, not of {printable(cluster_id)}")
-    return Chosen(found)
+    return ChosenSweep(found)
 
 
-def choose(sweeps: Sequence[Sweep], cluster_id: str | None = None) -> Chosen:
+def choose(sweeps: Sequence[Sweep], cluster_id: str | None = None) -> ChosenSweep:
     """The last full sweep of the cluster that was swept last. Without full sweeps, the last sweep. Pure. Raises
     ConfigError without sweeps.
     """
@@ -74,7 +74,7 @@ def choose(sweeps: Sequence[Sweep], cluster_id: str | None = None) -> Chosen:
     if others:
         names = ", ".join(map(printable, others))
         notes.append(f"the tables hold sweeps of other clusters too ({names}); --cluster-id chooses one")
-    return Chosen(latest, tuple(notes))
+    return ChosenSweep(latest, tuple(notes))
 
 
 def is_full(sweep: Sweep) -> bool:

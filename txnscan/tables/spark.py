@@ -71,7 +71,7 @@ class SparkDelta:
 
     def check(self, table: Table, *, decodes: bool = False) -> None:
         """Checks that Spark may use the table: that its metadata makes Spark evaluate nothing. Spark evaluates nothing
-        for that. The files of this machine come first: Delta then reads only files that passed. Raises Refused.
+        for that. The files of this machine come first: Delta then reads only files that passed. Raises TableRefused.
 
         decodes: and, on this machine, that no data file exhausts Spark.
         """
@@ -240,7 +240,7 @@ class SparkDelta:
 
     def _ask_catalog(self, table: Table) -> None:
         """Examines what a catalog tells. It tells no generation expression: the catalog's owner is trusted with those.
-        Raises Refused.
+        Raises TableRefused.
         """
         try:
             schema = self._spark.table(self.name(table)).schema.jsonValue()

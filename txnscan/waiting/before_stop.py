@@ -141,7 +141,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class StopRule:
     """The effect of a stop on a partition if the condition holds. reason: its code. drops: whether a coordinator drops
     markers, None if that is not known.
     """
@@ -153,11 +153,11 @@ class Rule:
 
 # The first that holds counts. Without any, the stop does nothing to the partition but elect another leader.
 RULES = (
-    Rule(Effect.END_LOST, "unclean_election", lambda held, drops: held.loses_end is True),
-    Rule(Effect.BLOCKED, "no_coordinator", lambda held, drops: not held.is_left and held.after.is_transaction_log),
-    Rule(Effect.TORN, "marker_dropped", lambda held, drops: not held.is_left and drops is not False),
-    Rule(Effect.BLOCKED, "marker_waits", lambda held, drops: not held.is_left),
-    Rule(Effect.BLOCKED, "too_few_in_sync", lambda held, drops: held.after.takes_writes is False),
+    StopRule(Effect.END_LOST, "unclean_election", lambda held, drops: held.loses_end is True),
+    StopRule(Effect.BLOCKED, "no_coordinator", lambda held, drops: not held.is_left and held.after.is_transaction_log),
+    StopRule(Effect.TORN, "marker_dropped", lambda held, drops: not held.is_left and drops is not False),
+    StopRule(Effect.BLOCKED, "marker_waits", lambda held, drops: not held.is_left),
+    StopRule(Effect.BLOCKED, "too_few_in_sync", lambda held, drops: held.after.takes_writes is False),
 )
 
 
@@ -181,8 +181,8 @@ def after_stop(one: PartitionReplicas, stopping: Collection[int]) -> PartitionRe
     return replace(one, leader=leader, in_sync=in_sync, offline=offline, eligible=eligible)
 
 
-def effect(held: Held, drops: bool | None) -> Rule | None:
-    """The rule for a partition. drops: see Rule."""
+def effect(held: Held, drops: bool | None) -> StopRule | None:
+    """The rule for a partition. drops: see StopRule."""
     return next((rule for rule in RULES if rule.holds(held, drops)), None)
 
 
@@ -206,7 +206,7 @@ def are_at_work(ended: int, newest_ended_ms: int, now_ms: int) -> bool:
 class Harm:
     """A partition to whose transactions the stop does something. groups: of a partition of `__consumer_offsets`."""
 
-    rule: Rule
+    rule: StopRule
     held: Held
     groups: tuple[str, ...] = ()
 
@@ -222,7 +222,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StopEffects:
     """The partitions that a stop harms, the number of others to which the same happens without a transaction, by
     effect, and the partitions of which it is not known.
     """
@@ -237,8 +237,8 @@ _UNKNOWN_MINIMUM = Failure("min.insync.replicas is not known", "LEFT_OUT")
 _UNKNOWN_UNCLEAN = Failure("unclean.leader.election.enable is not known", "LEFT_OUT")
 
 
-def judge(partitions: Iterable[Held], drops: bool | None, now_ms: int) -> Judged:
-    """What the stop does to each of these partitions. drops: see Rule."""
+def judge(partitions: Iterable[Held], drops: bool | None, now_ms: int) -> StopEffects:
+    """What the stop does to each of these partitions. drops: see StopRule."""
     harms: list[Harm] = []
     idle: dict[Effect, int] = {}
     unknown: list[tuple[PartitionReplicas, Failure]] = []
@@ -255,14 +255,14 @@ def judge(partitions: Iterable[Held], drops: bool | None, now_ms: int) -> Judged
         elif held.after.takes_writes is None and _matters(held, now_ms):
             unknown.append((held.before, held.failure or held.after.failure or _UNKNOWN_MINIMUM))
     worst_first = tuple(sorted(harms, key=lambda harm: _WORST_FIRST.index(harm.rule.effect)))
-    return Judged(worst_first, tuple(sorted(idle.items())), tuple(unknown))
+    return StopEffects(worst_first, tuple(sorted(idle.items())), tuple(unknown))
 
 
 def _matters(held: Held, now_ms: int) -> bool:
     return held.failure is not None or concerns(held, Effect.BLOCKED, now_ms)
 
 
-def verdict(judged: Judged, notes: Iterable[Note], *, observed: bool) -> StopVerdict:
+def verdict(judged: StopEffects, notes: Iterable[Note], *, observed: bool) -> StopVerdict:
     """The verdict. Harm that was seen counts, whatever else was not observed. observed: whether all else was."""
     if judged.harms or any(note.unsafe for note in notes):
         return StopVerdict.UNSAFE

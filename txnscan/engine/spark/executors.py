@@ -142,7 +142,7 @@ class SparkEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _Input:
     """An input that is read on its own, as its own lane, such as the files of a replica."""
 
     lane: int
@@ -169,9 +169,9 @@ def spread_files(
     def spread(
         read: Callable[[Item], Result], files: Sequence[Item], sizes: Sequence[int]
     ) -> Iterator[tuple[int, Result]]:
-        batches = [_File(number, max(sizes[number], 1), one) for number, one in enumerate(files)]
+        batches = [_Input(number, max(sizes[number], 1), one) for number, one in enumerate(files)]
 
-        def read_one(batch: _File) -> Iterator[_Read]:
+        def read_one(batch: _Input) -> Iterator[_Read]:
             yield _Read(batch.lane, pickle.dumps(read(batch.file)))
 
         for row in engine.map(read_one, batches, _Read, on_progress):

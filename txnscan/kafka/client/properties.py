@@ -20,7 +20,7 @@ from txnscan.kafka.client.client_configs import KNOWN, nearest
 from txnscan.kafka.client.connection import ConnectionSettings, OAuthSettings, TlsSettings
 from txnscan.kafka.security.providers import has_unknown_variable, resolved
 from txnscan.kafka.security.safe_files import exposed, read_limited
-from txnscan.kafka.security.stores import Store, read_store
+from txnscan.kafka.security.stores import PemStore, read_store
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # The Java login modules by mechanism, as `sasl.jaas.config` names them.
@@ -248,7 +248,7 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
     return tls
 
 
-def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None:
+def _pem(properties: Mapping[str, str], store: str, inline: str) -> PemStore | None:
     """PEM text given inline or by location, or a Java store. Java's default type is JKS, so PEM must be explicit."""
     location = properties.get(f"{store}.location")
     given = properties.get(inline)
@@ -271,9 +271,9 @@ def _pem(properties: Mapping[str, str], store: str, inline: str) -> Store | None
     if properties.get(f"{store}.password") is not None:
         raise PropertiesError(f"{store}.password is not for PEM; the password of a key is ssl.key.password")
     if given is not None:
-        return Store(_pem_blocks(given), None)
+        return PemStore(_pem_blocks(given), None)
     try:
-        return Store(_pem_blocks(read_limited(str(location)).decode("utf-8")), None)
+        return PemStore(_pem_blocks(read_limited(str(location)).decode("utf-8")), None)
     except (OSError, UnicodeDecodeError):
         raise PropertiesError(f"{store}.location names a file that cannot be read") from None
 

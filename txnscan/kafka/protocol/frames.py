@@ -92,7 +92,7 @@ class _Undecoded:
         return Body(self._version, bytes(memoryview(received)[received.tell() :]))
 
 
-class Counted:
+class CountingSend:
     """Sends with another `send`, and counts the bytes of the answers that are returned as bytes."""
 
     def __init__(self, send: Callable[[int, Any], Any]) -> None:

@@ -16,14 +16,14 @@ _JCEKS = b"\xce\xce\xce\xce"
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class PemStore:
     """The entries of a store, as PEM. certificates: the key's own certificate comes first, if there is a key."""
 
     certificates: str
     key: str | None
 
 
-def read_store(setting: str, location: str, password: str | None, key_password: str | None = None) -> Store:
+def read_store(setting: str, location: str, password: str | None, key_password: str | None = None) -> PemStore:
     """The store at a location. setting: ssl.keystore or ssl.truststore. key_password: if it differs from the store's
     password. Raises ValueError, with the name of the setting in the message and no value.
     """
@@ -58,19 +58,19 @@ def read_store(setting: str, location: str, password: str | None, key_password: 
         one.certificate.public_bytes(serialization.Encoding.PEM) for one in (*own, *held.additional_certs)
     ).decode()
     if held.key is None:
-        return Store(pem, None)
+        return PemStore(pem, None)
     key = held.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Store(pem, key.decode())
+    return PemStore(pem, key.decode())
 
 
-def _java_store(setting: str, data: bytes, password: str | None, key_password: str | None) -> Store:
+def _java_store(setting: str, data: bytes, password: str | None, key_password: str | None) -> PemStore:
     """A JKS store, as PEM. Raises jks.BadStore, jks.WrongPassword and ValueError."""
     held = jks.entries(data, password)
     if setting == "ssl.truststore":
         # As Java does (`TrustStoreUtil`): a key's own certificate is trusted too.
-        return Store(_pem("CERTIFICATE", *held.trusted, *(key.chain[0] for key in held.keys if key.chain)), None)
+        return PemStore(_pem("CERTIFICATE", *held.trusted, *(key.chain[0] for key in held.keys if key.chain)), None)
     if len(held.keys) != 1:
         raise ValueError(f"{setting}.location holds {len(held.keys)} keys; give a store with the one to use")
     (own,) = held.keys
@@ -81,7 +81,7 @@ def _java_store(setting: str, data: bytes, password: str | None, key_password: s
         key = jks.private_key(own.hidden, secret)
     except jks.WrongPassword:
         raise ValueError(f"ssl.key.password, or else {setting}.password, is not the key's password") from None
-    return Store(_pem("CERTIFICATE", *own.chain), _pem("PRIVATE KEY", key))
+    return PemStore(_pem("CERTIFICATE", *own.chain), _pem("PRIVATE KEY", key))
 
 
 def _pem(kind: str, *values: bytes) -> str:
