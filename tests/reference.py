@@ -19,8 +19,9 @@ from txnscan.engine.rows import spark_type
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.security.acls import grants
 from txnscan.kafka.security.needs import ACLS, TO_SCAN, Acl, Use
+from txnscan.sweeps.column import StoredColumn
 from txnscan.sweeps.machine import NEEDS
-from txnscan.tables.schema import TABLES, Column
+from txnscan.tables.schema import TABLES
 from txnscan.waiting.known_causes import KNOWN_CAUSES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -103,7 +104,8 @@ of them, let a sweep create tables at another location. Then copy each table in 
 INSERT OVERWRITE delta.`/data/txnscan-new/sweeps` BY NAME SELECT * FROM delta.`/data/txnscan/sweeps`;
 ```
 
-`python -m tests.reference` makes this page from `txnscan/tables/schema.py` and `txnscan/kafka/failure.py`.
+`python -m tests.reference` makes this page from `txnscan/tables/schema.py`, `txnscan/sweeps/row.py` and
+`txnscan/kafka/failure.py`.
 """
 CODES_HEAD = """## Codes of failures
 
@@ -219,7 +221,7 @@ def tables() -> str:
     return "\n".join([*parts, f"{CODES_HEAD}{codes}\n"])
 
 
-def _type(column: Column) -> str:
+def _type(column: StoredColumn) -> str:
     if isinstance(column.type, str):
         return column.type.lower()
     # A nested row has its own names; all of them would fill the page.

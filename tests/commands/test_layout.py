@@ -41,7 +41,7 @@ PURE = (
     *(f"offline/{name}.py" for name in ("cluster_metadata", "columns", "files", "found", "judging")),
     *(f"offline/{name}.py" for name in ("producer_snapshots", "state_log", "walk")),
     *(f"resolve/{name}.py" for name in ("apply", "guard", "plan")),
-    *(f"sweeps/{name}.py" for name in ("history", "news", "observations", "result")),
+    *(f"sweeps/{name}.py" for name in ("column", "history", "news", "observations", "result", "row")),
     *("tables/exclusive.py", "tables/schema.py", "txnlog/decode.py", "txnlog/timeline.py", "watch/incident_tracker.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")

@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.column import timestamp
 from txnscan.sweeps.history import DiskReads, Ended, Incidents, NoHistory, Sightings, together_facts
 from txnscan.sweeps.restored import Past, latest_of
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.tables.facts import counted
 from txnscan.tables.incidents import Row, folded
-from txnscan.tables.schema import INCIDENTS, timestamp
+from txnscan.tables.schema import INCIDENTS
 from txnscan.tables.tables import incidents_of
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.waiting.complete_up_to import TopicRead

@@ -21,8 +21,8 @@ from tests.sim.truth import HEALING
 from tests.sim.wander import CALM, Wandering, begun_or_opened, go_on
 from tests.sim.world import Scenario, World
 from txnscan.coordinators.cluster import ClusterUnreachable
+from txnscan.sweeps.column import epoch_ms
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import epoch_ms
 
 # The maximum numbers of sweeps before the copy is taken, until it is restored, and after that.
 _BEFORE_MAX, _BETWEEN_MAX, _AFTER_MAX = 1, 2, 3

@@ -39,6 +39,8 @@ from txnscan.config import ConfigError
 from txnscan.kafka.answers import EpochEnd
 from txnscan.resolve.apply import ApplyRunning, Status
 from txnscan.resolve.plan import PlanRefused
+from txnscan.sweeps.column import timestamp
+from txnscan.sweeps.row import incident_id
 from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import (
     APPLY_LOCKS,
@@ -53,8 +55,6 @@ from txnscan.tables.schema import (
     SWEEPS,
     TABLES,
     TOPIC_READS,
-    incident_id,
-    timestamp,
 )
 from txnscan.txnlog.facts import NO_FACTS, SeenCommit, SeenMarker
 from txnscan.waiting.cause import Cause

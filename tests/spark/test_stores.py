@@ -15,9 +15,10 @@ from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
+from txnscan.sweeps.row import incident_id
 from txnscan.tables.delta import By
 from txnscan.tables.open import open_tables, through_spark
-from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES, incident_id
+from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES
 from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.outcome import with_outcome
 

@@ -15,6 +15,7 @@ from tests.cases import Cases
 from tests.process import run_here
 from tests.tables.stored import ORPHAN, next_sweep, versions
 from txnscan.config import ConfigError
+from txnscan.sweeps.column import StoredColumn, optional_long, optional_text
 from txnscan.tables import creation, delta
 from txnscan.tables import spark as spark_module
 from txnscan.tables import tables as tables_module
@@ -29,7 +30,6 @@ from txnscan.tables.schema import (
     SCHEMA_VERSION,
     SWEEPS,
     TABLES,
-    Column,
     Table,
 )
 from txnscan.tables.versions import Standing, standing
@@ -42,9 +42,12 @@ if TYPE_CHECKING:
 
 RECORDED = Path(__file__).parents[1] / "golden" / "tables"
 NEXT = SCHEMA_VERSION + 1
-ADDED = Column("added", "BIGINT", "A number that a later version stores", lambda scan, item: None)
+ADDED = optional_long("added", "A number that a later version stores", lambda scan, item: None)
 NEW = Table(
-    "new_table", "A table of a later version", (ADDED, Column("cluster_id", "STRING", "", lambda *_: "c")), since=NEXT
+    "new_table",
+    "A table of a later version",
+    (ADDED, optional_text("cluster_id", "", lambda *_: "c")),
+    since=NEXT,
 )
 
 
@@ -63,7 +66,7 @@ def release(
     *,
     version: int = SCHEMA_VERSION,
     readable: int = READABLE_SINCE,
-    column: Column = ADDED,
+    column: StoredColumn = ADDED,
 ) -> Iterator[None]:
     """Another release of txnscan, which writes this version. A later one has another column, and another table."""
     grown = tuple(replace(table, columns=(*table.columns, column)) if table is SWEEPS else table for table in TABLES)

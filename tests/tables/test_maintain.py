@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from tests.builders import NOW_MS, judged, plan, stored
 from tests.tables.stored import COMMIT, ORPHAN, STALE, read_for, reads_of, swept
 from txnscan.cli.app import app
+from txnscan.sweeps.row import incident_id
 from txnscan.tables.open import open_tables
-from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, incident_id
+from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS
 from txnscan.txnlog.facts import SeenCommit, SeenMarker
 
 if TYPE_CHECKING:

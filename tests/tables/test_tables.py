@@ -32,7 +32,9 @@ from tests.tables.stored import (
     swept,
 )
 from txnscan.config import ConfigError
+from txnscan.sweeps.column import epoch_ms, timestamp
 from txnscan.sweeps.history import Incident, Sighting
+from txnscan.sweeps.row import incident_id
 from txnscan.tables.delta import By
 from txnscan.tables.schema import (
     CANDIDATES,
@@ -45,9 +47,6 @@ from txnscan.tables.schema import (
     SWEEPS,
     TABLES,
     Table,
-    epoch_ms,
-    incident_id,
-    timestamp,
 )
 from txnscan.txnlog.facts import ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Evidence

@@ -16,7 +16,7 @@ from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.kafka.topology import PartitionReplicas
 from txnscan.report.impact import end_sentence, ends_by, time_of
 from txnscan.report.json import scan_object
-from txnscan.tables.schema import epoch_ms, timestamp
+from txnscan.sweeps.column import epoch_ms, timestamp
 from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
 from txnscan.verdict.evidence import Judged, Reason
 from txnscan.verdict.rules import judge

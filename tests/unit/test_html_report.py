@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, failed, judged, known, scan, unobserved, view
 from txnscan.cli.app import app
+from txnscan.sweeps.column import timestamp
 from txnscan.tables.open import open_tables
-from txnscan.tables.schema import timestamp
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 

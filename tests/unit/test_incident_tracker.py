@@ -13,7 +13,7 @@ from txnscan.sweeps.history import Incident, Sighting
 from txnscan.sweeps.news import Kind, News
 from txnscan.sweeps.restored import LogPosition, Past
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import incident_id as stored_id
+from txnscan.sweeps.row import incident_id as stored_id
 from txnscan.txnlog.facts import LogRead, ProducerFacts
 from txnscan.verdict.evidence import Judged
 from txnscan.waiting.complete_up_to import TopicRead

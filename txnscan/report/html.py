@@ -24,7 +24,7 @@ from txnscan.report.paragraphs import is_shown, outcome_sentence, urgency
 from txnscan.report.plain import utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
-from txnscan.tables.schema import epoch_ms, timestamp
+from txnscan.sweeps.column import epoch_ms, timestamp
 from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from txnscan.config import printable
 from txnscan.kafka.units import duration, plural, size
-from txnscan.tables.schema import epoch_ms
+from txnscan.sweeps.column import epoch_ms
 from txnscan.verdict.ending import coordinator_aborts, utc_time
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.waiting.cause import Cause, sentence

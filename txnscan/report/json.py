@@ -9,8 +9,9 @@ from datetime import date, datetime
 from typing import Any
 
 from txnscan.report.plain import error_object, fall_object, iso, iso_utc, stored_error
+from txnscan.sweeps.column import row_of
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import DISK_COLUMNS, IMPACT_COLUMNS, LIVE_COLUMNS, OPEN_TRANSACTIONS, TRANSACTION_COLUMNS
+from txnscan.sweeps.row import SHOWN_COLUMNS
 from txnscan.verdict.evidence import Verdict
 
 
@@ -46,15 +47,14 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    names = [column.name for column in (*TRANSACTION_COLUMNS, *IMPACT_COLUMNS, *LIVE_COLUMNS, *DISK_COLUMNS)]
-    rows = OPEN_TRANSACTIONS.rows(scan, scan.transactions)
+    rows = [row_of(SHOWN_COLUMNS, scan, judged) for judged in scan.transactions]
     for row in rows:
         for name in ("blocked_groups", "blocked_readers"):
             if row[name] is not None:
                 row[name] = [asdict(one) for one in row[name]]
     return {
         "sweep": sweep_summary(scan),
-        "transactions": [{name: row[name] for name in names} for row in rows],
+        "transactions": rows,
         "errors": [error_object(error, scan.principal) for error in scan.errors],
     }
 
@@ -88,17 +88,9 @@ def stored_object(
             "engine": sweep.get("engine"),
             "engine_reason": sweep.get("engine_reason"),
         },
-        "transactions": [_stored(row) for row in transactions],
+        # Rows of an earlier version lack columns.
+        "transactions": [{column.name: row.get(column.name) for column in SHOWN_COLUMNS} for row in transactions],
         "errors": [stored_error(row, sweep["principal"]) for row in errors],
-    }
-
-
-def _stored(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the tables; rows of an earlier version have no columns of impact."""
-    found = {column.name: row[column.name] for column in TRANSACTION_COLUMNS}
-    return {
-        **found,
-        **{column.name: row.get(column.name) for column in (*IMPACT_COLUMNS, *LIVE_COLUMNS, *DISK_COLUMNS)},
     }
 
 

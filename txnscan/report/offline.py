@@ -26,8 +26,8 @@ from txnscan.report.paragraphs import print_text, print_transactions
 from txnscan.report.plain import SHOWN_MS_END, iso_utc, record_row, step_row, utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
+from txnscan.sweeps.column import timestamp
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import timestamp
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__

@@ -16,7 +16,7 @@ from txnscan.report.progress import TerminalProgress
 from txnscan.resolve.apply import DONE, Result, Status
 from txnscan.resolve.plan import Action, Plan, Refusal
 from txnscan.resolve.run import Applied
-from txnscan.tables.schema import timestamp
+from txnscan.sweeps.column import timestamp
 
 _STYLES = {
     Status.RESOLVED: "green",

@@ -19,7 +19,7 @@ from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_t
 from txnscan.report.plain import utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
-from txnscan.tables.schema import epoch_ms
+from txnscan.sweeps.column import epoch_ms
 
 _ERRORS_SHOWN = 10
 

@@ -37,7 +37,7 @@ from txnscan.resolve.offer import swept
 from txnscan.resolve.plan import Action, Plan
 from txnscan.sweeps.history import FactsAlone, Incident, Incidents, KnowsFacts
 from txnscan.sweeps.result import Scan
-from txnscan.tables.schema import incident_id
+from txnscan.sweeps.row import incident_id
 from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.evidence import Context, Evidence, Judged, Judgement, Outcome, Reason, Verdict
 from txnscan.version import __version__

@@ -15,10 +15,11 @@ from txnscan.kafka.clock import wall_clock_ms
 from txnscan.resolve.apply import Attempt, JournalLost, Status
 from txnscan.resolve.lock import Lock, this_process
 from txnscan.resolve.plan import Action, Plan, PlanRefused
+from txnscan.sweeps.column import epoch_ms
 from txnscan.tables.conditions import Is, IsNot
 from txnscan.tables.delta import By
 from txnscan.tables.facts import LearnedFacts
-from txnscan.tables.schema import FACTS, RESOLUTIONS, epoch_ms
+from txnscan.tables.schema import FACTS, RESOLUTIONS
 from txnscan.tables.tables import Tables
 from txnscan.txnlog.facts import ProducerFacts, SeenMarker
 from txnscan.version import __version__

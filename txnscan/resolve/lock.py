@@ -41,11 +41,12 @@ from txnscan.config import ConfigError, local_path, scheme_of
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.parallel import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
+from txnscan.sweeps.column import epoch_ms
 from txnscan.tables.conditions import Is
 from txnscan.tables.creation import check_files
 from txnscan.tables.delta import Matched, NotMatched, arrow_rows, tried_again
 from txnscan.tables.exclusive import is_local
-from txnscan.tables.schema import APPLY_LOCKS, RESOLUTIONS, Table, epoch_ms
+from txnscan.tables.schema import APPLY_LOCKS, RESOLUTIONS, Table
 from txnscan.tables.tables import Tables
 
 try:

@@ -14,11 +14,12 @@ from txnscan.kafka.failure import Failure
 from txnscan.resolve.guard import Limits, StoredTransaction
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.resolve.watched import SweepTime, watched_ms
+from txnscan.sweeps.column import epoch_ms
 from txnscan.sweeps.log_reads import with_stored
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.tables.conditions import Is, OneOf
 from txnscan.tables.delta import By, Row
-from txnscan.tables.schema import OPEN_TRANSACTIONS, epoch_ms
+from txnscan.tables.schema import OPEN_TRANSACTIONS
 from txnscan.tables.selection import Sweep, began_ms
 from txnscan.tables.tables import Tables
 from txnscan.txnlog.facts import NO_FACTS, ProducerFacts

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from txnscan.config import ConfigError, printable
+from txnscan.sweeps.column import StoredColumn
 from txnscan.tables.damage import cause
 from txnscan.tables.delta import Delta, of_version, tried_again
-from txnscan.tables.schema import SCHEMA_VERSION, SWEEPS, TABLES, Column, Table
+from txnscan.tables.schema import SCHEMA_VERSION, SWEEPS, TABLES, Table
 from txnscan.tables.versions import check_writable
 
 # Makes all calls, each in a thread of its own.
@@ -27,7 +28,7 @@ class Changes:
     absent: tuple[Table, ...]
     lost: tuple[Table, ...]
     version: int
-    lacking: Mapping[Table, tuple[Column, ...]]
+    lacking: Mapping[Table, tuple[StoredColumn, ...]]
 
 
 def create(delta: Delta, at_once: AtOnce, say: Callable[[str], None]) -> None:
@@ -80,7 +81,7 @@ def _used(delta: Delta) -> Iterator[None]:
         raise ConfigError("--tables", f"{shown(delta)} cannot be written: {why_failed(delta, error)}") from None
 
 
-def _missing(delta: Delta, table: Table, columns: frozenset[str], version: int) -> tuple[Column, ...]:
+def _missing(delta: Delta, table: Table, columns: frozenset[str], version: int) -> tuple[StoredColumn, ...]:
     """The columns that a table lacks. Raises ConfigError if they cannot be added: a later version has them."""
     missing = tuple(column for column in table.columns if column.name not in columns)
     if missing and (version == SCHEMA_VERSION or any(column.required for column in missing)):
@@ -91,7 +92,7 @@ def _missing(delta: Delta, table: Table, columns: frozenset[str], version: int) 
 
 
 def _grow(
-    delta: Delta, at_once: AtOnce, lacking: Mapping[Table, tuple[Column, ...]], say: Callable[[str], None]
+    delta: Delta, at_once: AtOnce, lacking: Mapping[Table, tuple[StoredColumn, ...]], say: Callable[[str], None]
 ) -> None:
     """Adds columns to tables. The version of SWEEPS, which counts, rises last."""
     for table, columns in lacking.items():

@@ -16,8 +16,9 @@ import pyarrow as pa
 import stamina
 
 from txnscan.engine.rows import arrow_type, plain
+from txnscan.sweeps.column import StoredColumn
 from txnscan.tables.conditions import Condition
-from txnscan.tables.schema import READABLE_SINCE, SCHEMA_VERSION, Column, Table
+from txnscan.tables.schema import READABLE_SINCE, SCHEMA_VERSION, Table
 
 Row = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -107,7 +108,7 @@ class Delta(Protocol):
         """Makes the table if it does not exist, with its comments, constraints and properties."""
         ...
 
-    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+    def add_columns(self, table: Table, columns: Sequence[StoredColumn]) -> None:
         """Adds columns that may be null, with their comments. Rows that are there have null."""
         ...
 
@@ -212,7 +213,7 @@ def tried_again(delta: Delta, write: Callable[[], Answer]) -> Answer:
     return stamina.retry(on=delta.is_conflict, attempts=CONFLICT_TRIES, timeout=None)(write)()
 
 
-def arrow_rows(columns: Iterable[Column], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+def arrow_rows(columns: Iterable[StoredColumn], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """The rows in Arrow. Missing values become null."""
     every = tuple(rows)
     schema = pa.schema([pa.field(column.name, arrow_of(column)) for column in columns])
@@ -225,7 +226,7 @@ def _array(field: pa.Field, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
     return pa.array(values if is_plain else map(plain, values), field.type, size=len(values))
 
 
-def arrow_of(column: Column) -> pa.DataType:
+def arrow_of(column: StoredColumn) -> pa.DataType:
     """The column's type in Arrow."""
     return _ARROW[column.type] if isinstance(column.type, str) else arrow_type(column.type)
 

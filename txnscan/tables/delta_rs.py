@@ -36,6 +36,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
+from txnscan.sweeps.column import StoredColumn
 from txnscan.tables.conditions import DATAFUSION, Condition
 from txnscan.tables.data_files import (
     FILES_MAX,
@@ -52,7 +53,7 @@ from txnscan.tables.exclusive import is_local
 from txnscan.tables.metadata import REMEDY, TableRefused, check
 from txnscan.tables.parquet import VALUES_MAX
 from txnscan.tables.replay import MAINTAIN_BYTES_MAX, REPLAY_BYTES_MAX, Room
-from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Column, Table
+from txnscan.tables.schema import FACTS, SWEEPS, TABLES, TOPIC_READS, Table
 
 # Schemes by Spark's name, with object_store's name for each.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -162,7 +163,7 @@ class DeltaRs:
             raise_if_key_not_exists=False,
         )
 
-    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+    def add_columns(self, table: Table, columns: Sequence[StoredColumn]) -> None:
         """See Delta."""
         self._writable(table).alter.add_columns(list(map(_field, columns)), post_commithook_properties=_AFTER_COMMIT)
 
@@ -472,7 +473,7 @@ class DeltaRs:
         return found
 
 
-def _field(column: Column) -> Field:
+def _field(column: StoredColumn) -> Field:
     (field,) = Schema.from_arrow(pa.schema([pa.field(column.name, arrow_of(column))])).fields
     return Field(column.name, field.type, nullable=not column.required, metadata={"comment": column.meaning})
 

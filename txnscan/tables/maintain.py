@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 
+from txnscan.sweeps.column import timestamp
 from txnscan.tables.conditions import Before, Condition, Is, NoneOf
 from txnscan.tables.creation import check_files
 from txnscan.tables.delta import By, tried_again
@@ -24,7 +25,6 @@ from txnscan.tables.schema import (
     TABLES,
     TOPIC_READS,
     Table,
-    timestamp,
 )
 from txnscan.tables.tables import Tables
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import ConfigError, printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.units import duration
-from txnscan.tables.schema import epoch_ms
+from txnscan.sweeps.column import epoch_ms
 
 if TYPE_CHECKING:
     from txnscan.tables.tables import Tables

@@ -22,13 +22,14 @@ from txnscan.engine.rows import spark_type
 from txnscan.engine.spark.errors import in_one_line
 from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
+from txnscan.sweeps.column import StoredColumn
 from txnscan.sweeps.result import Scan
 from txnscan.tables.conditions import SPARK, Condition, spark_text
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.exclusive import Setting, is_local, why_not_exclusive
 from txnscan.tables.metadata import check, parsed
-from txnscan.tables.schema import TABLES, Column, Table
+from txnscan.tables.schema import TABLES, Table
 
 # Delta's errors for a conflicting commit of rows, or of a change of the table itself.
 _CONFLICTS = ("Concurrent", "MetadataChanged", "ProtocolChanged")
@@ -118,7 +119,7 @@ class SparkDelta:
         """See Delta."""
         self._spark.sql(_create_statement(self.name(table), table, clustered=_is_databricks(self._spark)))
 
-    def add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+    def add_columns(self, table: Table, columns: Sequence[StoredColumn]) -> None:
         """See Delta."""
         self.check(table)
         added = ", ".join(map(_column_definition, columns))
@@ -351,11 +352,11 @@ def _when(clause: Matched | NotMatched) -> str:
     return f"WHEN NOT MATCHED AND {clause.condition} THEN INSERT ({', '.join(clause.columns)}) VALUES ({values})"
 
 
-def _sql_type(column: Column) -> str:
+def _sql_type(column: StoredColumn) -> str:
     return column.type if isinstance(column.type, str) else spark_type(column.type)
 
 
-def _column_definition(column: Column) -> str:
+def _column_definition(column: StoredColumn) -> str:
     required = " NOT NULL" if column.required else ""
     return f"{column.name} {_sql_type(column)}{required} COMMENT {spark_text(column.meaning)}"
 

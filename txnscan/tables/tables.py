@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from txnscan.config import ConfigError
 from txnscan.engine.rows import from_row
 from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.column import epoch_ms, timestamp
 from txnscan.sweeps.history import TOPIC_READS_MAX, DiskReads, Ended, Incident, Incidents, Sighting, Sightings
 from txnscan.sweeps.restored import LogPosition, Past, latest_of
 from txnscan.sweeps.result import COMPLETED, ENDED, Scan
@@ -39,9 +40,7 @@ from txnscan.tables.schema import (
     SWEEPS,
     TOPIC_READS,
     Table,
-    epoch_ms,
     scope_key,
-    timestamp,
 )
 from txnscan.tables.versions import check_readable, check_writable, upgrade
 from txnscan.txnlog.facts import NO_FACTS, Facts, ProducerFacts, SentMarker
