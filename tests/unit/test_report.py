@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from rich.console import Console
 
-from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
+from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, known, scan, unobserved, view
 from tests.unit.test_writability import LOG, state
+from txnscan.kafka.failure import Permission
 from txnscan.kafka.units import duration
 from txnscan.report import paragraphs
 from txnscan.report.json import dumps, scan_object, stored_object
@@ -129,6 +131,15 @@ def test_a_sweep_from_the_tables_is_the_same_object() -> None:
     errors = SCAN_ERRORS.rows(fresh, fresh.errors)
     stored = stored_object(row, OPEN_TRANSACTIONS.rows(fresh, fresh.transactions), errors)
     assert dumps(stored) == dumps(scan_object(fresh))
+
+
+def test_the_failure_to_read_the_transaction_log_is_an_object_in_json() -> None:
+    needs = Permission("Read", "Topic", "__transaction_state")
+    lost = with_outcome(hanging(), known("unknown", log_failure=failed("REFUSED", needs=needs)))
+    found = json.loads(dumps(scan_object(scan(lost))))
+    (row,) = found["transactions"]
+    assert row["log_failure"] == asdict(failed("REFUSED", needs=needs))
+    assert shown(found) == shown(scan(lost))
 
 
 def test_a_value_without_a_json_form_is_an_error() -> None:

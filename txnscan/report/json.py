@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -47,16 +47,19 @@ def sweep_summary(scan: Scan) -> dict[str, Any]:
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    rows = [row_of(SHOWN_COLUMNS, scan, judged) for judged in scan.transactions]
-    for row in rows:
-        for name in ("blocked_groups", "blocked_readers"):
-            if row[name] is not None:
-                row[name] = [asdict(one) for one in row[name]]
+    rows = (row_of(SHOWN_COLUMNS, scan, judged) for judged in scan.transactions)
     return {
         "sweep": sweep_summary(scan),
-        "transactions": rows,
+        "transactions": [{name: _struct(value) for name, value in row.items()} for row in rows],
         "errors": [error_object(error, scan.principal) for error in scan.errors],
     }
+
+
+def _struct(value: Any) -> Any:
+    """A struct, or a list of structs, as tables have it."""
+    if isinstance(value, tuple):
+        return [_struct(one) for one in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def stored_object(
