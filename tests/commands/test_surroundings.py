@@ -29,7 +29,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.report.check import check_object, print_check
 from txnscan.report.notifications import SHAPES, bodies
 from txnscan.report.rows import CsvRows
-from txnscan.sweeps.news import Details, EventNews, Kind, News
+from txnscan.sweeps.news import EventNews, Kind, News
 from txnscan.sweeps.preflight import Checked, Finding, Level, check_security
 
 WALL_S_MAX, CPU_S_MAX = 120, 60
@@ -235,18 +235,27 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def test_names_in_notifications_are_one_line_of_plain_text() -> None:
-    details = Details(1, "no_owner", "id", None, 3, "why", None, groups_error="why", owner="me", cause="late")
-    news = News(
-        Kind.OPENED, "c", "cid", "0f", TransactionKey("t", "id", 0, 7, 100), 0, 1_000, details=details, how=None
-    )
+    row = {
+        "producer_epoch": 1,
+        "reason": "no_owner",
+        "transactional_id": "id",
+        "outcome": None,
+        "blocked_records": 3,
+        "explanation": "why",
+        "groups_blocked": None,
+        "groups_error": "why",
+        "owner_id": "me",
+        "cause": "late",
+    }
+    news = News(Kind.OPENED, "c", "cid", "0f", TransactionKey("t", "id", 0, 7, 100), 0, 1_000, row=row, how=None)
     hostile: dict[str, Callable[[str], News]] = {
         "topic": lambda text: replace(news, where=news.where._replace(topic=text)),
         "cluster": lambda text: replace(news, cluster=text),
-        "transactional id": lambda text: replace(news, details=replace(details, transactional_id=text)),
-        "reason": lambda text: replace(news, details=replace(details, reason=text)),
-        "error": lambda text: replace(news, details=replace(details, groups_blocked=None, groups_error=text)),
-        "explanation": lambda text: replace(news, details=replace(details, explanation=text)),
-        "owner": lambda text: replace(news, details=replace(details, owner=text)),
+        "transactional id": lambda text: replace(news, row=row | {"transactional_id": text}),
+        "reason": lambda text: replace(news, row=row | {"reason": text}),
+        "error": lambda text: replace(news, row=row | {"groups_blocked": None, "groups_error": text}),
+        "explanation": lambda text: replace(news, row=row | {"explanation": text}),
+        "owner": lambda text: replace(news, row=row | {"owner_id": text}),
     }
     marks = ("@all", "<!channel>", "[pay](https://evil.example)", "https://evil.example")
     with Cases() as cases:

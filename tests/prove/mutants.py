@@ -152,7 +152,6 @@ EXPLAINED: dict[Key, str] = {
         "",
         "predicates.stale_epoch, predicates.live_epoch → predicates.live_epoch, predicates.stale_epoch",
     ): ("the coordinator's epoch is above the partition's in one, and equal to it in the other"),
-    ("resolve/offer.py", "swept", "views[0] → views[-1]"): "a hanging transaction has one view at most",
     (
         "verdict/explanations.py",
         "two_phase",

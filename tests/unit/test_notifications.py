@@ -20,7 +20,7 @@ from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.notifications import SHAPES, Shape, bodies, event_fields, event_sentence, fields, sentence, template
-from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
+from txnscan.sweeps.news import NEWS_COLUMNS, Announced, EventNews, Kind, News, events_of
 from txnscan.watch import notifier as module
 from txnscan.watch.clusters import ClustersError, make_target, read_clusters
 from txnscan.watch.notifier import Notifier, NotSent, Target, parse_url, post_json
@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 WHERE = TransactionKey("orders", "t0", 3, 7, 100)
-DETAILS = Details(3, "orphan", None, "unknown", 5, "No transactional id has producer id 7.", None, None, None, None)
-OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, DETAILS, None)
+ROW = {column.name: None for column in NEWS_COLUMNS} | {
+    "producer_epoch": 3,
+    "reason": "orphan",
+    "outcome": "unknown",
+    "blocked_records": 5,
+    "explanation": "No transactional id has producer id 7.",
+}
+OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, ROW, None)
 CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
 SECRET = "T0-B0-hunter2"
 
 
-IN_DANGER = replace(OPENED, details=replace(DETAILS, reason="joined_commit"))
+IN_DANGER = replace(OPENED, row=ROW | {"reason": "joined_commit"})
 
 
 def event(*news: News, open_incidents: int | None = None, **changes: Any) -> EventNews:
@@ -69,9 +75,9 @@ def partitions(count: int, *topics: str) -> list[News]:
 def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording: SnapshotAssertion) -> None:
     assert sentence(OPENED) == wording
     assert sentence(CLOSED) == wording
-    with_groups = replace(OPENED, details=replace(DETAILS, groups_blocked=1, blocked_records=1_200))
+    with_groups = replace(OPENED, row=ROW | {"groups_blocked": 1, "blocked_records": 1_200})
     assert sentence(with_groups) == wording
-    assert "is late; producer" in sentence(replace(OPENED, details=replace(DETAILS, blocked_records=None)))
+    assert "is late; producer" in sentence(replace(OPENED, row=ROW | {"blocked_records": None}))
     assert "created again" in sentence(replace(CLOSED, how="topic_recreated"))
     assert sentence(IN_DANGER) == wording
     assert sentence(replace(CLOSED, how="torn")) == wording
@@ -79,7 +85,7 @@ def test_a_sentence_names_the_transaction_the_partition_and_the_records(wording:
 
 
 def test_a_notification_of_an_earlier_process_has_only_known_fields() -> None:
-    unknown = replace(CLOSED, details=None)
+    unknown = replace(CLOSED, row={})
     assert "None" not in sentence(unknown)
     for name in SHAPES:
         assert "None" not in json.dumps(shaped(name, event(unknown)))
@@ -91,7 +97,7 @@ def test_an_event_of_one_incident_has_the_sentence_of_the_incident() -> None:
 
 
 def test_a_sentence_about_an_event_counts_opened_and_closed_incidents(wording: SnapshotAssertion) -> None:
-    caused = [replace(one, details=replace(DETAILS, cause="marker_missing")) for one in partitions(25, "a", "b")]
+    caused = [replace(one, row=ROW | {"cause": "marker_missing"}) for one in partitions(25, "a", "b")]
     over = [replace(one, kind=Kind.CLOSED, how="ended") for one in caused]
     assert [
         event_sentence(event(*caused)),
@@ -160,10 +166,10 @@ def test_the_generic_body_has_the_names_of_the_tables() -> None:
     ((body,),) = [one["events"] for one in shaped("json", event(OPENED))]
     assert body == event_fields(event(OPENED))
     assert body["incidents"] == [fields(OPENED)]
-    details = replace(DETAILS, groups_blocked=2, cause="late_write", owner="orders-service")
-    named = fields(replace(OPENED, details=details))
+    row = ROW | {"groups_blocked": 2, "cause": "late_write", "owner_id": "orders-service"}
+    named = fields(replace(OPENED, row=row))
     assert (named["groups_blocked"], named["cause"], named["owner"]) == (2, "late_write", "orders-service")
-    unknown = fields(replace(OPENED, details=replace(DETAILS, groups_error="why")))
+    unknown = fields(replace(OPENED, row=ROW | {"groups_error": "why"}))
     assert "(why)" in unknown["summary"]
     assert (unknown["groups_blocked"], unknown["groups_error"]) == (None, "why")
     assert {"event", "topic", "partition", "producer_id", "reason", "incident_id", "first_seen_at"} <= set(

@@ -193,8 +193,7 @@ def answers(found: Scan) -> tuple[dict[str, Waits], dict[str, Waits]]:
     if not found.blocking:
         queries["metrics"] = measured(found, "txnscan_blocked_readers")
         (opened,) = [one for event in remember(IncidentTracker(), "one", found).events for one in event.opened]
-        assert opened.details is not None
-        groups["message"] = counted(opened.details.groups_blocked)
+        groups["message"] = counted(opened.row["groups_blocked"])
     return groups, queries
 
 

@@ -15,9 +15,8 @@ from typing import Any
 from txnscan.config import ConfigError, printable
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.news import Details, EventNews, Kind, News
+from txnscan.sweeps.news import EventNews, Kind, News, Row
 from txnscan.sweeps.result import Scan
-from txnscan.verdict.evidence import Reason
 
 # How many lines one chat message has; the rest is only counted.
 _LINES_MAX = 20
@@ -62,12 +61,11 @@ def sentence(news: News) -> str:
     if news.kind is Kind.CLOSED:
         how = _ENDS.get(news.how or "", "the transaction is over")
         return printable(f"closed: {where} of {cluster}, {how}; {whose}, first seen {lasted} before")
-    details = news.details
-    if _in_danger(news):
-        danger = f"has committed records that an abort of the live transaction there would delete{_blocks(details)}"
+    if news.in_danger:
+        danger = f"has committed records that an abort of the live transaction there would delete{_blocks(news.row)}"
         return printable(f"opened: {where} of {cluster} {danger}; {whose}")
-    reason = f" ({_text(details.reason)})" if details is not None else ""
-    return printable(f"opened: {where} of {cluster} hangs{reason} and is late{_blocks(details)}; {whose}")
+    reason = f" ({_text(news.row['reason'])})" if news.row else ""
+    return printable(f"opened: {where} of {cluster} hangs{reason} and is late{_blocks(news.row)}; {whose}")
 
 
 _ENDS = {
@@ -78,10 +76,6 @@ _ENDS = {
 }
 
 
-def _in_danger(news: News) -> bool:
-    return news.details is not None and news.details.reason == Reason.JOINED_COMMIT
-
-
 def _text(value: str | None) -> str | None:
     """Text from the cluster on one line, cut to a length."""
     if value is None:
@@ -90,19 +84,17 @@ def _text(value: str | None) -> str | None:
     return said if len(said) <= _TEXT_MAX else f"{said[: _TEXT_MAX - 1]}…"
 
 
-def _blocks(details: Details | None) -> str:
+def _blocks(row: Row) -> str:
     """The known number of records and groups that wait for it."""
-    if details is None:
-        return ""
-    counts = ((details.blocked_records, "record"), (details.groups_blocked, "group"))
+    counts = ((row.get("blocked_records"), "record"), (row.get("groups_blocked"), "group"))
     said = [plural(count, what) for count, what in counts if count]
-    unknown = _text(details.groups_error) if details.groups_blocked is None else None
+    unknown = _text(row.get("groups_error")) if row.get("groups_blocked") is None else None
     return (f", blocks {' and '.join(said)}" if said else "") + (f", groups not counted ({unknown})" if unknown else "")
 
 
 def fields(news: News) -> dict[str, Any]:
     """An incident as plain data: what the generic body has, and templates see."""
-    details = news.details
+    row = news.row
     return {
         "event": news.kind.value,
         "cluster": _text(news.cluster),
@@ -111,17 +103,17 @@ def fields(news: News) -> dict[str, Any]:
         "topic": _text(news.where.topic),
         "partition": news.where.partition,
         "producer_id": news.where.producer_id,
-        "producer_epoch": details.producer_epoch if details is not None else None,
+        "producer_epoch": row.get("producer_epoch"),
         "start_offset": news.where.start_offset,
-        "transactional_id": _text(details.transactional_id) if details is not None else None,
-        "reason": _text(details.reason) if details is not None else None,
-        "outcome": _text(details.outcome) if details is not None else None,
-        "blocked_records": details.blocked_records if details is not None else None,
-        "groups_blocked": details.groups_blocked if details is not None else None,
-        "groups_error": _text(details.groups_error) if details is not None else None,
-        "cause": _text(details.cause) if details is not None else None,
-        "owner": _text(details.owner) if details is not None else None,
-        "explanation": _text(details.explanation) if details is not None else None,
+        "transactional_id": _text(row.get("transactional_id")),
+        "reason": _text(row.get("reason")),
+        "outcome": _text(row.get("outcome")),
+        "blocked_records": row.get("blocked_records"),
+        "groups_blocked": row.get("groups_blocked"),
+        "groups_error": _text(row.get("groups_error")),
+        "cause": _text(row.get("cause")),
+        "owner": _text(row.get("owner_id")),
+        "explanation": _text(row.get("explanation")),
         "first_seen_at": _iso(news.first_seen_ms),
         "at": _iso(news.at_ms),
         "resolved_how": news.how,
@@ -138,7 +130,7 @@ def event_sentence(event: EventNews) -> str:
     if len(changed) == 1 and event.open_incidents == len(event.opened):
         return sentence(changed[0])
     parts = []
-    in_danger = [one for one in event.opened if _in_danger(one)]
+    in_danger = [one for one in event.opened if one.in_danger]
     hanging = [one for one in event.opened if one not in in_danger]
     if hanging:
         count, verb = plural(len(hanging), "late transaction"), "hangs" if len(hanging) == 1 else "hang"
@@ -154,7 +146,7 @@ def event_sentence(event: EventNews) -> str:
         parts.append(
             f"{plural(event.open_incidents, 'incident')} {still}open" if event.open_incidents else "all are over"
         )
-    causes = sorted({d.cause for one in event.opened if (d := one.details) is not None and d.cause is not None})
+    causes = sorted({cause for one in event.opened if (cause := one.row.get("cause")) is not None})
     if causes:
         parts.append(f"cause: {' and '.join(causes)}")
     whose = f"event {event.event_id[:_ID_SHOWN]} of {_text(event.cluster)}"
@@ -167,7 +159,7 @@ def _topics(opened: Sequence[News]) -> str:
 
 
 def _all_blocked(opened: Sequence[News]) -> str:
-    records = sum((one.details.blocked_records or 0) for one in opened if one.details is not None)
+    records = sum(one.row.get("blocked_records") or 0 for one in opened)
     return f", {plural(records, 'record')} blocked" if records else ""
 
 
@@ -282,8 +274,8 @@ def _alertmanager(batch: Sequence[EventNews], _: str | None) -> list[Any]:
 
 
 def _description(event: EventNews) -> str:
-    details = next((one.details for one in (*event.opened, *event.closed) if one.details is not None), None)
-    return (_text(details.explanation) if details is not None else None) or event_sentence(event)
+    row: Row = next((one.row for one in (*event.opened, *event.closed) if one.row), {})
+    return _text(row.get("explanation")) or event_sentence(event)
 
 
 def _json(batch: Sequence[EventNews], _: str | None) -> list[Any]:
@@ -336,7 +328,7 @@ def _iso(epoch_ms: int, later: timedelta = timedelta()) -> str:
 
 _WHERE = TransactionKey('a "topic"', "id", 0, 7, 100)
 _OPENED, _CLOSED = (
-    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, None, how="ended") for kind in (Kind.OPENED, Kind.CLOSED)
+    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, {}, how="ended") for kind in (Kind.OPENED, Kind.CLOSED)
 )
 _EXAMPLE = (
     EventNews(Kind.OPENED, "cluster", "id", "0f", 0, 1_000, 1, opened=(_OPENED,)),

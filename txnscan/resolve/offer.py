@@ -13,6 +13,8 @@ from typing import Any
 from txnscan.kafka.failure import Failure, Permission
 from txnscan.reads.observation import TransactionRef
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, Allowed, Refused, Swept, offered
+from txnscan.sweeps.column import row_of
+from txnscan.sweeps.row import TRANSACTION_COLUMNS
 from txnscan.verdict.evidence import Judged, Verdict
 
 Row = Mapping[str, Any]
@@ -20,18 +22,7 @@ Row = Mapping[str, Any]
 
 def swept(judged: Judged) -> Swept:
     """A transaction of a sweep, as its guards need it."""
-    known, views = judged.known_outcome, judged.evidence.coordinators
-    owner = views[0] if views else None
-    return Swept(
-        **judged.observation.ref,
-        verdict=judged.judgement.verdict.value,
-        reason=judged.judgement.reason.value,
-        outcome=judged.judgement.outcome,
-        outcome_reason=judged.judgement.outcome_reason,
-        log_failure=known.log_failure if known is not None else None,
-        transactional_id=owner.transactional_id if owner is not None else None,
-        owner_epoch=owner.producer_epoch if owner is not None and owner.describe_failure is None else None,
-    )
+    return swept_row(row_of(TRANSACTION_COLUMNS, None, judged))
 
 
 def swept_row(row: Row) -> Swept:

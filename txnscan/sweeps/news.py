@@ -6,8 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.column import named
+from txnscan.sweeps.row import SHOWN_COLUMNS
+from txnscan.verdict.evidence import Reason
+
+Row = Mapping[str, Any]
 
 
 class Kind(StrEnum):
@@ -20,31 +26,19 @@ class Kind(StrEnum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class Details:
-    """The findings of the last sweep that saw the transaction hanging. Not known for incidents from before this
-    process.
-
-    groups_blocked, groups_error, cause, owner: see Impact; None if the sweep did not look for them.
-    """
-
-    producer_epoch: int
-    reason: str
-    transactional_id: str | None
-    outcome: str | None
-    blocked_records: int | None
-    explanation: str
-    groups_blocked: int | None
-    groups_error: str | None
-    cause: str | None
-    owner: str | None
+# Of the row of a transaction, what news of its incident has.
+NEWS_COLUMNS = named(
+    SHOWN_COLUMNS,
+    *("producer_epoch", "reason", "transactional_id", "outcome", "blocked_records", "explanation"),
+    *("groups_blocked", "groups_error", "cause", "owner_id"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An incident that opened or closed. incident_id: as in the tables. how: if it closed: "ended", "completed" or
-    "torn" (committed data, by its marker), "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it
-    finished.
+    """An incident that opened or closed. incident_id: as in the tables. row: `NEWS_COLUMNS` of the last sweep that saw
+    the transaction; empty for incidents from before this process. how: if it closed: "ended", "completed" or "torn"
+    (committed data, by its marker), "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it finished.
     """
 
     kind: Kind
@@ -54,8 +48,13 @@ class News:
     where: TransactionKey
     first_seen_ms: int
     at_ms: int
-    details: Details | None
+    row: Row
     how: str | None
+
+    @property
+    def in_danger(self) -> bool:
+        """Whether it is a live transaction that endangers a commit."""
+        return self.row.get("reason") == Reason.JOINED_COMMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from txnscan.reads.observation import TransactionKey
+from txnscan.sweeps.column import row_of
 from txnscan.sweeps.history import (
     TOPIC_READS_MAX,
     DiskReads,
@@ -23,7 +24,7 @@ from txnscan.sweeps.history import (
     Sightings,
     together_facts,
 )
-from txnscan.sweeps.news import Announced, Details, EventNews, Kind, News, events_of
+from txnscan.sweeps.news import NEWS_COLUMNS, Announced, EventNews, Kind, News, Row, events_of
 from txnscan.sweeps.restored import Past, latest_of, together_positions
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import Facts
@@ -43,12 +44,13 @@ SIGHTINGS_MAX = 100_000
 class OpenIncident:
     """A hanging transaction without proof of its end.
 
-    notified: whether its opening was news. closing_is_news: whether its closing will be news. It is true if the opening
-    was news, and for every incident of an earlier process, because that process may have sent a notification.
+    row: see News. notified: whether its opening was news. closing_is_news: whether its closing will be news. It is true
+    if the opening was news, and for every incident of an earlier process, because that process may have sent a
+    notification.
     """
 
     first_seen_ms: int
-    details: Details | None = None
+    row: Row = field(default_factory=dict)
     notified: bool = False
     closing_is_news: bool = False
     impact: CarriedImpact | None = None
@@ -62,7 +64,7 @@ class OpenIncident:
     @property
     def in_danger(self) -> bool:
         """Whether the last sweep that saw it saw a live transaction that endangers its commit."""
-        return self.details is not None and self.details.reason == Reason.JOINED_COMMIT
+        return self.row.get("reason") == Reason.JOINED_COMMIT
 
     @property
     def incident(self) -> Incident:
@@ -232,24 +234,12 @@ def together(remembered: Incidents, stored: Incidents) -> Incidents:
 
 def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncident:
     """The incident after a sweep that saw the transaction hanging."""
-    o, owner = judged.observation, next(iter(judged.evidence.coordinators), None)
-    impact = scan.impact(judged)
+    o = judged.observation
     same = earlier if earlier is not None and earlier.history == scan.history else None
     notified = judged.candidate or judged.endangers_commit or (earlier is not None and earlier.notified)
     return OpenIncident(
         first_seen_ms=o.first_seen_ms if same is None else min(o.first_seen_ms, same.first_seen_ms),
-        details=Details(
-            producer_epoch=o.producer_epoch,
-            reason=judged.judgement.reason.value,
-            transactional_id=owner.transactional_id if owner is not None else None,
-            outcome=judged.judgement.outcome,
-            blocked_records=judged.blocked_records,
-            explanation=judged.judgement.explanation,
-            groups_blocked=impact.groups_blocked if impact is not None else None,
-            groups_error=impact.groups_error if impact is not None else None,
-            cause=impact.cause.value if impact is not None and impact.cause is not None else None,
-            owner=impact.owner.transactional_id if impact is not None else None,
-        ),
+        row=row_of(NEWS_COLUMNS, scan, judged),
         notified=notified,
         closing_is_news=notified or (earlier is not None and earlier.closing_is_news),
         impact=scan.carried_impact(judged) or (same.impact if same is not None else None),
@@ -282,7 +272,7 @@ def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenInc
         where=which,
         first_seen_ms=one.first_seen_ms,
         at_ms=scan.finished_at_ms,
-        details=one.details,
+        row=one.row,
         how=None,
     )
 
