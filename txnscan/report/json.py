@@ -8,58 +8,27 @@ from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from typing import Any
 
-from txnscan.report.plain import error_object, fall_object, iso, iso_utc, stored_error
+from txnscan.report.plain import error_object, iso, stored_error
 from txnscan.sweeps.column import row_of
 from txnscan.sweeps.result import Scan
 from txnscan.sweeps.row import SHOWN_COLUMNS
+from txnscan.tables.schema import SWEEPS
 from txnscan.verdict.evidence import Verdict
 
 
 def sweep_summary(scan: Scan) -> dict[str, Any]:
     """The "sweep" object."""
-    return {
-        "sweep_id": scan.sweep_id,
-        "cluster_id": scan.cluster_id,
-        "started_at": iso_utc(scan.started_at_ms),
-        "finished_at": iso_utc(scan.finished_at_ms),
-        "complete": scan.complete,
-        "partitions": {
-            "planned": scan.partitions_planned,
-            "answered": scan.partitions_planned - scan.partitions_failed,
-            "failed": scan.partitions_failed,
-        },
-        "coordinators": {"planned": scan.coordinators_planned, "proven": scan.coordinators_proven},
-        "counts": scan.counts,
-        "candidates": len(scan.candidates),
-        "scope": scan.scope,
-        "late_after_ms": scan.late_after_ms,
-        "blocking": len(scan.blocking),
-        "blocking_after_ms": scan.blocking_after_ms,
-        "history": scan.history,
-        "vetoes_dropped": scan.vetoes_dropped,
-        "went_back": fall_object(scan.fall),
-        "warnings": list(scan.warnings),
-        "stages": [asdict(stage) for stage in scan.stages],
-        "engine": scan.engine.name.value,
-        "engine_reason": scan.engine.reason.value,
-    }
+    (row,) = SWEEPS.rows(scan, [scan])
+    return _sweep(row)
 
 
 def scan_object(scan: Scan) -> dict[str, Any]:
     """The whole object of a sweep that was just made."""
-    rows = (row_of(SHOWN_COLUMNS, scan, judged) for judged in scan.transactions)
     return {
         "sweep": sweep_summary(scan),
-        "transactions": [{name: _struct(value) for name, value in row.items()} for row in rows],
+        "transactions": [_transaction(row_of(SHOWN_COLUMNS, scan, judged)) for judged in scan.transactions],
         "errors": [error_object(error, scan.principal) for error in scan.errors],
     }
-
-
-def _struct(value: Any) -> Any:
-    """A struct, or a list of structs, as tables have it."""
-    if isinstance(value, tuple):
-        return [_struct(one) for one in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def stored_object(
@@ -67,34 +36,50 @@ def stored_object(
 ) -> dict[str, Any]:
     """The same object from the rows of the tables."""
     return {
-        "sweep": {
-            "sweep_id": sweep["sweep_id"],
-            "cluster_id": sweep["cluster_id"],
-            "started_at": sweep["started_at"],
-            "finished_at": sweep["finished_at"],
-            "complete": sweep["complete"],
-            "partitions": {name: sweep[f"partitions_{name}"] for name in ("planned", "answered", "failed")},
-            "coordinators": {name: sweep[f"coordinators_{name}"] for name in ("planned", "proven")},
-            "counts": {verdict.value: sweep[verdict.value] for verdict in Verdict},
-            "candidates": sweep["candidates"],
-            "scope": sweep["scope"],
-            "late_after_ms": sweep["late_after_ms"],
-            "blocking": sweep.get("blocking"),
-            "blocking_after_ms": sweep.get("blocking_after_ms"),
-            "history": sweep["history"],
-            "vetoes_dropped": sweep["vetoes_dropped"],
-            "went_back": None
-            if sweep["went_back"] is None
-            else {"code": sweep["went_back"], "reason": sweep["went_back_reason"]},
-            "warnings": list(sweep.get("warnings") or ()),
-            "stages": list(sweep.get("stages") or ()),
-            "engine": sweep.get("engine"),
-            "engine_reason": sweep.get("engine_reason"),
-        },
-        # Rows of an earlier version lack columns.
-        "transactions": [{column.name: row.get(column.name) for column in SHOWN_COLUMNS} for row in transactions],
+        "sweep": _sweep(sweep),
+        "transactions": [_transaction(row) for row in transactions],
         "errors": [stored_error(row, sweep["principal"]) for row in errors],
     }
+
+
+def _sweep(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `sweeps`. Rows of an earlier version lack columns."""
+    return {
+        "sweep_id": row["sweep_id"],
+        "cluster_id": row["cluster_id"],
+        "started_at": iso(row["started_at"]),
+        "finished_at": iso(row["finished_at"]),
+        "complete": row["complete"],
+        "partitions": {name: row[f"partitions_{name}"] for name in ("planned", "answered", "failed")},
+        "coordinators": {name: row[f"coordinators_{name}"] for name in ("planned", "proven")},
+        "counts": {verdict.value: row[verdict.value] for verdict in Verdict},
+        "candidates": row["candidates"],
+        "scope": row["scope"],
+        "late_after_ms": row["late_after_ms"],
+        "blocking": row.get("blocking"),
+        "blocking_after_ms": row.get("blocking_after_ms"),
+        "history": row["history"],
+        "vetoes_dropped": row["vetoes_dropped"],
+        "went_back": None
+        if row["went_back"] is None
+        else {"code": row["went_back"], "reason": row["went_back_reason"]},
+        "warnings": list(row.get("warnings") or ()),
+        "stages": [_struct(stage) for stage in row.get("stages") or ()],
+        "engine": row.get("engine"),
+        "engine_reason": row.get("engine_reason"),
+    }
+
+
+def _transaction(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `open_transactions`. Rows of an earlier version lack columns."""
+    return {column.name: _struct(row.get(column.name)) for column in SHOWN_COLUMNS}
+
+
+def _struct(value: Any) -> Any:
+    """A struct, or a list of structs, as tables have it."""
+    if isinstance(value, tuple):
+        return [_struct(one) for one in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def dumps(value: Any) -> str:
