@@ -1,6 +1,8 @@
-"""Durations, sizes and counts in words."""
+"""Durations, sizes, counts and lists in words."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _UNITS_BYTES = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
@@ -33,3 +35,10 @@ def size(size_bytes: int) -> str:
 def plural(count: int, what: str) -> str:
     """A count with its noun, such as "1 record" and "2,000 records"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def first_of(items: Sequence[str], most: int, *, more: str = "more", separator: str = ", ") -> str:
+    """The first items, and the number of the others: "a, b and 3 more". more: what the others are called."""
+    others = len(items) - most
+    joint = "" if separator == ", " else separator.strip()
+    return separator.join(items[:most]) + (f"{joint} and {others:,} {more}" if others > 0 else "")

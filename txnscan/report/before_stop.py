@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.kafka.units import plural
+from txnscan.kafka.units import first_of, plural
 from txnscan.report.plain import error_object, iso_utc
 from txnscan.report.rows import Column, headers, table_line
 from txnscan.waiting.before_stop import Effect, StopVerdict, What
@@ -148,8 +148,7 @@ def _names(row: Mapping[str, Any]) -> str | None:
     """The first ids and groups of a partition."""
     names = [one["transactional_id"] or f"producer {one['producer_id']}" for one in row["transactions"]]
     names += [f"group {group}" for group in row["groups"]]
-    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return ", ".join(map(printable, names[:_NAMES_MAX])) + more if names else None
+    return first_of([*map(printable, names)], _NAMES_MAX) if names else None
 
 
 def print_before_stop(console: Console, shown: Mapping[str, Any]) -> None:

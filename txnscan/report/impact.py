@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from txnscan.config import printable
-from txnscan.kafka.units import duration, plural, size
+from txnscan.kafka.units import duration, first_of, plural, size
 from txnscan.sweeps.column import epoch_ms
 from txnscan.verdict.ending import coordinator_aborts, utc_time
 from txnscan.verdict.evidence import Reason, Verdict
@@ -156,8 +156,7 @@ def _readers(row: Row) -> list[str]:
     said = []
     if readers:
         what = "streaming query has" if len(readers) == 1 else "streaming queries have"
-        more = len(readers) - len(readers[:GROUPS_SHOWN])
-        names = ", ".join(map(_reader, readers[:GROUPS_SHOWN])) + (f" and {more:,} more" if more else "")
+        names = first_of([*map(_reader, readers)], GROUPS_SHOWN)
         said.append(f"{len(readers)} {what} no record to read before the last stable offset: {names}.")
         said.append("A read_uncommitted query would be at the high watermark. A stopped query looks the same.")
     if count is not None and count > len(readers):
@@ -191,9 +190,7 @@ _BLOCK_REASONS: Mapping[str, tuple[str, str]] = {
 
 
 def _named(groups: Sequence[Row]) -> str:
-    more = len(groups) - len(groups[:GROUPS_SHOWN])
-    names = [f"'{printable(group['group'])}' {_how(group)}" for group in groups[:GROUPS_SHOWN]]
-    return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
+    return first_of([f"'{printable(group['group'])}' {_how(group)}" for group in groups], GROUPS_SHOWN)
 
 
 def _how(group: Row) -> str:

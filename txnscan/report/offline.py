@@ -22,7 +22,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.kafka.units import duration, plural, size
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
-from txnscan.report.paragraphs import print_text, print_transactions
+from txnscan.report.paragraphs import print_rest, print_text, print_transactions
 from txnscan.report.plain import SHOWN_MS_END, iso_utc, record_row, step_row, utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
@@ -273,9 +273,7 @@ def print_ids(console: Console, logs: Mapping[int, Sequence[LoggedTransaction]],
     print_text(console, Text(f"{count} in {plural(len(logs), 'log partition')}, {at_rest} at rest.", style="bold"))
     for k, last in shown if every else shown[:_IDS_SHOWN]:
         print_text(console, Text(f"{TRANSACTION_STATE_TOPIC}-{k}  {_step(last)}"), indent=2)
-    hidden = len(shown) - _IDS_SHOWN
-    if hidden > 0 and not every:
-        print_text(console, Text(f"and {hidden} more; --all shows them"), indent=2)
+    print_rest(console, 0 if every else len(shown) - _IDS_SHOWN, "--all shows them")
 
 
 def print_timeline(
@@ -310,8 +308,7 @@ def print_impossible(console: Console, impossible: Sequence[Step]) -> None:
     print_text(console, Text("Impossible steps, which no coordinator takes:", style="bold red"))
     for one in impossible[:_ERRORS_SHOWN]:
         print_text(console, Text(printable(f"{one.impossible_after}, and then {one.record}")), indent=2)
-    if len(impossible) > _ERRORS_SHOWN:
-        print_text(console, Text(f"and {len(impossible) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+    print_rest(console, len(impossible) - _ERRORS_SHOWN)
 
 
 def print_overdue(console: Console, prepared: Sequence[LoggedTransaction], now_ms: int) -> None:
@@ -323,8 +320,7 @@ def print_overdue(console: Console, prepared: Sequence[LoggedTransaction], now_m
     for last in prepared[:_ERRORS_SHOWN]:
         since = duration(now_ms - last.updated_ms)
         print_text(console, Text(f"{_step(last)}; for {since}"), indent=2)
-    if len(prepared) > _ERRORS_SHOWN:
-        print_text(console, Text(f"and {len(prepared) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+    print_rest(console, len(prepared) - _ERRORS_SHOWN)
 
 
 def _step(record: LoggedTransaction, named: bool = True) -> str:
@@ -471,8 +467,7 @@ def _print_errors(console: Console, found: Mapping[str, Any]) -> None:
         print_text(console, Text("Not observed:", style="yellow"))
         for error in errors[:_ERRORS_SHOWN]:
             print_text(console, Text(printable(error["error"])), indent=2)
-        if len(errors) > _ERRORS_SHOWN:
-            print_text(console, Text(f"and {len(errors) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+        print_rest(console, len(errors) - _ERRORS_SHOWN)
     for warning in found["sweep"]["warnings"][:_ERRORS_SHOWN]:
         print_text(console, Text(f"warning: {printable(warning)}", style="yellow"))
 

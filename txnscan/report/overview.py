@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, first_of, plural
 from txnscan.report.impact import cause_sentence, causes_sentence, ends_by, owner_sentence, urgent_disk_sentence
 from txnscan.report.paragraphs import (
     STYLES,
@@ -89,9 +89,7 @@ def heading(group: Sequence[Row]) -> tuple[str, str]:
 
 
 def _names(names: Iterable[str | None]) -> str:
-    found = sorted({f"'{printable(name)}'" for name in names if name is not None})
-    more = len(found) - _NAMES_MAX
-    return ", ".join(found[:_NAMES_MAX]) + (f" and {more:,} more" if more > 0 else "")
+    return first_of(sorted({f"'{printable(name)}'" for name in names if name is not None}), _NAMES_MAX)
 
 
 def shared_sentences(group: Sequence[Row]) -> Iterable[str]:

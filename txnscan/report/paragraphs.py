@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, first_of, plural
 from txnscan.report.impact import cause_sentence, end_sentence, impact_sentences, owner_sentence, time_of
 from txnscan.resolve.guard import Allowed, Refused
 from txnscan.resolve.offer import answer, in_words, swept_row
@@ -82,6 +82,12 @@ def print_text(console: Console, text: Text, indent: int = 0) -> None:
     for line in text.wrap(console, width) if console.is_terminal else [text]:
         line.rstrip()
         console.print(Text(" " * indent) + line, soft_wrap=True)
+
+
+def print_rest(console: Console, count: int, how: str = "--format json shows all") -> None:
+    """Prints how many more there are, if any, and what shows them."""
+    if count > 0:
+        print_text(console, Text(f"and {count:,} more; {how}"), indent=2)
 
 
 def is_shown(transaction: Mapping[str, Any]) -> bool:
@@ -208,8 +214,7 @@ def marker_sentences(group: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 def _places(of: Sequence[Mapping[str, Any]]) -> str:
     """The partitions of some transactions."""
-    more = len(of) - _PLACES_SHOWN
-    return ", ".join(map(place_name, of[:_PLACES_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
+    return first_of([*map(place_name, of)], _PLACES_SHOWN)
 
 
 def _outcome(outcome: str) -> str:

@@ -15,7 +15,7 @@ from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import time_of
 from txnscan.report.overview import print_overview
-from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_text, print_transactions
+from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_rest, print_text, print_transactions
 from txnscan.report.plain import utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
@@ -122,8 +122,7 @@ def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None
         more = f" and {len(group) - 1} more" if len(group) > 1 else ""
         line = f"{first['stage']}: {_place(first)}{more}: {first['error']}"
         print_text(console, Text(printable(line)), indent=2)
-    if len(most_first) > _ERRORS_SHOWN:
-        print_text(console, Text(f"and {len(most_first) - _ERRORS_SHOWN} more; --format json shows all"), indent=2)
+    print_rest(console, len(most_first) - _ERRORS_SHOWN)
 
 
 def _place(error: Mapping[str, Any]) -> str:

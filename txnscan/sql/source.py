@@ -46,6 +46,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.properties import connection_settings
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.security.providers import resolved
+from txnscan.kafka.units import first_of
 from txnscan.sweeps.result import Scan
 from txnscan.tables.schema import OPEN_TRANSACTIONS
 
@@ -181,10 +182,10 @@ def not_observed(found: Scan) -> str | None:
     """A sentence about the data that has no rows; None if every open transaction has a row."""
     if not found.errors:
         return None
-    shown = "; ".join(printable(str(error.failure)) for error in found.errors[:_SHOWN_MAX])
-    more = f"; and {len(found.errors) - _SHOWN_MAX} more" if len(found.errors) > _SHOWN_MAX else ""
+    errors = [printable(str(error.failure)) for error in found.errors]
+    shown = first_of(errors, _SHOWN_MAX, separator="; ")
     return (
-        f"the sweep did not observe everything: {shown}{more}; `txnscan check` says what to do, and failOnIncomplete="
+        f"the sweep did not observe everything: {shown}; `txnscan check` says what to do, and failOnIncomplete="
         "false reads what was observed"
     )
 

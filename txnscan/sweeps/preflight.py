@@ -33,7 +33,7 @@ from txnscan.kafka.topology import (
     Partition,
     Topic,
 )
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, first_of, plural
 from txnscan.sweeps.checkpoints import OpenFiles, open_files, read_positions
 from txnscan.sweeps.machine import Part, lacking
 from txnscan.sweeps.permissions import Asked, Lacking, permissions_of, read_lacking
@@ -463,8 +463,7 @@ def check_checkpoints(config: ScanConfig, opens: Callable[[], OpenFiles]) -> Ite
 
 def named(names: Sequence[str]) -> str:
     """The first of these names, and the number of the others."""
-    shown = ", ".join(printable(name) for name in names[:_NAMED_MAX])
-    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
+    return first_of([*map(printable, names)], _NAMED_MAX)
 
 
 def _brokers(broker_ids: Sequence[int]) -> str:

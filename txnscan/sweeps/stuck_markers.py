@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnscan.kafka.answers import PREPARED, CoordinatorView
+from txnscan.kafka.units import first_of
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.explanations import SENDS_AGAIN
 from txnscan.verdict.predicates import held_by
@@ -46,8 +47,7 @@ def stuck_marker_warning(
             clauses.append(_clause(view, waits_for, now_ms - view.start_time_ms))
     if not clauses:
         return ()
-    more = len(clauses) - _IDS_NAMED_MAX
-    named = "; ".join(clauses[:_IDS_NAMED_MAX]) + (f"; and {more} more like it" if more > 0 else "")
+    named = first_of(clauses, _IDS_NAMED_MAX, more="more like it", separator="; ")
     return (
         f"{named}. If this persists, check why the partition accepts no writes. If it accepts writes, the coordinator "
         f"has stopped sending, because a partition refused a marker of this decision. {SENDS_AGAIN}",
@@ -55,8 +55,7 @@ def stuck_marker_warning(
 
 
 def _clause(view: CoordinatorView, waits_for: list[str], age_ms: int) -> str:
-    first, more = waits_for[:_PARTITIONS_NAMED_MAX], len(waits_for) - _PARTITIONS_NAMED_MAX
-    names = ", ".join(first) + (f" and {more} more partitions" if more > 0 else "")
+    names = first_of(waits_for, _PARTITIONS_NAMED_MAX, more="more partitions")
     where = f"{names}, where no open transaction of it was seen" if names else "no partition that it shows"
     return (
         f"transactional id '{view.transactional_id}' is in {view.state} for a transaction that began "

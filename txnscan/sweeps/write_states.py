@@ -13,7 +13,7 @@ from txnscan.kafka.answers import IN_TRANSACTION, State
 from txnscan.kafka.failure import Unobserved
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.topology import NO_LEADER_ID, Key, Topic
-from txnscan.kafka.units import duration
+from txnscan.kafka.units import duration, first_of
 from txnscan.sweeps.state import AllRead, Run
 from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
@@ -124,10 +124,10 @@ def _danger_warning(now_ms: int, ids: Iterable[Transaction], states: WriteStates
     if dropped:
         named = [f"{state.name} of '{one.transactional_id}' ({_due(now_ms, one)})" for state, one in dropped]
         what = "partitions without a leader will hang when a transaction ends, because its coordinator drops the marker"
-        said.append(f"{what} there (KAFKA-20734): {_first(named)}. Before that: {_start(dropped)}")
+        said.append(f"{what} there (KAFKA-20734): {first_of(named, _IDS_NAMED_MAX)}. Before that: {_start(dropped)}")
     if waiting:
-        named = [f"{state.name} of '{one.transactional_id}'" for state, one in waiting]
-        said.append(f"transactions cannot end on partitions without a leader: {_first(named)}. {_start(waiting)}")
+        where = first_of([f"{state.name} of '{one.transactional_id}'" for state, one in waiting], _IDS_NAMED_MAX)
+        said.append(f"transactions cannot end on partitions without a leader: {where}. {_start(waiting)}")
     return "; ".join(said) or None
 
 
@@ -137,11 +137,6 @@ def _due(now_ms: int, one: Transaction) -> str:
     if one.state == State.ONGOING and by_ms is not None and by_ms > now_ms:
         return f"at the latest in {duration(by_ms - now_ms)}"
     return "by its external coordinator" if one.two_phase_commit else "at any moment"
-
-
-def _first(named: Sequence[str]) -> str:
-    more = len(named) - _IDS_NAMED_MAX
-    return ", ".join(named[:_IDS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _start(lost: Iterable[tuple[WriteState, Transaction]]) -> str:

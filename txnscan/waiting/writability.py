@@ -26,7 +26,7 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, PartitionReplicas
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, first_of, plural
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.explanations import joined_commit
 from txnscan.verdict.predicates import held_by
@@ -369,12 +369,10 @@ def _of_several(stopped: Collection[WriteState]) -> str:
     first = next(iter(stopped))
     if len(stopped) == 1:
         return f"{reason(first)}. {remedy(first)}"
-    named = [_in_brief(one) for one in list(stopped)[:_NAMED_MAX]]
-    more = f" and {len(stopped) - len(named)} more" if len(stopped) > len(named) else ""
     never = next((one for one in stopped if one.never), None)
     brokers = sorted({broker for one in stopped for broker in one.replicas.missing})
     help_ = remedy(never) if never is not None else f"Restore {_brokers(brokers)}"
-    return f"{', '.join(named)}{more}. {help_}"
+    return f"{first_of([*map(_in_brief, stopped)], _NAMED_MAX)}. {help_}"
 
 
 def _in_brief(state: WriteState) -> str:

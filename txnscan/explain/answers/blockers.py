@@ -17,7 +17,6 @@ from txnscan.explain.answers.sentences import (
     of_partition,
     of_reader,
     partitions_of_id,
-    some_of,
     waits_for,
 )
 from txnscan.explain.answers.subjects import both, matched
@@ -25,7 +24,7 @@ from txnscan.explain.answers.transaction_end import cannot_end, claimant, end_in
 from txnscan.explain.cause import Subject, Told
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.kafka.answers import State
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import duration, first_of, plural
 from txnscan.resolve.guard import offered
 from txnscan.resolve.offer import in_words, swept
 from txnscan.verdict.evidence import Judged, Reason
@@ -66,7 +65,7 @@ def hanging(f: Facts, s: Subject) -> Told:
     stopped = [*(["compaction"] if p.compacted else []), *(["tiering"] if p.tiered else [])]
     stop = f"{' and '.join(['read_committed readers', *stopped])} stop"
     if len(names) > 1:
-        what = f"transactions that hang on {plural(len(names), 'partition')}, {some_of(names)}"
+        what = f"transactions that hang on {plural(len(names), 'partition')}, {first_of(names, NAMED_MAX)}"
         waits = (
             f"{waits_for(f, p)} {what}" if f.symptom.is_reader else what[0].upper() + what[1:].replace(" that", "", 1)
         )
@@ -103,7 +102,7 @@ def _offers(every: Sequence[tuple[PartitionFacts, Judged]]) -> Iterable[str]:
         places.setdefault(in_words(offered(swept(judged))), []).append(p.name)
     if len(places) == 1:
         return list(places)
-    shown = [f"{some_of(where)}: {said}" for said, where in list(places.items())[:NAMED_MAX]]
+    shown = [f"{first_of(where, NAMED_MAX)}: {said}" for said, where in list(places.items())[:NAMED_MAX]]
     more = len(places) - len(shown)
     return [
         *shown,

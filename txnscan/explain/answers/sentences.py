@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from txnscan.config import shown_location
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
-from txnscan.kafka.units import duration, plural, size
+from txnscan.kafka.units import duration, first_of, plural, size
 from txnscan.waiting.groups import NO_MEMBERS
 
 NAMED_MAX = 5
-
-
-def some_of(names: Sequence[str]) -> str:
-    """The first of these names, and the number of others."""
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def of_members(f: Facts) -> tuple[str, ...]:
@@ -157,7 +149,4 @@ def of_id(one: Transaction) -> str:
 
 def partitions_of_id(one: Transaction) -> tuple[str, ...]:
     """The partitions that the coordinator lists, up to the first few."""
-    if not one.partitions:
-        return ()
-    more = len(one.partitions) - NAMED_MAX
-    return (f"Its partitions: {', '.join(one.partitions[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}.",)
+    return (f"Its partitions: {first_of(one.partitions, NAMED_MAX)}.",) if one.partitions else ()
