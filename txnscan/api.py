@@ -106,7 +106,9 @@ class ClusterSweep:
     @property
     def failure(self) -> str | None:
         """The error as a sentence, if there is one."""
-        return None if self.error is None else _in_one_line(self.error)
+        from txnscan.engine.spark.errors import in_one_line
+
+        return None if self.error is None else in_one_line(self.error)
 
 
 class NotStored(TxnscanError):
@@ -281,17 +283,6 @@ def _swept(
             raise NotStored(f"--tables: {printable(said)}", result) from error
         progress("write tables", 1, 1)
     return result
-
-
-def _in_one_line(error: Exception) -> str:
-    """An error as a sentence; an unforeseen error with its type."""
-    from txnscan.engine.spark.errors import in_one_line, is_of_spark
-
-    if isinstance(error, TxnscanError):
-        said = str(error) if error.option is None else f"{error.option}: {error}"
-    else:
-        said = f"Spark failed: {in_one_line(error)}" if is_of_spark(error) else f"{type(error).__name__}: {error}"
-    return printable(" ".join(said.split()))
 
 
 def _unstored(spark: SparkSession | None, found: Scan, table: Table) -> DataFrame | pa.Table:

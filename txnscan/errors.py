@@ -1,4 +1,6 @@
-"""The base class of every error that is reported to users, and the exit statuses of the commands."""
+"""The base class of every error that is reported to users, and the exit statuses of the commands; errors of the
+operating system in words.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +39,13 @@ class TxnscanError(Exception):
 
     exit_status = ExitStatus.FAILED
     option: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The sentence. It begins with the option that it is about, if any."""
+        return str(self) if self.option is None else f"{self.option}: {self}"
+
+
+def system_reason(error: OSError) -> str:
+    """Why the operating system refused something, without the path. Other errors of this class have their own words."""
+    return error.strerror or str(error)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 
-from txnscan.errors import TxnscanError
+from txnscan.errors import TxnscanError, system_reason
 
 # For all patterns and texts of one call. 100,000 names of topics take 0.2 s.
 MATCH_S_MAX = 10.0
@@ -85,7 +85,7 @@ def _ask(patterns: Sequence[str], texts: Sequence[str], until_s: float) -> list[
             f"'{_shown(slow)}' takes longer than {MATCH_S_MAX:g} s to match; write it with fewer repetitions"
         ) from None
     except OSError as error:
-        raise PatternError(f"patterns cannot be matched: {error.strerror or error}") from None
+        raise PatternError(f"patterns cannot be matched: {system_reason(error)}") from None
     lines = done.stdout.decode("ascii", "replace").split()
     if done.returncode != 0 or len(lines) != len(patterns):
         raise PatternError(f"patterns cannot be matched: the process for them ended with {done.returncode}")

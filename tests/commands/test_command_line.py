@@ -442,13 +442,13 @@ def test_a_missing_registry_is_one_line_with_a_log(tmp_path: Path, wording: Snap
 
 
 def test_an_exception_of_an_executor_is_one_line() -> None:
-    from txnscan.engine.spark.errors import in_one_line
+    from txnscan.engine.spark.errors import spark_reason
 
     worker = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n"
     raised = "ModuleNotFoundError: No module named 'somelib'"
-    assert in_one_line(RuntimeError(f"{worker}{raised}\n\tat org.x")) == raised
+    assert spark_reason(RuntimeError(f"{worker}{raised}\n\tat org.x")) == raised
     java = "An error occurred while calling o48.sql.\n: org.apache.spark.DeltaIOException: [X] No file\n\tat y"
-    assert in_one_line(RuntimeError(java)) == "[X] No file"
+    assert spark_reason(RuntimeError(java)) == "[X] No file"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from tests.cases import Cases
 from tests.nodes import python_of_nodes
 from tests.process import ROOT
-from txnscan.engine.spark.errors import in_one_line
+from txnscan.engine.spark.errors import spark_reason
 from txnscan.engine.spark.nodes import NOT_SENT, archive, in_one_jvm, remedy
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_a_wrong_python_on_the_nodes_is_one_sentence_with_a_remedy(wording: Snap
                 sentence = remedy(said)
                 assert sentence is not None and all(word in sentence for word in named)
                 error = Exception(f"An error occurred while calling o1.x.\n{said}\n\tat a.b")
-                assert in_one_line(error) == sentence
+                assert spark_reason(error) == sentence
                 sentences[said] = sentence.replace(HERE, "<this Python>")
     assert sentences == wording
 

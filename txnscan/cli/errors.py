@@ -32,7 +32,7 @@ def errors_in_one_line() -> Iterator[None]:
                 # The interrupted code has swallowed the KeyboardInterrupt.
                 raise KeyboardInterrupt
         except TxnscanError as error:
-            fail(_by_source(str(error) if error.option is None else f"{error.option}: {error}"), error.exit_status)
+            fail(_by_source(error.sentence), error.exit_status)
         except KeyboardInterrupt:
             fail("interrupted", ExitStatus.INTERRUPTED)
         except Exception as error:
@@ -46,7 +46,7 @@ def errors_in_one_line() -> Iterator[None]:
 
             if not is_of_spark(error):
                 raise
-            fail(f"Spark failed: {in_one_line(error)}", ExitStatus.FAILED)
+            fail(in_one_line(error), ExitStatus.FAILED)
 
 
 def _by_source(message: str) -> str:

@@ -88,7 +88,7 @@ def _answered(tool: ReadOnlyTool, source: Source, arguments: Arguments) -> CallT
     try:
         text = dumps(tool.answer(source, arguments))
     except TxnscanError as error:
-        return _refused(str(error) if error.option is None else f"{error.option}: {error}")
+        return _refused(error.sentence)
     except Exception as error:
         # Its text may contain a secret.
         logging.getLogger(__name__).error("%s failed: %s", tool.name, type(error).__name__)

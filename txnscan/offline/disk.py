@@ -34,6 +34,7 @@ from txnscan.offline.files import (
     offset_of,
     partition_of,
     properties,
+    why_unreadable,
 )
 from txnscan.offline.found import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
 from txnscan.offline.running import is_directory, look_at_locks, names_of, stamp
@@ -66,7 +67,7 @@ def find(paths: Iterable[str]) -> Found:
             else:
                 raise PathError(f"{printable(given)}: there is no such file or directory")
         except OSError as error:
-            raise PathError(f"{printable(given)} cannot be read: {(error.strerror or str(error)).lower()}") from None
+            raise PathError(f"{printable(given)} cannot be read: {why_unreadable(error)}") from None
         if before == (len(found.replicas), len(found.log_directories), len(found.going)) and path.is_dir():
             if len(found.errors) > errors:
                 raise PathError(f"{printable(found.errors[errors].path)}: {found.errors[errors].error}")
@@ -87,7 +88,7 @@ def _note_metadata_log(path: Path, found: Found) -> None:
         try:
             _note(path, _entries(path), found)
         except OSError as error:
-            found.errors.append(FileError(str(path), _why(error)))
+            found.errors.append(FileError(str(path), why_unreadable(error)))
 
 
 def _note(path: Path, entries: Sequence[os.DirEntry[str]], found: Found) -> None:
@@ -118,7 +119,7 @@ def _below(path: Path, found: Found, parent: LogDirectory | None, depth: int, li
 
 
 def _unlisted(path: Path, found: Found, parent: LogDirectory | None, error: OSError) -> None:
-    why = f"it cannot be listed: {_why(error)}"
+    why = f"it cannot be listed: {why_unreadable(error)}"
     found.errors.append(FileError(str(path), why))
     key = partition_of(path.name)
     if key is not None:
@@ -181,13 +182,13 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
             own.broker_id = int(number) if number.isdigit() else None
             own.directory_id = values.get("directory.id")
         except (BadFile, OSError) as bad:
-            found.errors.append(FileError(str(path / META), _why(bad)))
+            found.errors.append(FileError(str(path / META), why_unreadable(bad)))
     if own.clean:
         try:
             own.broker_epoch = broker_epoch(read(path / CLEAN_SHUTDOWN))
         except (BadFile, OSError) as bad:
             own.clean = False
-            found.errors.append(FileError(str(path / CLEAN_SHUTDOWN), _why(bad)))
+            found.errors.append(FileError(str(path / CLEAN_SHUTDOWN), why_unreadable(bad)))
     for name in names & set(CHECKPOINTS):
         written_ms = _age(path / name, found)
         if name == HIGH_WATERMARKS:
@@ -195,7 +196,7 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
         try:
             own.offsets[name] = checkpoint(read(path / name))
         except (BadFile, OSError) as bad:
-            found.errors.append(FileError(str(path / name), _why(bad)))
+            found.errors.append(FileError(str(path / name), why_unreadable(bad)))
     found.log_directories.append(own)
     return own
 
@@ -290,7 +291,3 @@ def mapped(path: str) -> Iterator[mmap.mmap | bytes]:
             return
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
             yield data
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

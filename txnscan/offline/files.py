@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from txnscan.errors import system_reason
 from txnscan.kafka.topology import Key
 from txnscan.offline.producer_snapshots import NONE, ProducerState
 from txnscan.offline.walk import Data
@@ -51,6 +52,11 @@ _TABLE_BYTES_MAX, _METADATA_BYTES_MAX = 1 << 26, 1 << 28
 
 class BadFile(ValueError):
     """The file cannot be what its name claims. The message gives the reason in a clause."""
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a file cannot be read, in a clause without its path. error: BadFile, or of the operating system."""
+    return system_reason(error).lower() if isinstance(error, OSError) else str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from txnscan.offline.files import (
     leader_epochs,
     snapshot,
     topic_id,
+    why_unreadable,
 )
 from txnscan.offline.found import FileError, Replica, ReplicaFiles, Segment
 from txnscan.offline.producer_snapshots import NONE, LogState, last_stable_offset
@@ -76,7 +77,9 @@ class _Snapshots:
         try:
             producers = snapshot(read(self._paths[offset]), crc32c)
         except (BadFile, OSError) as bad:
-            self._errors.append(FileError(self._paths[offset], f"{_why(bad)}; the snapshot before it is used"))
+            self._errors.append(
+                FileError(self._paths[offset], f"{why_unreadable(bad)}; the snapshot before it is used")
+            )
             return
         self.used = offset
         self._state.restart(producers)
@@ -116,7 +119,7 @@ def read_replica(files: ReplicaFiles, check_crc: bool = False) -> Replica:
                 size_bytes += len(data)
                 damage = _fold(data, state, base, snapshots, check_crc)
         except OSError as error:
-            unproven = f"{path} cannot be read: {(error.strerror or str(error)).lower()}"
+            unproven = f"{path} cannot be read: {why_unreadable(error)}"
             errors.append(FileError(path, unproven))
             break
         if state.next_offset == NONE:
@@ -215,7 +218,7 @@ def _indexed_until(
         with mapped(path) as data:
             relative = last(data)
     except OSError as bad:
-        errors.append(FileError(path, _why(bad)))
+        errors.append(FileError(path, why_unreadable(bad)))
         return NONE
     return NONE if relative is None else base + relative + 1
 
@@ -243,7 +246,7 @@ def _aborted(files: ReplicaFiles, errors: list[FileError]) -> dict[int, list[Abo
         try:
             rows[base] = aborted(read(path))
         except (BadFile, OSError) as bad:
-            errors.append(FileError(path, _why(bad)))
+            errors.append(FileError(path, why_unreadable(bad)))
     return rows
 
 
@@ -254,12 +257,8 @@ def _other(files: ReplicaFiles, name: str, decoded: Callable[[bytes], T], otherw
     try:
         return decoded(read(path))
     except (BadFile, OSError) as bad:
-        errors.append(FileError(path, _why(bad)))
+        errors.append(FileError(path, why_unreadable(bad)))
         return otherwise
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
 
 
 def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
@@ -279,7 +278,7 @@ def checksum_error(files: ReplicaFiles, offset: int) -> str | None:
                     if crc32c(data[at + CRC_FROM : at + size]) != int.from_bytes(data[at + CRC_AT : at + CRC_FROM]):
                         return f"{files.segments[base]}: the batch at byte {at} fails its checksum"
         except OSError as error:
-            return f"{files.segments[base]} cannot be read: {(error.strerror or str(error)).lower()}"
+            return f"{files.segments[base]} cannot be read: {why_unreadable(error)}"
     return None
 
 
@@ -300,7 +299,7 @@ def batches(files: ReplicaFiles, errors: list[FileError], base: int | None = Non
                     at += size
                 stop = walk.end_of(data, at, len(data))
         except OSError as error:
-            errors.append(FileError(path, (error.strerror or str(error)).lower()))
+            errors.append(FileError(path, why_unreadable(error)))
             return
         if isinstance(stop, Damage):
             errors.append(FileError(path, str(stop)))

@@ -21,7 +21,16 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from txnscan.kafka.security.safe_files import open_regular
-from txnscan.offline.files import CHECKPOINTS, CLEAN_SHUTDOWN, GOING, LOCK, META, OF_PARTITION, offset_of
+from txnscan.offline.files import (
+    CHECKPOINTS,
+    CLEAN_SHUTDOWN,
+    GOING,
+    LOCK,
+    META,
+    OF_PARTITION,
+    offset_of,
+    why_unreadable,
+)
 
 T = TypeVar("T")
 _KNOWN = frozenset((META, CLEAN_SHUTDOWN, LOCK, *CHECKPOINTS, *OF_PARTITION))
@@ -98,7 +107,7 @@ def look_at_locks(seen: FileStates, directories: Iterable[str]) -> None:
             if is_locked(path):
                 seen.locked = seen.locked or path
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = why_unreadable(error)
             seen.lock_error = seen.lock_error or f"{path} does not show if a broker runs: {why}"
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from txnscan.config import ConfigError, printable
+from txnscan.errors import system_reason
 from txnscan.kafka.security.safe_files import SETTINGS_BYTES_MAX, read_limited
 
 
@@ -17,7 +18,7 @@ def read_text(path: Path, option: str, bytes_max: int = SETTINGS_BYTES_MAX) -> s
     except UnicodeDecodeError:
         raise ConfigError(option, f"{printable(str(path))} is not a text file") from None
     except OSError as error:
-        raise ConfigError(option, f"{printable(str(path))} cannot be read: {error.strerror}") from None
+        raise ConfigError(option, f"{printable(str(path))} cannot be read: {system_reason(error)}") from None
 
 
 def check_writable(path: Path, option: str) -> None:
@@ -39,4 +40,4 @@ def write_whole(path: Path, text: str, option: str) -> None:
     except OSError as error:
         with suppress(OSError):
             written.unlink()
-        raise ConfigError(option, f"{printable(str(path))} cannot be written: {error.strerror}") from None
+        raise ConfigError(option, f"{printable(str(path))} cannot be written: {system_reason(error)}") from None

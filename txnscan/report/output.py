@@ -10,7 +10,7 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from txnscan.errors import TxnscanError
+from txnscan.errors import TxnscanError, system_reason
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ class _Stdout:
             return None
         except OSError as error:
             discard_stdout()
-            raise OutputFailed(f"stdout cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise OutputFailed(f"stdout cannot be written: {system_reason(error).lower()}") from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys.stdout, name)

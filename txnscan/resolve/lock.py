@@ -38,6 +38,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from txnscan.config import ConfigError, local_path, scheme_of
+from txnscan.errors import system_reason
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.parallel import OnProgress
 from txnscan.resolve.apply import ApplyRunning, JournalLost
@@ -281,7 +282,7 @@ def _file_lock(path: Path) -> Iterator[None]:
             who = {"actor": file.read() or "unknown"}
             raise ApplyRunning("--tables", f"{_under_way(who)}: wait until it ends") from None
         except OSError as error:
-            raise ConfigError("--tables", f"{path} cannot be locked: {error.strerror}") from None
+            raise ConfigError("--tables", f"{path} cannot be locked: {system_reason(error)}") from None
         file.truncate(0)
         file.write(str(this_process()))
         file.flush()

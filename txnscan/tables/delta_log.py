@@ -24,6 +24,7 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import unquote
 
 from txnscan.config import ConfigError, printable
+from txnscan.errors import system_reason
 from txnscan.tables import parquet, replay
 from txnscan.tables.data_files import TooLarge
 from txnscan.tables.deletion_vectors import ROWS_MAX, rows_of
@@ -312,7 +313,7 @@ def _is_folder(table: Table, path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise TableRefused(table, f"{_shown(path)} cannot be read: {error.strerror}") from None
+        raise TableRefused(table, f"{_shown(path)} cannot be read: {system_reason(error)}") from None
     if not stat.S_ISDIR(mode):
         raise TableRefused(table, f"{_shown(path)} is a link, or no folder; remove it, or name another location")
     return True
@@ -328,7 +329,7 @@ def _files(table: Table, root: Path) -> Iterator[str]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise TableRefused(table, f"{_shown(folder)} cannot be read: {error.strerror}") from None
+            raise TableRefused(table, f"{_shown(folder)} cannot be read: {system_reason(error)}") from None
         with found:
             for entry in found:
                 entries += 1

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, scheme_of
 from txnscan.engine.rows import spark_type
-from txnscan.engine.spark.errors import in_one_line
+from txnscan.engine.spark.errors import spark_reason
 from txnscan.engine.spark.guest import frame_of
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.sweeps.column import StoredColumn
@@ -237,7 +237,7 @@ class SparkDelta:
 
     def said(self, error: BaseException) -> str:
         """See Delta."""
-        return in_one_line(error)
+        return spark_reason(error)
 
     def _ask_catalog(self, table: Table) -> None:
         """Examines what a catalog tells. It tells no generation expression: the catalog's owner is trusted with those.

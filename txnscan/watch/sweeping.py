@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from txnscan.config import ScanConfig, printable
+from txnscan.config import ScanConfig
+from txnscan.engine.spark.errors import in_one_line
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.reads.observation import TransactionKey
@@ -174,7 +175,7 @@ class _Given:
             return call()
         except Exception as error:
             # Each kind of storage fails in its own ways. The cluster is still swept.
-            self._complain(f"what earlier processes left cannot be read: {in_one_line(error)}")
+            self._complain(f"what earlier processes left cannot be read: {in_one_line(error, names_option=False)}")
             return None
 
 
@@ -282,7 +283,7 @@ class ClusterWatch:
             with self._lock:
                 self._count("failed")
                 self.watched = replace(self.watched, up=False, sweeps=dict(self._sweeps))
-            self._say_once("sweep", f"this sweep failed: {in_one_line(error)}")
+            self._say_once("sweep", f"this sweep failed: {in_one_line(error, names_option=False)}")
 
     def _finished(self, found: Scan, stored: Incidents | None) -> None:
         new_id = self._memory.cluster_id != found.cluster_id
@@ -321,7 +322,7 @@ class ClusterWatch:
         except Exception as error:
             # The same as for reads from the store.
             self._writes["failed"] += 1
-            self._say_once("write", f"the sweep was not stored: {in_one_line(error)}")
+            self._say_once("write", f"the sweep was not stored: {in_one_line(error, names_option=False)}")
         else:
             self._writes["done"] += 1
             self._said.pop("write", None)
@@ -356,9 +357,3 @@ class ClusterWatch:
         if self._said.get(about) != what:
             self._said[about] = what
             self._say(said)
-
-
-def in_one_line(error: Exception) -> str:
-    """An error as one line for a log; an unforeseen error with its type."""
-    said = " ".join(str(error).split())
-    return printable(said if isinstance(error, TxnscanError) else f"{type(error).__name__}: {said}")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txnscan.engine.spark.java import JavaError, cache_directory
+from txnscan.errors import system_reason
 
 # A JVM warns if its build differs from the archive's build. The user need not act on that warning.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -53,7 +54,7 @@ class Archive:
             cache.mkdir(parents=True, exist_ok=True)
             work = tempfile.TemporaryDirectory(prefix=f".{self.name}-", dir=cache)
         except OSError as error:
-            why = f"{cache} cannot be written ({error.strerror})"
+            why = f"{cache} cannot be written ({system_reason(error)})"
             raise JavaError(f"{why}; set XDG_CACHE_HOME to a directory that can") from None
         with work as directory:
             made = Path(directory, "archive.jsa")

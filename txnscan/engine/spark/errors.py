@@ -1,5 +1,5 @@
-"""Errors of Spark in one sentence, and the error that no session is possible. Executors import this module, so it needs
-no package that they lack.
+"""Errors on one line, with Spark's in one sentence; and the error that no session is possible. Executors import this
+module, so it needs no package that they lack.
 """
 
 from __future__ import annotations
@@ -66,7 +66,18 @@ _MEANS = (
 _SAID_MAX = 400
 
 
-def in_one_line(error: BaseException) -> str:
+def in_one_line(error: BaseException, *, names_option: bool = True) -> str:
+    """Any error on one line, for people; an unforeseen one with its type. names_option: whether the line begins with
+    the option that the error is about, if any; a cluster of a file has no options.
+    """
+    if isinstance(error, TxnscanError):
+        said = error.sentence if names_option else str(error)
+    else:
+        said = f"Spark failed: {spark_reason(error)}" if is_of_spark(error) else f"{type(error).__name__}: {error}"
+    return printable(" ".join(said.split()))
+
+
+def spark_reason(error: BaseException) -> str:
     """The message of an error of Spark or Java, without its trace and without names of classes."""
     if (sentence := remedy(str(error))) is not None:
         return sentence

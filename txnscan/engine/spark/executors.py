@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txnscan.engine import Batch, Engine, Row
 from txnscan.engine.rows import from_arrow, spark_schema, to_arrow
-from txnscan.engine.spark.errors import in_one_line
+from txnscan.engine.spark.errors import spark_reason
 from txnscan.engine.spark.interrupts import is_interrupt
 from txnscan.engine.spark.jobs import inheriting
 from txnscan.engine.spark.nodes import remedy
@@ -86,7 +86,7 @@ class SparkEngine:
                 if is_interrupt(error):
                     interrupt.append(error)
                 # With another engine than `auto`, the first read fails with the same error.
-                failure.append(f"the executors failed: {in_one_line(error)}")
+                failure.append(f"the executors failed: {spark_reason(error)}")
             atexit.unregister(starting.join)
 
         def wait() -> str | None:

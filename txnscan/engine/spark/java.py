@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txnscan.engine.spark.pins import Mismatch, differences, pins
-from txnscan.errors import TxnscanError
+from txnscan.errors import TxnscanError, system_reason
 
 JAVA_VERSION_MIN = 17
 # The user's own Ivy settings file, for machines that reach only a mirror.
@@ -155,7 +155,7 @@ def jar_directory(
         cache.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{wanted.name}-", dir=cache))
     except OSError as error:
-        why = f"{cache} cannot be written ({error.strerror})"
+        why = f"{cache} cannot be written ({system_reason(error)})"
         raise JavaError(f"{why}; set XDG_CACHE_HOME to a directory that can") from None
     try:
         retrieve(executable, ivy, wanted, work, ivy_cache or work / "ivy", cache / f"{wanted.name}-download.log")

@@ -14,7 +14,7 @@ import javaproperties
 
 from txnscan.config import ConfigError, printable
 from txnscan.engine.spark.archive import Archive
-from txnscan.engine.spark.errors import SparkUnavailable, in_one_line, require_pyspark
+from txnscan.engine.spark.errors import SparkUnavailable, require_pyspark, spark_reason
 from txnscan.engine.spark.java import JavaError, delta_jars, find_java, jar_directory, named_java, pyspark_jars
 from txnscan.engine.spark.jvm import JvmFailed, address_of, is_master, same_interrupts, start_jvm, unreachable
 from txnscan.engine.spark.nodes import in_one_jvm
@@ -160,7 +160,7 @@ def spark_session(
     except JvmFailed as error:
         raise SparkUnavailable(f"Spark could not start: {error or 'its Java process ended'}") from None
     except Exception as error:
-        raise SparkUnavailable(f"Spark could not start: {in_one_line(error)}") from None
+        raise SparkUnavailable(f"Spark could not start: {spark_reason(error)}") from None
 
 
 def runs_session() -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import javaproperties
 
+from txnscan.errors import system_reason
 from txnscan.kafka.client.client_configs import KNOWN, nearest
 from txnscan.kafka.client.connection import ConnectionSettings, OAuthSettings, TlsSettings
 from txnscan.kafka.security.providers import has_unknown_variable, resolved
@@ -164,7 +165,7 @@ def _entries(path: Path) -> list[tuple[str, str, int]]:
     except FileNotFoundError:
         raise PropertiesError(f"{path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        why = system_reason(error) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise PropertiesError(f"{path} cannot be read: {why}") from None
     entries, line = [], 1
     try:
