@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, known, scan, unobserved, view
 from tests.unit.test_writability import LOG, state
 from txnscan.kafka.failure import Permission
-from txnscan.kafka.units import duration
+from txnscan.kafka.units import duration, first_of
 from txnscan.report import paragraphs
 from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
@@ -314,6 +314,18 @@ def test_an_age_from_record_times_is_marked(first_seen_ms: int, record_ms: int, 
 )
 def test_a_duration_has_its_two_largest_units(age_ms: int, said: str) -> None:
     assert duration(age_ms) == said
+
+
+@pytest.mark.parametrize(
+    ("most", "options", "said"),
+    [
+        (3, {}, "a, b, c"),
+        (2, {}, "a, b and 1 more"),
+        (1, {"separator": "; ", "more": "more like it"}, "a; and 2 more like it"),
+    ],
+)
+def test_the_first_of_some_items_are_named_and_the_others_counted(most: int, options: Any, said: str) -> None:
+    assert first_of(["a", "b", "c"], most, **options) == said
 
 
 def test_each_outcome_has_words() -> None:

@@ -6,7 +6,6 @@ import ipaddress
 import json
 import os
 import re
-import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -17,6 +16,7 @@ from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.topology import Broker
 from txnscan.patterns import PatternError, check_pattern, matching
+from txnscan.shell import options_of
 
 # `LATE_TRANSACTION_BUFFER_MS` of the brokers' PartitionsWithLateTransactionsCount metric (KIP-664).
 LATE_BUFFER_MS = 300_000
@@ -181,10 +181,7 @@ class ScanConfig:
 
     def connection_options(self) -> str:
         """The options that reach this cluster, quoted for a shell, for the next commands."""
-        options = f"--bootstrap-server {shlex.quote(self.bootstrap_servers)}"
-        if self.command_config is not None:
-            options += f" --command-config {shlex.quote(self.command_config)}"
-        return options
+        return options_of(bootstrap_server=self.bootstrap_servers, command_config=self.command_config)
 
     def warnings(self) -> list[str]:
         """A sentence for each valid setting that is probably a mistake. Raises ConfigError."""

@@ -127,9 +127,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The answer of a rule. commands: the next ones. A command that begins with "txnscan" lacks the options that reach
-    the cluster.
-    """
+    """The answer of a rule. commands: the next ones."""
 
     sentence: str
     evidence: tuple[str, ...] = ()

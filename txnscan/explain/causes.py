@@ -26,7 +26,6 @@ from txnscan.explain import finding, writes
 from txnscan.explain.answers import (
     absence,
     blockers,
-    commands,
     error_texts,
     fences,
     growing_logs,
@@ -98,7 +97,7 @@ def cause_of(facts: Facts) -> Explanation:
                     *sentences.of_members(facts),
                     *(f"A known cause that can occur on this cluster: {one.sentence}." for one in known),
                 ),
-                next=tuple(commands.with_connection(facts, one) for one in told.commands),
+                next=told.commands,
                 numbers=told.numbers,
                 known_causes=tuple(one.id for one in known),
                 error=facts.symptom.error.name if facts.symptom.error is not None else None,
@@ -144,7 +143,7 @@ def cause_unasked(symptom: Symptom) -> Explanation:
         code=CauseCode.NOT_OBSERVED,
         sentence=told.sentence,
         evidence=told.evidence,
-        next=tuple(commands.with_connection(facts, one) for one in told.commands),
+        next=told.commands,
         numbers=told.numbers,
         error=error.name,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from txnscan.config import printable
 from txnscan.kafka.units import plural
 from txnscan.report.output import write_line
 from txnscan.report.plain import error_object, fall_object, iso_utc
+from txnscan.shell import command
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 
 if TYPE_CHECKING:
@@ -80,6 +80,6 @@ def print_gate(found: Mapping[str, Any], connection: str = "--bootstrap-server H
         if more:
             lines.append(f"    and {plural(more, 'partition')} more")
         if blocked:
-            where = f"--topic {shlex.quote(topic['topic'])} --partition {blocked[0]['partition']}"
-            lines.append(f"    Next: txnscan explain {connection} {where}")
+            partition = {"topic": topic["topic"], "partition": blocked[0]["partition"]}
+            lines.append(f"    Next: {command('txnscan explain', connection, **partition)}")
     write_line("\n".join(map(printable, lines)))

@@ -5,7 +5,6 @@ The template beside this module (`report.html.j2`) escapes whatever comes from a
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from txnscan.report.paragraphs import is_shown, outcome_sentence, urgency
 from txnscan.report.plain import utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
+from txnscan.shell import command
 from txnscan.sweeps.column import epoch_ms, timestamp
 from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
@@ -31,6 +31,7 @@ from txnscan.version import __version__
 Row = Mapping[str, Any]
 STORIES_MAX = 100
 ERRORS_MAX = 50
+_CONNECTION = "--bootstrap-server HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,15 @@ def _group(group: Sequence[Row], incidents: Mapping[str, Row], location: str, no
 
 def _story(row: Row, incident: Row | None, location: str, now: datetime) -> dict[str, Any]:
     """One transaction: what it is, what it blocks, how it came about, and what to do next."""
-    where = ["--topic", row["topic"], "--partition", str(row["partition"])]
-    at = ["--bootstrap-server", "HOST:PORT"]
+    where = {"topic": row["topic"], "partition": row["partition"]}
     commands = [
-        ["txnscan", "describe-producers", *at, *where],
-        ["txnscan", "transaction-log", *at, "--producer-id", str(row["producer_id"])],
+        command("txnscan describe-producers", _CONNECTION, **where),
+        command("txnscan transaction-log", _CONNECTION, producer_id=row["producer_id"]),
     ]
     if incident is not None:
-        commands.append(["txnscan", "history", "--tables", location, "--incident", incident["incident_id"]])
+        commands.append(command("txnscan history", tables=location, incident=incident["incident_id"]))
     if isinstance(answer(swept_row(row)), Allowed):
-        commands.append(["txnscan", "plan", "--tables", location, "--out", "plan.json"])
+        commands.append(command("txnscan plan", tables=location, out="plan.json"))
     return {
         "row": row,
         "incident_id": incident["incident_id"] if incident is not None else None,
@@ -126,7 +126,7 @@ def _story(row: Row, incident: Row | None, location: str, now: datetime) -> dict
             said for said in (end_sentence(row, now), cause_sentence(row), owner_sentence(row)) if said is not None
         ],
         "events": _events(row, incident),
-        "commands": [shlex.join(words) for words in commands],
+        "commands": commands,
     }
 
 

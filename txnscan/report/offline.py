@@ -6,7 +6,6 @@ have: figures of partitions, and the transactional ids of `__transaction_state`.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from txnscan.report.paragraphs import print_rest, print_text, print_transactions
 from txnscan.report.plain import SHOWN_MS_END, iso_utc, record_row, step_row, utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
+from txnscan.shell import command
 from txnscan.sweeps.column import timestamp
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import LoggedTransaction
@@ -155,6 +155,10 @@ def _seen(one: OpenInFiles) -> dict[str, Any]:
     }
 
 
+# A variable of the shell, for the user to set.
+_CONNECTION = "--bootstrap-server $BOOTSTRAP"
+
+
 def commands(row: Mapping[str, Any]) -> list[str]:
     """The commands that abort a hanging transaction, if no commit of it is known and its owner is gone; else empty.
 
@@ -165,15 +169,14 @@ def commands(row: Mapping[str, Any]) -> list[str]:
     given = answer(swept_row({**row, "log_failure": None}))
     if row["partition"] < 0 or row["reason"] in _NOT_BY_HAND or not isinstance(given, Allowed) or given.commit:
         return []
-    where = f"--topic {shlex.quote(row['topic'])} --partition {row['partition']}"
-    proven = f"txnscan abort --bootstrap-server $BOOTSTRAP {where} --start-offset {row['start_offset']}"
+    where = {"topic": row["topic"], "partition": row["partition"]}
+    proven = command("txnscan abort", _CONNECTION, **where, start_offset=row["start_offset"])
     if given.needs is not None:
         return [proven]
-    whose = (
-        f"--producer-id {row['producer_id']} --producer-epoch {row['producer_epoch']} "
-        f"--coordinator-epoch {max(row['coordinator_epoch'], 0)}"
-    )
-    return [proven, f"kafka-transactions.sh --bootstrap-server $BOOTSTRAP abort {where} {whose}"]
+    whose = {"producer_id": row["producer_id"], "producer_epoch": row["producer_epoch"]}
+    last_epoch = max(row["coordinator_epoch"], 0)
+    tool = command("kafka-transactions.sh", _CONNECTION, "abort", **where, **whose, coordinator_epoch=last_epoch)
+    return [proven, tool]
 
 
 def _partition(replica: Replica) -> dict[str, Any]:

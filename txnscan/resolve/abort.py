@@ -14,7 +14,6 @@ epochs, and every marker needs --force. Pure, except `BrokersWithoutDescribeProd
 
 from __future__ import annotations
 
-import shlex
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits, Refused, offered
 from txnscan.resolve.offer import swept
 from txnscan.resolve.plan import Action, Plan
+from txnscan.shell import command
 from txnscan.sweeps.history import FactsAlone, Incident, Incidents, KnowsFacts
 from txnscan.sweeps.result import Scan
 from txnscan.sweeps.row import incident_id
@@ -162,8 +162,7 @@ def refusal(judged: Judged, accept_unknown: bool) -> str | None:
 def _not_hanging(judged: Judged) -> str:
     now = judged.judgement
     if now.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING):
-        name = _owner(judged)
-        ends = f"to end the whole transaction of that id, use txnscan force-terminate --transactional-id {name}"
+        ends = f"to end the whole transaction of that id, use {_force_terminate(judged)}"
         return f"it is live ({now.verdict}), and its coordinator ends it: {now.explanation} ({ends})"
     return f"it is not proven to hang: it is {now.verdict} ({now.reason}): {now.explanation}"
 
@@ -171,7 +170,7 @@ def _not_hanging(judged: Judged) -> str:
 def _owner_may_write(judged: Judged) -> str:
     return (
         f"its owner is still at epoch {judged.observation.producer_epoch} and can write here; fence it first with "
-        f"txnscan force-terminate --transactional-id {_owner(judged)}, and try again"
+        f"{_force_terminate(judged)}, and try again"
     )
 
 
@@ -181,9 +180,10 @@ _NAMED = Limits(consumer_offsets=True)
 _BY_VERDICT: Mapping[str, Callable[[Judged], str]] = {"not_hanging": _not_hanging, "live_owner": _owner_may_write}
 
 
-def _owner(judged: Judged) -> str:
+def _force_terminate(judged: Judged) -> str:
+    """The command that fences the owner, or a pattern of it."""
     names = [view.transactional_id for view in judged.evidence.coordinators]
-    return shlex.quote(printable(names[0])) if names else "ID"
+    return command("txnscan force-terminate", transactional_id=printable(names[0]) if names else "ID")
 
 
 def action_for(cluster_id: str, judged: Judged) -> Action:

@@ -24,13 +24,13 @@ that the coordinator has, and the coordinator does not have this transaction.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from txnscan.reads.observation import Observation
+from txnscan.shell import options_of
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 
@@ -191,6 +191,6 @@ def _flink(name: str, prefix: str, o: Observation) -> str:
     return (
         f"The id has the format of a Flink job with the transactional id prefix '{prefix}'. Before you end it, check "
         "whether a completed checkpoint of the job has this transaction: if so, Flink counts its records as delivered, "
-        "and an abort would lose them. The options of Flink's KafkaTransactionTool for it: --transactional-id "
-        f"{shlex.quote(name)} --producer-id {o.producer_id} --epoch {o.producer_epoch}"
+        "and an abort would lose them. The options of Flink's KafkaTransactionTool for it: "
+        f"{options_of(transactional_id=name, producer_id=o.producer_id, epoch=o.producer_epoch)}"
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
 from txnscan.coordinators.transactions import Transaction
-from txnscan.explain.answers.commands import describe_group, log_dirs
-from txnscan.explain.answers.error_texts import EXPLAIN_ID
+from txnscan.explain.answers.commands import describe_group, explain_id, log_dirs, txnscan_command
 from txnscan.explain.answers.fences import aborted_at_timeout, with_takeover
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import (
@@ -43,7 +41,9 @@ def none(f: Facts, s: Subject) -> Told:
         evidence = (
             f"A sweep read {plural(f.asked, 'partition')}." if f.whole_cluster else "A sweep saw all coordinators.",
         )
-        return Told(sentence, evidence, (f"txnscan transaction-log --producer-id {asked.producer_id}",), numbers)
+        return Told(
+            sentence, evidence, (txnscan_command(f, "transaction-log", producer_id=asked.producer_id),), numbers
+        )
     if asked.kind is SymptomKind.ERROR:
         return Told(*_of_error_alone(f), numbers)
     if asked.kind is SymptomKind.TOPIC:
@@ -53,7 +53,7 @@ def none(f: Facts, s: Subject) -> Told:
         sentence = f"No transaction is open on {where}, so no transaction keeps its data{because}."
         largest = sorted(f.partitions, key=lambda p: -(p.disk.partition_bytes or 0))[:1]
         numbers = numbers_of(f, first or next(iter(largest), None), None)
-        return Told(sentence, tuple(x for p in largest for x in of_partition(p)), log_dirs(asked.topic), numbers)
+        return Told(sentence, tuple(x for p in largest for x in of_partition(p)), log_dirs(f, asked.topic), numbers)
     moving = next((one for one in f.partitions if one.blocked_records), None)
     if moving is not None:
         sentence = (
@@ -77,7 +77,7 @@ _EXPIRES = "transactional.id.expiration.ms"
 
 def _absent(f: Facts, name: str, numbers: Numbers) -> Told:
     """An id that its coordinator does not know: what the transaction log has of it."""
-    commands = (f"txnscan transaction-log --transactional-id {shlex.quote(name)}",)
+    commands = (txnscan_command(f, "transaction-log", transactional_id=name),)
     if f.logged:
         at_ms = f.logged[-1].updated_ms
         when = f" at about {time_of_day(at_ms, f.now_ms)}" if at_ms >= 0 else ""
@@ -116,7 +116,7 @@ def at_rest(f: Facts, one: Transaction) -> Told:
     swept = "and a sweep of all partitions found no open transaction of its producer id" if f.whole_cluster else ""
     state = of_id(one).rstrip(".")
     evidence = (f"{state}, {swept}." if swept else f"{state}.", *known_defects(f))
-    command = f"txnscan transaction-log --transactional-id {shlex.quote(one.transactional_id)}"
+    command = txnscan_command(f, "transaction-log", transactional_id=one.transactional_id)
     numbers = numbers_of_id(f, one)
     return Told(sentence, evidence, (command,), with_takeover(numbers, event) if event is not None else numbers)
 
@@ -125,14 +125,14 @@ def _of_error_alone(f: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     kind = f.symptom.error.kind if f.symptom.error is not None else None
     if kind is ErrorKind.OFFSETS:
         sentence = f"No group's offsets are in an open transaction now: {CONSUMER_OFFSETS_TOPIC} has none."
-        return sentence, (), ("txnscan explain --group GROUP",)
+        return sentence, (), (txnscan_command(f, "explain", group="GROUP"),)
     if kind is ErrorKind.EXPIRED:
         sentence = (
             "No open transaction is the cause: the partition's leader has forgotten the producer, because its records "
             "were deleted or its state expired."
         )
-        return sentence, (), (EXPLAIN_ID,)
+        return sentence, (), (explain_id(f),)
     sentence = (
         "No transactional id of this cluster is in PrepareCommit or PrepareAbort now: the error has probably passed."
     )
-    return sentence, ("The text names no transactional id, so no id was read.",), (EXPLAIN_ID,)
+    return sentence, ("The text names no transactional id, so no id was read.",), (explain_id(f),)

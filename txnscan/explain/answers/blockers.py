@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from txnscan.coordinators.transactions import key_of
 from txnscan.explain import finding
-from txnscan.explain.answers.commands import commands_for, commands_for_id, commands_to_end, find_hanging
+from txnscan.explain.answers.commands import (
+    commands_for,
+    commands_for_id,
+    commands_to_end,
+    find_hanging,
+    how_to_end_sooner,
+    txnscan_command,
+)
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import (
     NAMED_MAX,
@@ -20,7 +27,7 @@ from txnscan.explain.answers.sentences import (
     waits_for,
 )
 from txnscan.explain.answers.subjects import both, matched
-from txnscan.explain.answers.transaction_end import cannot_end, claimant, end_in_words, how_it_ends, how_to_end_sooner
+from txnscan.explain.answers.transaction_end import cannot_end, claimant, end_in_words, how_it_ends
 from txnscan.explain.cause import Subject, Told
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.kafka.answers import State
@@ -43,8 +50,8 @@ def pending(f: Facts, s: Subject) -> Told:
         return Told(
             f"{begin} on {pending.log.name} {how_it_ends(f, holder)}.", evidence, commands_for(f, holder), numbers
         )
-    where = f"--topic {pending.log.topic} --partition {pending.log.partition}"
-    commands = (f"txnscan describe-producers {where} --open",)
+    log = pending.log
+    commands = (txnscan_command(f, "describe-producers", topic=log.topic, partition=log.partition, open=True),)
     withheld = f"Broker {f.coordinator}, the group's coordinator, withholds them (UNSTABLE_OFFSET_COMMIT)."
     numbers = numbers_of(f, pending.log, None, group=pending.group)
     if pending.unread is not None:
@@ -90,7 +97,7 @@ def hanging(f: Facts, s: Subject) -> Told:
     caused = (sentence_of_cause(*cause),) if cause is not None else ()
     more = (f"All partitions: {', '.join(names)}.",) if len(names) > NAMED_MAX else ()
     evidence = (judged.judgement.explanation, proof, *caused, *of_partition(p), *decided, *_offers(every), *more)
-    commands = dict.fromkeys(one for _, each in every for one in commands_to_end(each, alone=len(every) == 1))
+    commands = dict.fromkeys(one for _, each in every for one in commands_to_end(f, each, alone=len(every) == 1))
     numbers = replace(numbers_of(f, p, judged), partitions=names)
     return Told(sentence, (*evidence, *of_reader(f, p)), tuple(commands), numbers)
 
@@ -135,7 +142,7 @@ def prepared(f: Facts, s: Subject) -> Told:
         *([f"Also in Prepare*: {plural(more, 'id')}."] if more > 0 else []),
         *known_defects(f),
     )
-    return Told(sentence, evidence, commands_for_id(one.transactional_id, stuck=True), numbers_of_id(f, one))
+    return Told(sentence, evidence, commands_for_id(f, one.transactional_id, stuck=True), numbers_of_id(f, one))
 
 
 def owned(f: Facts, s: Subject) -> Told:
@@ -156,7 +163,7 @@ def owned(f: Facts, s: Subject) -> Told:
     sentence = f"'{one.transactional_id}' has a transaction open{ends}."
     sooner, fence = how_to_end_sooner(f, one, blocker)
     evidence = (of_id(one), *sooner, *partitions_of_id(one))
-    return Told(sentence, evidence, (*commands_for_id(one.transactional_id), *fence), numbers_of_id(f, one))
+    return Told(sentence, evidence, (*commands_for_id(f, one.transactional_id), *fence), numbers_of_id(f, one))
 
 
 def not_observed(f: Facts, s: Subject) -> Told:
@@ -164,7 +171,7 @@ def not_observed(f: Facts, s: Subject) -> Told:
         p, judged = both(s)
         sentence = f"A transaction is open on {p.name}, and it is not proven whether it hangs."
         evidence = (judged.judgement.explanation, *of_partition(p), *of_reader(f, p))
-        commands = ("txnscan check", find_hanging(p))
+        commands = (txnscan_command(f, "check"), find_hanging(f, p))
         return Told(sentence, evidence, commands, numbers_of(f, p, judged, failure=judged.judgement.reason.value))
     failure = matched(s.failure)
     why = failure_in_words(f, failure)
@@ -173,5 +180,7 @@ def not_observed(f: Facts, s: Subject) -> Told:
     sentence = f"The cause{where} could not be observed: {why}."
     more = [failure_in_words(f, one) for one in f.failures if one is not failure][:NAMED_MAX]
     numbers = numbers_of(f, s.partition, None, failure=failure.code)
-    unread = ("txnscan explain --topic TOPIC",) if f.symptom.is_reader and not f.partitions else ()
-    return Told(sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, "txnscan check"), numbers)
+    unread = (txnscan_command(f, "explain", topic="TOPIC"),) if f.symptom.is_reader and not f.partitions else ()
+    return Told(
+        sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, txnscan_command(f, "check")), numbers
+    )

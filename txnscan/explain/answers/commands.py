@@ -2,59 +2,78 @@
 
 from __future__ import annotations
 
-import shlex
-
+from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.answers.transaction_end import claimant
 from txnscan.explain.facts import Facts, PartitionFacts
-from txnscan.resolve.guard import Allowed, offered
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView
+from txnscan.resolve.guard import Allowed, fence_refusal, offered
 from txnscan.resolve.offer import swept
+from txnscan.shell import command
+from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.waiting.blocking import ORDINARY_MS
+from txnscan.waiting.writability import WriteState
+
+
+def txnscan_command(f: Facts, name: str, **options: object) -> str:
+    """A command of txnscan about this cluster."""
+    return command("txnscan", name, f.connection, **options)
+
+
+def kafka_tool(f: Facts, name: str, **options: object) -> str:
+    """A command of Kafka's own tools, which have the same options for the connection."""
+    return command(name, f.connection, **options)
+
+
+def explain_id(f: Facts) -> str:
+    """The command that explains an id with the text of its error."""
+    return txnscan_command(f, "explain", transactional_id="ID", error="TEXT")
 
 
 def commands_for(f: Facts, judged: Judged) -> tuple[str, ...]:
     """The next commands about an open transaction, by its verdict."""
     o, view = judged.observation, claimant(judged)
     if judged.judgement.verdict is Verdict.HANGING:
-        return commands_to_end(judged)
+        return commands_to_end(f, judged)
     if view is None:
-        return (f"txnscan describe-producers --topic {o.topic} --partition {o.partition} --open",)
-    return commands_for_id(view.transactional_id, stuck=judged.judgement.verdict is Verdict.PENDING_MARKER)
+        return (txnscan_command(f, "describe-producers", topic=o.topic, partition=o.partition, open=True),)
+    return commands_for_id(f, view.transactional_id, stuck=judged.judgement.verdict is Verdict.PENDING_MARKER)
 
 
-_SWEEP = "txnscan sweep --tables LOCATION"
-_PLAN = "txnscan plan --tables LOCATION --out plan.json"
-
-
-def commands_to_end(judged: Judged, *, alone: bool = True) -> tuple[str, ...]:
+def commands_to_end(f: Facts, judged: Judged, *, alone: bool = True) -> tuple[str, ...]:
     """What leads to the end of a hanging transaction, by the answer of a plan's guards. alone: whether no other one
     hangs. A plan ends several at once.
     """
     about, o = swept(judged), judged.observation
-    given, where = offered(about), f"--topic {o.topic} --partition {o.partition}"
+    given, sweep = offered(about), txnscan_command(f, "sweep", tables="LOCATION")
     if isinstance(given, Allowed):
         # The expert's way waits for no second sweep. Without an option it takes only an outcome that is proven.
         is_expert = alone and judged.judgement.late and not given.commit and given.needs is None
-        abort = (f"txnscan abort {where} --start-offset {o.start_offset}",) if is_expert else ()
-        return (_SWEEP, _PLAN, *abort)
+        abort = txnscan_command(f, "abort", topic=o.topic, partition=o.partition, start_offset=o.start_offset)
+        return (sweep, _plan(), *((abort,) if is_expert else ()))
     if given.guard == "live_owner" and about.transactional_id is not None:
-        return (f"txnscan force-terminate --transactional-id {shlex.quote(about.transactional_id)}", _SWEEP)
+        return (txnscan_command(f, "force-terminate", transactional_id=about.transactional_id), sweep)
     if given.guard == "consumer_offsets":
-        return (_SWEEP, f"{_PLAN} --include-consumer-offsets")
+        return (sweep, _plan(include_consumer_offsets=True))
     if given.guard in ("mixed", "maybe_committed"):
-        return (f"txnscan transaction-log --producer-id {o.producer_id}",)
-    return ("txnscan check", _SWEEP)
+        return (txnscan_command(f, "transaction-log", producer_id=o.producer_id),)
+    return (txnscan_command(f, "check"), sweep)
 
 
-def commands_for_id(name: str, *, stuck: bool = False) -> tuple[str, ...]:
+def _plan(**options: object) -> str:
+    """The command that makes a plan, which asks no broker."""
+    return command("txnscan plan", tables="LOCATION", out="plan.json", **options)
+
+
+def commands_for_id(f: Facts, name: str, *, stuck: bool = False) -> tuple[str, ...]:
     """The next commands about a transactional id. stuck: whether its markers are owed."""
-    quoted = shlex.quote(name)
-    where = (f"txnscan coordinator --transactional-id {quoted}",) if stuck else ()
-    return (f"txnscan describe --transactional-id {quoted}", *where)
+    where = (txnscan_command(f, "coordinator", transactional_id=name),) if stuck else ()
+    return (txnscan_command(f, "describe", transactional_id=name), *where)
 
 
-def find_hanging(p: PartitionFacts) -> str:
+def find_hanging(f: Facts, p: PartitionFacts) -> str:
     """The command that lists all open transactions of a partition."""
-    return f"txnscan find-hanging --topic {p.topic} --partition {p.partition} --all"
+    return txnscan_command(f, "find-hanging", topic=p.topic, partition=p.partition, all=True)
 
 
 def describe_group(f: Facts) -> tuple[str, ...]:
@@ -62,20 +81,39 @@ def describe_group(f: Facts) -> tuple[str, ...]:
     if f.symptom.group is None:
         return ()
     tool = "kafka-share-groups.sh" if f.is_share else "kafka-consumer-groups.sh"
-    return (f"{tool} --describe --group {shlex.quote(f.symptom.group)}",)
+    return (kafka_tool(f, tool, describe=True, group=f.symptom.group),)
 
 
-def log_dirs(topic: str | None) -> tuple[str, ...]:
+def leaderless_partitions(f: Facts) -> str:
+    """Kafka's own tool, which lists the partitions without a leader."""
+    return kafka_tool(f, "kafka-topics.sh", describe=True, unavailable_partitions=True)
+
+
+def under_min_isr(f: Facts) -> str:
+    """Kafka's own tool, which lists the partitions with too few in-sync replicas."""
+    return kafka_tool(f, "kafka-topics.sh", describe=True, under_min_isr_partitions=True)
+
+
+def log_dirs(f: Facts, topic: str | None) -> tuple[str, ...]:
     """Kafka's own tool, which shows the sizes of all replicas."""
-    return (f"kafka-log-dirs.sh --describe --topic-list {shlex.quote(topic or '')}",)
+    return (kafka_tool(f, "kafka-log-dirs.sh", describe=True, topic_list=topic or ""),)
 
 
-def with_connection(f: Facts, command: str) -> str:
-    """The command with the options that reach the cluster, right behind its name. Kafka's tools have the same ones, and
-    `txnscan plan` asks no broker.
+def how_to_end_sooner(
+    f: Facts, one: Transaction | CoordinatorView | None, blocker: WriteState | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What ends a live transaction before its timeout, in words and as a command. Empty if it ends in a moment, if its
+    end cannot be written, or if the guard of fences refuses.
     """
-    words = command.split(" ")
-    if words[:2] == ["txnscan", "plan"]:
-        return command
-    at = 2 if words[0] == "txnscan" else 1
-    return " ".join([*words[:at], f.connection, *words[at:]])
+    if one is None or blocker is not None:
+        return (), ()
+    by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
+    is_endless = one.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+    soon = by_ms is not None and 0 <= by_ms - f.now_ms <= ORDINARY_MS
+    if by_ms is None or soon or fence_refusal(two_phase_commit=is_endless) is not None:
+        return (), ()
+    how = (
+        "To end it earlier, let its application commit or abort, or restart the application: initTransactions aborts "
+        "the transaction. If no application has the id any more, fence it"
+    )
+    return (f"{how}.",), (txnscan_command(f, "force-terminate", transactional_id=one.transactional_id),)

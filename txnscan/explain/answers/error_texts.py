@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
+from txnscan.explain.answers.commands import explain_id, txnscan_command
 from txnscan.explain.answers.numbers import numbers_of
 from txnscan.explain.answers.sentences import known_defects
 from txnscan.explain.answers.subjects import matched
@@ -30,25 +30,25 @@ def itself(f: Facts, s: Subject) -> Told:
     if error.kind is ErrorKind.OTHER:
         message = error.meaning.rstrip(".")
         sentence = f"The text has {error.name}, which is no error of a transaction: {message}."
-        return Told(sentence, (), (EXPLAIN_ID,), numbers_of(f, None, None))
+        return Told(sentence, (), (explain_id(f),), numbers_of(f, None, None))
     about = f.symptom.transactional_id
-    commands = (f"txnscan explain --transactional-id {shlex.quote(about)}",) if about is not None else ()
+    commands = (txnscan_command(f, "explain", transactional_id=about),) if about is not None else ()
     return Told(f"{error.meaning}.", (f"{error.remedy}.", *known_defects(f)), commands, numbers_of(f, None, None))
 
 
 def unrecognised(f: Facts, s: Subject) -> Told:
     sentence = "The text is not explained: it has no error that txnscan knows, and no id."
-    return Told(sentence, (), (EXPLAIN_ID, "txnscan explain --group GROUP"), numbers_of(f, None, None))
+    return Told(sentence, (), (explain_id(f), txnscan_command(f, "explain", group="GROUP")), numbers_of(f, None, None))
 
 
 def unasked(f: Facts) -> Told:
     """What an error means whose cause only brokers can show, if none is named."""
     asked, error = f.symptom, matched(f.symptom.error)
-    ids = (("--transactional-id", asked.transactional_id), ("--producer-id", asked.producer_id))
-    given = [f"{option} {shlex.quote(str(one))}" for option, one in ids if one is not None]
-    about = (
-        [f"--group {shlex.quote(asked.group)}"] if asked.group is not None else [*given[:1], f"--error {error.name}"]
-    )
+    about: dict[str, object] = {"group": asked.group}
+    if asked.group is None:
+        of_id = asked.transactional_id is not None
+        which = {"transactional_id": asked.transactional_id} if of_id else {"producer_id": asked.producer_id}
+        about = {**which, "error": error.name}
     remedy = (f"{error.remedy}.",) if error.remedy else ()
     evidence = (
         *remedy,
@@ -56,7 +56,7 @@ def unasked(f: Facts) -> Told:
         *known_defects(f),
     )
     numbers = replace(numbers_of(f, None, None), failure=FailureCode.NOT_ASKED.value)
-    return Told(f"{error.meaning}.", evidence, (f"txnscan explain {' '.join(about)}",), numbers)
+    return Told(f"{error.meaning}.", evidence, (txnscan_command(f, "explain", **about),), numbers)
 
 
 def of_error(f: Facts) -> tuple[str, ...]:
@@ -72,6 +72,3 @@ def of_error(f: Facts) -> tuple[str, ...]:
     if error.kind is ErrorKind.ITSELF and not f.symptom.brokers_know_more:
         return (f"The text has {error.name}.",)
     return (f"{error.name}: {error.meaning}.",)
-
-
-EXPLAIN_ID = "txnscan explain --transactional-id ID --error TEXT"

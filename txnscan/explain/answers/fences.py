@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
 from txnscan.explain import finding
-from txnscan.explain.answers.error_texts import EXPLAIN_ID
+from txnscan.explain.answers.commands import explain_id, txnscan_command
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import known_defects, of_id
 from txnscan.explain.answers.transaction_end import time_of_day
@@ -27,7 +26,7 @@ def fenced(f: Facts, s: Subject) -> Told:
         if f.symptom.producer_id is not None:
             which = f"No transactional id has producer id {f.symptom.producer_id} now."
         sentence = f"The producer is fenced: its transactional id went on to a later epoch, because {_HOW_FENCED}."
-        return Told(sentence, (which, *known_defects(f)), (EXPLAIN_ID,), numbers_of(f, None, None))
+        return Told(sentence, (which, *known_defects(f)), (explain_id(f),), numbers_of(f, None, None))
     epoch, producer_id = f.symptom.producer_epoch, f.symptom.producer_id
     was = f"epoch {epoch}" if producer_id is None else f"producer id {producer_id}, epoch {epoch}"
     logged = f" from {was}" if epoch is not None else ""
@@ -42,7 +41,7 @@ def fenced(f: Facts, s: Subject) -> Told:
     open_too = finding.hanging(f)
     if open_too is not None and open_too.judged is not None:
         evidence += (f"It left a transaction hanging on {open_too.judged.observation.topic_partition}.",)
-    commands = (f"txnscan transaction-log --transactional-id {shlex.quote(one.transactional_id)}",)
+    commands = (txnscan_command(f, "transaction-log", transactional_id=one.transactional_id),)
     numbers = numbers_of_id(f, one, producer_epoch=epoch)
     return Told(sentence, evidence, commands, with_takeover(numbers, event) if event is not None else numbers)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from txnscan.explain import finding
-from txnscan.explain.answers.commands import commands_for, log_dirs
+from txnscan.explain.answers.commands import commands_for, how_to_end_sooner, log_dirs, txnscan_command
 from txnscan.explain.answers.numbers import numbers_of
 from txnscan.explain.answers.sentences import of_partition
 from txnscan.explain.answers.subjects import both, matched
-from txnscan.explain.answers.transaction_end import claimant, how_it_ends, how_to_end_sooner
+from txnscan.explain.answers.transaction_end import claimant, how_it_ends
 from txnscan.explain.cause import Subject, Told
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.kafka.units import duration, plural
@@ -42,11 +42,13 @@ def cleaner_gave_up(f: Facts, s: Subject) -> Told:
     p = s.partition
     if p is None:
         sentence = "A broker's log cleaner has given up on some or all compacted logs: they grow until it restarts."
-        return Told(sentence, (_OF_EXCEPTION,), ("txnscan explain --topic TOPIC",), numbers_of(f, None, None))
+        return Told(
+            sentence, (_OF_EXCEPTION,), (txnscan_command(f, "explain", topic="TOPIC"),), numbers_of(f, None, None)
+        )
     sentence = f"The log cleaner of a broker has given up on {p.name}: it does not clean it until the broker restarts."
     open_too = finding.hanging(f)
     hangs = (f"A transaction hangs on {p.name} too.",) if open_too is not None else ()
-    return Told(sentence, (_OF_EXCEPTION, *of_partition(p), *hangs), log_dirs(p.topic), numbers_of(f, p, None))
+    return Told(sentence, (_OF_EXCEPTION, *of_partition(p), *hangs), log_dirs(f, p.topic), numbers_of(f, p, None))
 
 
 _OF_EXCEPTION = "The next lines of the log have the exception. Remove its reason before the restart."
@@ -58,7 +60,7 @@ def cleaner_behind(f: Facts, s: Subject) -> Told:
         f"Compaction of {p.name} is due and not done, and no transaction holds it back: the log cleaner is behind or "
         "has stopped."
     )
-    return Told(sentence, _of_cleaner(p), log_dirs(p.topic), numbers_of(f, p, None))
+    return Told(sentence, _of_cleaner(p), log_dirs(f, p.topic), numbers_of(f, p, None))
 
 
 def compaction_free(f: Facts, s: Subject) -> Told:
@@ -68,7 +70,7 @@ def compaction_free(f: Facts, s: Subject) -> Told:
     lag = ("The log ends with a marker: a group that has read everything may show a lag of 1.",)
     ends_with_marker = p.ahead is not None and p.ahead.markers > 0
     evidence = (*_of_cleaner(p), *(lag if ends_with_marker else ()))
-    return Told(sentence, evidence, log_dirs(p.topic), numbers_of(f, p, None))
+    return Told(sentence, evidence, log_dirs(f, p.topic), numbers_of(f, p, None))
 
 
 def _of_cleaner(p: PartitionFacts) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnscan.explain.answers.commands import describe_group, find_hanging
+from txnscan.explain.answers.commands import describe_group, find_hanging, txnscan_command
 from txnscan.explain.answers.numbers import numbers_of
 from txnscan.explain.answers.sentences import (
     NAMED_MAX,
@@ -48,7 +48,7 @@ def not_read_committed(f: Facts, s: Subject) -> Told:
         f"The open transaction there does not concern it: {judged.judgement.explanation}",
         *of_partition(p),
     )
-    return Told(sentence, evidence, (*describe_group(f), find_hanging(p)), numbers_of(f, p, judged))
+    return Told(sentence, evidence, (*describe_group(f), find_hanging(f, p)), numbers_of(f, p, judged))
 
 
 def unreadable(f: Facts, s: Subject) -> Told:
@@ -65,8 +65,7 @@ def unreadable(f: Facts, s: Subject) -> Told:
         leader,
         replica,
     )
-    where = f"--topic {p.topic} --partition {p.partition}"
-    commands = (*describe_group(f), f"txnscan explain {where}")
+    commands = (*describe_group(f), txnscan_command(f, "explain", topic=p.topic, partition=p.partition))
     return Told(sentence, evidence, commands, numbers_of(f, p, None, failure=failure.code))
 
 
@@ -100,7 +99,7 @@ def real_lag(f: Facts, s: Subject) -> Told:
         )
     commands = (
         *describe_group(f),
-        *(f"txnscan explain --topic {one.topic} --partition {one.partition}" for one, _ in ahead[:1]),
+        *(txnscan_command(f, "explain", topic=one.topic, partition=one.partition) for one, _ in ahead[:1]),
     )
     return Told(sentence, tuple(evidence), commands, numbers_of(f, p, None))
 

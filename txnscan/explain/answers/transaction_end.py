@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import UTC, datetime
 
-from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.facts import Facts
 from txnscan.kafka.answers import PREPARED, TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
 from txnscan.kafka.units import duration
-from txnscan.resolve.guard import fence_refusal
 from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, held_by
-from txnscan.waiting.blocking import ORDINARY_MS
 from txnscan.waiting.writability import WriteState
 
 
@@ -70,26 +66,6 @@ def end_in_words(now_ms: int, start_ms: int | None, timeout_ms: int | None) -> s
         overdue = duration(now_ms - by_ms)
         return f" that is past its timeout, {utc_time(by_ms)}, by {overdue}: its coordinator should have aborted it"
     return f": {coordinator_aborts(by_ms, now_ms)}"
-
-
-def how_to_end_sooner(
-    f: Facts, one: Transaction | CoordinatorView | None, blocker: WriteState | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What ends a live transaction before its timeout, in words and as a command. Empty if it ends in a moment, if its
-    end cannot be written, or if the guard of fences refuses.
-    """
-    if one is None or blocker is not None:
-        return (), ()
-    by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
-    is_endless = one.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
-    soon = by_ms is not None and 0 <= by_ms - f.now_ms <= ORDINARY_MS
-    if by_ms is None or soon or fence_refusal(two_phase_commit=is_endless) is not None:
-        return (), ()
-    how = (
-        "To end it earlier, let its application commit or abort, or restart the application: initTransactions aborts "
-        "the transaction. If no application has the id any more, fence it"
-    )
-    return (f"{how}.",), (f"txnscan force-terminate --transactional-id {shlex.quote(one.transactional_id)}",)
 
 
 def time_of_day(at_ms: int, now_ms: int) -> str:

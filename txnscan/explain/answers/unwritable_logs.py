@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from txnscan.explain.answers.commands import commands_for, commands_for_id
+from txnscan.explain.answers.commands import (
+    commands_for,
+    commands_for_id,
+    leaderless_partitions,
+    txnscan_command,
+    under_min_isr,
+)
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import (
     known_defects,
@@ -23,8 +29,7 @@ from txnscan.waiting.writability import no_log_reason, no_log_remedy, reason, re
 
 def no_writes(f: Facts, s: Subject) -> Told:
     stopped, one = matched(s.stopped), s.transaction
-    of_kind = "unavailable" if stopped.replicas.has_no_leader else "under-min-isr"
-    commands = (f"kafka-topics.sh --describe --{of_kind}-partitions",)
+    commands = (leaderless_partitions(f) if stopped.replicas.has_no_leader else under_min_isr(f),)
     if s.judged is not None:
         p, judged = both(s)
         what = f"transaction on {p.name} {how_it_ends(f, judged)}"
@@ -38,7 +43,7 @@ def no_writes(f: Facts, s: Subject) -> Told:
         states = {State.ONGOING: "has a transaction open that cannot end", **_PREPARED_AND_STOPPED}
         what = states.get(State(one.state), "has no transaction open, and cannot begin one")
         known = (help_, of_id(one), *partitions_of_id(one), *known_defects(f))
-        ids = commands_for_id(one.transactional_id, stuck=one.state in PREPARED)
+        ids = commands_for_id(f, one.transactional_id, stuck=one.state in PREPARED)
         return Told(f"'{one.transactional_id}' {what}: {why}.", known, (*commands, *ids), numbers_of_id(f, one))
     about = f.symptom.transactional_id
     if about is not None:
@@ -55,7 +60,7 @@ def leaderless(f: Facts, s: Subject) -> Told:
     p, stopped = matched(s.partition), matched(s.stopped)
     sentence = f"{reason(stopped)}, so nobody reads or writes it, and a transaction on it could not be observed."
     evidence = (f"{remedy(stopped)}.", *of_reader(f, p), *known_defects(f))
-    return Told(sentence, evidence, ("kafka-topics.sh --describe --unavailable-partitions",), numbers_of(f, p, None))
+    return Told(sentence, evidence, (leaderless_partitions(f),), numbers_of(f, p, None))
 
 
 def marker_at_risk(f: Facts, s: Subject) -> Told:
@@ -72,7 +77,7 @@ def marker_at_risk(f: Facts, s: Subject) -> Told:
     )
     help_ = f"{remedy(stopped)}. The application may end the transaction earlier: let it wait, if you can."
     evidence = (why, help_, of_id(one), *partitions_of_id(one), *known_defects(f))
-    commands = ("kafka-topics.sh --describe --unavailable-partitions", *commands_for_id(one.transactional_id))
+    commands = (leaderless_partitions(f), *commands_for_id(f, one.transactional_id))
     return Told(sentence, evidence, commands, numbers_of_id(f, one))
 
 
@@ -81,4 +86,4 @@ def no_log(f: Facts, s: Subject) -> Told:
     subject = f"'{about}' has no transaction, and cannot begin one" if about is not None else "No transaction can begin"
     help_ = f"{no_log_remedy(missing)}. Until then producers get a timeout from InitProducerId."
     sentence = f"{subject}: {no_log_reason(missing)}."
-    return Told(sentence, (help_, *known_defects(f)), ("txnscan check",), numbers_of(f, None, None))
+    return Told(sentence, (help_, *known_defects(f)), (txnscan_command(f, "check"),), numbers_of(f, None, None))

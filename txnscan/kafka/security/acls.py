@@ -7,17 +7,17 @@ has.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from txnscan.kafka.failure import Failure, Permission
+from txnscan.shell import command
 
 # Stands for the scanner's principal if its name is not known.
 UNKNOWN_PRINCIPAL = "User:<principal>"
 WILDCARD = "*"
 _COMMAND = "kafka-acls.sh --bootstrap-server HOST:PORT --command-config ADMIN.properties"
-_OPTIONS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transactional-id", "Cluster": "--cluster"}
+_OPTIONS = {"Topic": "topic", "Group": "group", "TransactionalId": "transactional_id", "Cluster": "cluster"}
 # The protocol's errors for a missing ACL.
 _REFUSED = frozenset(
     f"{what}_AUTHORIZATION_FAILED" for what in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN")
@@ -65,8 +65,8 @@ def explained(failure: Failure, principal: str) -> str:
 
 def granted(error: str, needs: Permission, principal: str) -> str:
     """A failure's words, with the command that grants the permission to this principal."""
-    allow = f"{_COMMAND} --add --allow-principal {shlex.quote(principal)} {_options(needs)}"
-    return f"{error}; grant it with `{allow}`"
+    allowed = {"add": True, "allow_principal": principal, "operation": needs.operation}
+    return f"{error}; grant it with `{command(_COMMAND, **allowed, **_resource(needs))}`"
 
 
 def grants(permissions: Iterable[Permission], principal: str) -> Iterator[str]:
@@ -75,28 +75,20 @@ def grants(permissions: Iterable[Permission], principal: str) -> Iterator[str]:
     for one in permissions:
         by_resource.setdefault((one.resource_type, one.name, one.prefixed), []).append(one.operation)
     for (resource_type, name, prefixed), operations in by_resource.items():
-        words = [f"--operation {operation}" for operation in dict.fromkeys(operations)]
-        resource = _resource(Permission("", resource_type, name, prefixed))
-        yield f"{_COMMAND} --add --allow-principal {shlex.quote(principal)} {' '.join(words)} {resource}"
+        allowed = {"add": True, "allow_principal": principal, "operation": tuple(dict.fromkeys(operations))}
+        yield command(_COMMAND, **allowed, **_resource(Permission("", resource_type, name, prefixed)))
 
 
 def denied(rule: AclRule) -> str:
     """A sentence that a rule denies Describe on transactional ids, with the command that removes it."""
     forbidden = Permission(_DENYING[rule.operation], "TransactionalId", rule.name, rule.prefixed)
-    host = "" if rule.host == WILDCARD else f" --deny-host {shlex.quote(rule.host)}"
-    return (
-        f"a DENY rule forbids {forbidden} to {rule.principal}; remove it with "
-        f"`{_COMMAND} --remove --deny-principal {shlex.quote(rule.principal)}{host} {_options(forbidden)}`"
-    )
+    whose = {"deny_principal": rule.principal, "deny_host": None if rule.host == WILDCARD else rule.host}
+    remove = command(_COMMAND, remove=True, **whose, operation=forbidden.operation, **_resource(forbidden))
+    return f"a DENY rule forbids {forbidden} to {rule.principal}; remove it with `{remove}`"
 
 
-def _options(permission: Permission) -> str:
-    """A permission as options of `kafka-acls.sh`."""
-    return f"--operation {permission.operation} {_resource(permission)}"
-
-
-def _resource(permission: Permission) -> str:
+def _resource(permission: Permission) -> dict[str, object]:
     """The resource of a permission as options of `kafka-acls.sh`."""
-    named = "" if permission.resource_type == "Cluster" else f" {shlex.quote(permission.name)}"
-    pattern = " --resource-pattern-type prefixed" if permission.prefixed else ""
-    return f"{_OPTIONS[permission.resource_type]}{named}{pattern}"
+    name = True if permission.resource_type == "Cluster" else permission.name
+    pattern = "prefixed" if permission.prefixed else None
+    return {_OPTIONS[permission.resource_type]: name, "resource_pattern_type": pattern}
