@@ -16,7 +16,7 @@ from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.wait import wait_until
 from txnscan.report.notifications import SHAPES, bodies
-from txnscan.sweeps.news import Kind
+from txnscan.sweeps.news import Change
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS
 from txnscan.watch.incident_tracker import IncidentTracker, remember
@@ -76,7 +76,7 @@ def test_an_outage_fits_on_a_screen(cluster: KafkaCluster) -> None:
 def test_an_outage_is_one_notification(cluster: KafkaCluster) -> None:
     found = find_hanging_here(ScanConfig(cluster.bootstrap_servers, engine="threads", late_after_ms=1_000))
     (event,) = remember(IncidentTracker(), "prod", found).events
-    assert (event.kind, event.open_incidents, len(event.opened)) == (Kind.OPENED, 50, 50)
+    assert (event.kind, event.open_incidents, len(event.opened)) == (Change.OPENED, 50, 50)
     assert {name: len(bodies(shape, [event], "key")) for name, shape in SHAPES.items()} == dict.fromkeys(SHAPES, 1)
 
 

@@ -29,7 +29,7 @@ from txnscan.reads.observation import TransactionKey
 from txnscan.report.check import check_object, print_check
 from txnscan.report.notifications import SHAPES, bodies
 from txnscan.report.rows import CsvRows
-from txnscan.sweeps.news import EventNews, Kind, News
+from txnscan.sweeps.news import Change, EventNews, News
 from txnscan.sweeps.preflight import Checked, Finding, Level, check_security
 
 WALL_S_MAX, CPU_S_MAX = 120, 60
@@ -247,7 +247,7 @@ def test_names_in_notifications_are_one_line_of_plain_text() -> None:
         "owner_id": "me",
         "cause": "late",
     }
-    news = News(Kind.OPENED, "c", "cid", "0f", TransactionKey("t", "id", 0, 7, 100), 0, 1_000, row=row, how=None)
+    news = News(Change.OPENED, "c", "cid", "0f", TransactionKey("t", "id", 0, 7, 100), 0, 1_000, row=row, how=None)
     hostile: dict[str, Callable[[str], News]] = {
         "topic": lambda text: replace(news, where=news.where._replace(topic=text)),
         "cluster": lambda text: replace(news, cluster=text),
@@ -264,7 +264,7 @@ def test_names_in_notifications_are_one_line_of_plain_text() -> None:
                 for text in (*HOSTILE, *marks):
                     with cases.case(f"{shape}: {source} {text[:20]!r}"):
                         one = with_text(text)
-                        event = EventNews(Kind.OPENED, one.cluster, "cid", "0f", 0, 1_000, 1, opened=(one,))
+                        event = EventNews(Change.OPENED, one.cluster, "cid", "0f", 0, 1_000, 1, opened=(one,))
                         (body,) = bodies(make, [event], "key")
                         assert len(body) < 50_000
                         texts = [one.replace("\u200b", "") for one in _texts(json.loads(body))]

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, unobserved, view
 from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
 from txnscan.sweeps.history import Incident, Sighting
-from txnscan.sweeps.news import Kind, News
+from txnscan.sweeps.news import Change, News
 from txnscan.sweeps.restored import LogPosition, Past
 from txnscan.sweeps.result import Scan
 from txnscan.sweeps.row import incident_id as stored_id
@@ -88,7 +88,7 @@ def test_news_of_an_opening_has_the_details_of_the_sweep() -> None:
 )
 def test_a_closing_has_its_reason(changes: dict[str, Any], how: str) -> None:
     _, closed = told(scan(LATE), scan(**changes))
-    assert (closed.kind, closed.how, closed.row) == (Kind.CLOSED, how, told(scan(LATE))[0].row)
+    assert (closed.kind, closed.how, closed.row) == (Change.CLOSED, how, told(scan(LATE))[0].row)
 
 
 def test_an_incident_has_the_same_id_as_in_the_tables() -> None:
@@ -165,11 +165,11 @@ def test_another_cluster_at_the_same_address_starts_anew() -> None:
 def test_an_incident_of_an_earlier_process_is_closed_or_opened_again() -> None:
     left = {WHERE: Incident(NOW_MS - 90 * MINUTE_MS)}
     memory, news, _ = remember(IncidentTracker(), "c", scan(), left)
-    assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.CLOSED, NOW_MS - 90 * MINUTE_MS)]
+    assert [(one.kind, one.first_seen_ms) for one in news] == [(Change.CLOSED, NOW_MS - 90 * MINUTE_MS)]
     memory, news, _ = remember(IncidentTracker(), "c", scan(LATE), left)
-    assert [(one.kind, one.first_seen_ms) for one in news] == [(Kind.OPENED, NOW_MS - 90 * MINUTE_MS)]
+    assert [(one.kind, one.first_seen_ms) for one in news] == [(Change.OPENED, NOW_MS - 90 * MINUTE_MS)]
     _, news, _ = remember(memory, "c", scan())
-    assert [one.kind for one in news] == [Kind.CLOSED]
+    assert [one.kind for one in news] == [Change.CLOSED]
 
 
 def test_merged_histories_keep_the_earlier_time() -> None:

@@ -29,7 +29,7 @@ from txnscan.sweeps.endings import endings
 from txnscan.sweeps.enrichment import _may_endanger_commit, with_outcomes
 from txnscan.sweeps.history import Incident
 from txnscan.sweeps.identity import PIECE_BYTES
-from txnscan.sweeps.news import Kind
+from txnscan.sweeps.news import Change
 from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import COMPLETED, ENDED, TORN
 from txnscan.verdict.ending import coordinator_aborts
@@ -279,7 +279,7 @@ def test_news_of_its_end_says_how() -> None:
     memory, _, _ = remember(IncidentTracker(), "c", scan(joined()))
     assert memory.incidents[WHICH].outcome == "committed"
     _, (closed,), _ = remember(memory, "c", scan(endings={WHICH: TORN}))
-    assert (closed.kind, closed.how) == (Kind.CLOSED, TORN)
+    assert (closed.kind, closed.how) == (Change.CLOSED, TORN)
 
 
 def test_it_is_in_the_first_lines_with_its_end_and_no_marker(wording: SnapshotAssertion) -> None:

@@ -20,7 +20,7 @@ from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.notifications import SHAPES, Shape, bodies, event_fields, event_sentence, fields, sentence, template
-from txnscan.sweeps.news import NEWS_COLUMNS, Announced, EventNews, Kind, News, events_of
+from txnscan.sweeps.news import NEWS_COLUMNS, Announced, Change, EventNews, News, events_of
 from txnscan.watch import notifier as module
 from txnscan.watch.clusters import ClustersError, make_target, read_clusters
 from txnscan.watch.notifier import Notifier, NotSent, Target, parse_url, post_json
@@ -37,8 +37,8 @@ ROW = {column.name: None for column in NEWS_COLUMNS} | {
     "blocked_records": 5,
     "explanation": "No transactional id has producer id 7.",
 }
-OPENED = News(Kind.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, ROW, None)
-CLOSED = replace(OPENED, kind=Kind.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
+OPENED = News(Change.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, ROW, None)
+CLOSED = replace(OPENED, kind=Change.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
 SECRET = "T0-B0-hunter2"
 
 
@@ -47,10 +47,10 @@ IN_DANGER = replace(OPENED, row=ROW | {"reason": "joined_commit"})
 
 def event(*news: News, open_incidents: int | None = None, **changes: Any) -> EventNews:
     """An event of these incidents alone."""
-    opened = tuple(one for one in news if one.kind is Kind.OPENED)
-    closed = tuple(one for one in news if one.kind is Kind.CLOSED)
+    opened = tuple(one for one in news if one.kind is Change.OPENED)
+    closed = tuple(one for one in news if one.kind is Change.CLOSED)
     still = len(opened) if open_incidents is None else open_incidents
-    kind = Kind.UPDATED if still > len(opened) else Kind.OPENED if still else Kind.CLOSED
+    kind = Change.UPDATED if still > len(opened) else Change.OPENED if still else Change.CLOSED
     one = news[0]
     made = EventNews(
         kind, one.cluster, one.cluster_id, one.incident_id, one.first_seen_ms, one.at_ms, still, opened, closed
@@ -98,7 +98,7 @@ def test_an_event_of_one_incident_has_the_sentence_of_the_incident() -> None:
 
 def test_a_sentence_about_an_event_counts_opened_and_closed_incidents(wording: SnapshotAssertion) -> None:
     caused = [replace(one, row=ROW | {"cause": "marker_missing"}) for one in partitions(25, "a", "b")]
-    over = [replace(one, kind=Kind.CLOSED, how="ended") for one in caused]
+    over = [replace(one, kind=Change.CLOSED, how="ended") for one in caused]
     assert [
         event_sentence(event(*caused)),
         event_sentence(event(*caused[:3], open_incidents=53)),

@@ -15,7 +15,7 @@ from typing import Any
 from txnscan.config import ConfigError, printable
 from txnscan.kafka.units import duration, plural
 from txnscan.reads.observation import TransactionKey
-from txnscan.sweeps.news import EventNews, Kind, News, Row
+from txnscan.sweeps.news import Change, EventNews, News, Row
 from txnscan.sweeps.result import Scan
 
 # How many lines one chat message has; the rest is only counted.
@@ -58,7 +58,7 @@ def sentence(news: News) -> str:
     where, cluster = f"{_text(news.where.topic)}-{news.where.partition}", _text(news.cluster)
     whose = f"producer id {news.where.producer_id}, from offset {news.where.start_offset}"
     lasted = duration(max(news.at_ms - news.first_seen_ms, 0))
-    if news.kind is Kind.CLOSED:
+    if news.kind is Change.CLOSED:
         how = _ENDS.get(news.how or "", "the transaction is over")
         return printable(f"closed: {where} of {cluster}, {how}; {whose}, first seen {lasted} before")
     if news.in_danger:
@@ -182,9 +182,9 @@ def event_fields(event: EventNews) -> dict[str, Any]:
 
 
 Shape = Callable[[Sequence[EventNews], str | None], list[Any]]
-_SIGNS = {Kind.OPENED: "🔴", Kind.UPDATED: "🟠", Kind.CLOSED: "🟢"}
+_SIGNS = {Change.OPENED: "🔴", Change.UPDATED: "🟠", Change.CLOSED: "🟢"}
 # Apprise's types of notifications, the worst first.
-_TYPES = {Kind.OPENED: "failure", Kind.UPDATED: "warning", Kind.CLOSED: "success"}
+_TYPES = {Change.OPENED: "failure", Change.UPDATED: "warning", Change.CLOSED: "success"}
 # The shape of messages for Apprise.
 APPRISE = "apprise"
 
@@ -225,7 +225,7 @@ def _pagerduty(batch: Sequence[EventNews], routing_key: str | None) -> list[Any]
     return [
         {
             "routing_key": routing_key,
-            "event_action": "resolve" if one.kind is Kind.CLOSED else "trigger",
+            "event_action": "resolve" if one.kind is Change.CLOSED else "trigger",
             "dedup_key": one.event_id,
             "client": "txnscan",
             "payload": {
@@ -266,7 +266,7 @@ def _alertmanager(batch: Sequence[EventNews], _: str | None) -> list[Any]:
                 },
                 "annotations": {"summary": event_sentence(one), "description": _description(one)},
                 "startsAt": _iso(one.first_seen_ms),
-                "endsAt": _iso(one.at_ms) if one.kind is Kind.CLOSED else _iso(one.at_ms, _ALERT_LASTS),
+                "endsAt": _iso(one.at_ms) if one.kind is Change.CLOSED else _iso(one.at_ms, _ALERT_LASTS),
             }
             for one in batch
         ]
@@ -328,9 +328,9 @@ def _iso(epoch_ms: int, later: timedelta = timedelta()) -> str:
 
 _WHERE = TransactionKey('a "topic"', "id", 0, 7, 100)
 _OPENED, _CLOSED = (
-    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, {}, how="ended") for kind in (Kind.OPENED, Kind.CLOSED)
+    News(kind, "cluster", "id", "0f", _WHERE, 0, 1_000, {}, how="ended") for kind in (Change.OPENED, Change.CLOSED)
 )
 _EXAMPLE = (
-    EventNews(Kind.OPENED, "cluster", "id", "0f", 0, 1_000, 1, opened=(_OPENED,)),
-    EventNews(Kind.CLOSED, "cluster", "id", "0f", 0, 1_000, 0, closed=(_CLOSED,)),
+    EventNews(Change.OPENED, "cluster", "id", "0f", 0, 1_000, 1, opened=(_OPENED,)),
+    EventNews(Change.CLOSED, "cluster", "id", "0f", 0, 1_000, 0, closed=(_CLOSED,)),
 )

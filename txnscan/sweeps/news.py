@@ -16,7 +16,7 @@ from txnscan.verdict.evidence import Reason
 Row = Mapping[str, Any]
 
 
-class Kind(StrEnum):
+class Change(StrEnum):
     """The change of an incident or an event. UPDATED: an event has more or fewer open incidents, or has taken over
     incidents of another event.
     """
@@ -41,7 +41,7 @@ class News:
     (committed data, by its marker), "topic_recreated" or "topic_deleted". at_ms: when the sweep that saw it finished.
     """
 
-    kind: Kind
+    kind: Change
     cluster: str
     cluster_id: str
     incident_id: str
@@ -73,7 +73,7 @@ class EventNews:
     and closed in it. merged_into: the event that it turned out to be a part of.
     """
 
-    kind: Kind
+    kind: Change
     cluster: str
     cluster_id: str
     event_id: str
@@ -100,7 +100,7 @@ def events_of(
     """
     known = {**before, **after}
     had, has = _by_event(before), _by_event(after)
-    opened, closed = _of_events(news, Kind.OPENED, after), _of_events(news, Kind.CLOSED, before)
+    opened, closed = _of_events(news, Change.OPENED, after), _of_events(news, Change.CLOSED, before)
     found = []
     earliest_first = sorted((*before.values(), *after.values()), key=lambda one: one.first_seen_ms)
     for event_id in dict.fromkeys(one.event_id for one in earliest_first):
@@ -113,7 +113,7 @@ def events_of(
         elsewhere = {after[which].event_id for which in old - now if which in after}
         found.append(
             EventNews(
-                kind=Kind.CLOSED if not now else Kind.UPDATED if goes_on else Kind.OPENED,
+                kind=Change.CLOSED if not now else Change.UPDATED if goes_on else Change.OPENED,
                 cluster=cluster,
                 cluster_id=cluster_id,
                 event_id=event_id,
@@ -136,7 +136,7 @@ def _by_event(announced: Mapping[str, Announced]) -> Mapping[str, set[str]]:
     return found
 
 
-def _of_events(news: Sequence[News], kind: Kind, announced: Mapping[str, Announced]) -> Mapping[str, list[News]]:
+def _of_events(news: Sequence[News], kind: Change, announced: Mapping[str, Announced]) -> Mapping[str, list[News]]:
     """The news of this kind about the announced incidents of each event."""
     found: dict[str, list[News]] = defaultdict(list)
     for one in news:

@@ -24,7 +24,7 @@ from txnscan.sweeps.history import (
     Sightings,
     together_facts,
 )
-from txnscan.sweeps.news import NEWS_COLUMNS, Announced, EventNews, Kind, News, Row, events_of
+from txnscan.sweeps.news import NEWS_COLUMNS, Announced, Change, EventNews, News, Row, events_of
 from txnscan.sweeps.restored import Past, latest_of, together_positions
 from txnscan.sweeps.result import Scan, news_of
 from txnscan.txnlog.facts import Facts
@@ -196,11 +196,11 @@ def remember(memory: IncidentTracker, name: str, scan: Scan, stored: Incidents |
         # It may have been news as a hanging transaction. That a commit is in danger is more urgent.
         in_danger = judged.endangers_commit and not (earlier is not None and earlier.in_danger)
         if seen.notified and (in_danger or not was_notified):
-            news.append(_news(Kind.OPENED, name, scan, which, seen))
+            news.append(_news(Change.OPENED, name, scan, which, seen))
     for which in sorted(over):
         one = before[which]
         if one.closing_is_news:
-            news.append(replace(_news(Kind.CLOSED, name, scan, which, one), how=over[which]))
+            news.append(replace(_news(Change.CLOSED, name, scan, which, one), how=over[which]))
     known = {which.producer_id for which in incidents}
     facts = {one: seen for one, seen in together_facts(memory.facts, news_of(scan)).items() if one in known}
     after = IncidentTracker(
@@ -263,7 +263,7 @@ def _announced(scan: Scan, incidents: Mapping[TransactionKey, OpenIncident]) -> 
     return found
 
 
-def _news(kind: Kind, name: str, scan: Scan, which: TransactionKey, one: OpenIncident) -> News:
+def _news(kind: Change, name: str, scan: Scan, which: TransactionKey, one: OpenIncident) -> News:
     return News(
         kind=kind,
         cluster=name,
