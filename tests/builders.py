@@ -8,7 +8,7 @@ from typing import Any
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL, explained
-from txnscan.reads.observation import FencedRead, Observation
+from txnscan.reads.observation import Observation, ProvenRead
 from txnscan.resolve.guard import Limits, StoredTransaction
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.sweeps.result import Scan
@@ -58,14 +58,14 @@ def observation(**changes: Any) -> Observation:
         last_sequence=4,
         leader=1,
         leader_epoch=5,
-        first=FencedRead(NOW_MS - 2_000, 105, 100, 100, 3, 4),
-        second=FencedRead(NOW_MS - 1_000, 105, 100, 100, 3, 4),
+        first=ProvenRead(NOW_MS - 2_000, 105, 100, 100, 3, 4),
+        second=ProvenRead(NOW_MS - 1_000, 105, 100, 100, 3, 4),
         first_seen_ms=NOW_MS - 60 * MINUTE_MS,
     )
     reads = {
         which: {
             field.name: changes.pop(f"{which}_{field.name}")
-            for field in fields(FencedRead)
+            for field in fields(ProvenRead)
             if f"{which}_{field.name}" in changes
         }
         for which in ("first", "second")

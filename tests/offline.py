@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.sim.wire.batches import batch, marker
 from txnscan.kafka.protocol.record_batch import CONTROL, CRC_AT, CRC_FROM, TRANSACTIONAL
+from txnscan.offline.contents import METADATA_TOPIC
 from txnscan.offline.disk import find
 from txnscan.offline.files import CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERED
-from txnscan.offline.found import METADATA_TOPIC
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.offline.replica import read_replica
 

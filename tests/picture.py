@@ -34,7 +34,7 @@ STEPS = (
     Step("plan", "plan", "every broker: how new is your metadata?", ("coordinators",)),
     Step("read_all", "read every partition", "the leaders: what is open?", ("reads", "engine")),
     Step("ask_claims", "claims", "every broker: which transactions are yours?", ("coordinators",)),
-    Step("fenced_once", "first read", "the leaders of what nobody claims", ("reads",)),
+    Step("proven_once", "first read", "the leaders of what nobody claims", ("reads",)),
     Step("ask_coordinators", "snapshot", "every coordinator: which ids do you know?", ("coordinators",)),
     Step("second", "second read", "the same leaders again", ("reads",)),
     Step("metadata_after", "confirmation", "every broker: how new is your metadata?", ("coordinators",)),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.bench.harness import Finding, Options, Ratio, Side, Work, timed_in_turn
 from tests.bench.offline import write_segment
-from txnscan.offline.reading import Spread, read_paths
+from txnscan.offline.paths import Spread, read_paths
 
 _PARTITIONS = 16
 _ONE, _ALL = "one process", "a process for each core"

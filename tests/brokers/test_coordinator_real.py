@@ -6,7 +6,7 @@ from tests.brokers.shared import Shared
 from tests.golden.coordinators import IDS
 from txnscan.demo.producer import Producer
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 
 PREFIX = "beyond-ascii-"
 

@@ -44,10 +44,10 @@ from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
 from txnscan.offline.cluster_metadata import Metadata
+from txnscan.offline.contents import Replica
 from txnscan.offline.disk import find, read
 from txnscan.offline.files import snapshot
-from txnscan.offline.found import Replica
-from txnscan.offline.reading import FileContents, read_paths
+from txnscan.offline.paths import FileContents, read_paths
 from txnscan.sweeps.result import Scan
 
 LATE_AFTER_MS = 20 * 60_000

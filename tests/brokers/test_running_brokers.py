@@ -28,12 +28,12 @@ from txnscan.demo.producer import Producer
 from txnscan.demo.wait import wait_until
 from txnscan.errors import ExitStatus
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.offline import reading
+from txnscan.offline import paths
+from txnscan.offline.contents import METADATA_TOPIC, Replica, ReplicaFiles
 from txnscan.offline.disk import find
-from txnscan.offline.found import METADATA_TOPIC, Replica, ReplicaFiles
-from txnscan.offline.reading import FileContents, read_paths
+from txnscan.offline.live_broker import is_locked, look_again
+from txnscan.offline.paths import FileContents, read_paths
 from txnscan.offline.replica import read_replica
-from txnscan.offline.running import is_locked, look_again
 from txnscan.verdict.evidence import Verdict
 
 LATE_AFTER_MS = 20 * 60_000
@@ -149,8 +149,8 @@ def test_a_transaction_ending_between_two_files_is_not_hanging(
     this = sys.modules[__name__]
     monkeypatch.setattr(this, "_reached", tmp_path / "reached")
     monkeypatch.setattr(this, "_go_on", tmp_path / "go-on")
-    monkeypatch.setattr(reading, "read_replica", _stops)
-    monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(paths, "read_replica", _stops)
+    monkeypatch.setattr(paths, "_PARALLEL_FROM_BYTES", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
 
     def ends() -> None:

@@ -23,13 +23,13 @@ from txnscan.verdict.rules import RULES
 PACKAGE = ROOT / "txnscan"
 # The rule that hides an id depends on the principal. Other failures name the permission without a principal.
 ASKED_BY_SOMEBODY = {
-    "coordinators/snapshot.py": {"conclude"},
+    "coordinators/coordinator_listing.py": {"conclude"},
     "coordinators/visibility.py": {"visibility_failures", "denials", "_may_be_for"},
 }
 # These have no clock and no socket: they get both as arguments.
 PURE_BUT_FOR_SEND = (
     *(f"coordinators/{name}.py" for name in ("claims", "agreed_metadata", "snapshot", "visibility")),
-    "reads/fenced_read.py",
+    "reads/proven_read.py",
     "txnlog/scan.py",
     *(f"waiting/{name}.py" for name in ("ahead", "delivered", "groups", "pending_offsets", "who_waits")),
 )
@@ -57,11 +57,11 @@ IMPURE_HOMES = (
         "tables.tables",
         "txnlog.task",
     ),
-    *("offline.disk", "offline.reading", "offline.replica"),
+    *("offline.disk", "offline.paths", "offline.replica"),
 )
 # Modules that listen, for Prometheus.
 WATCHED = "watch/endpoint.py"
-JOURNAL = ("resolve/journal.py", "resolve/lock.py", "resolve/stored.py")
+JOURNAL = ("resolve/journal.py", "resolve/lock.py", "resolve/plan_of_sweep.py")
 SPARK_HOMES = (
     *(
         "engine/spark/executors.py",
@@ -276,7 +276,7 @@ def test_modules_that_need_spark_or_arrow_are_imported_inside_functions() -> Non
     # numpy is not in the base installation.
     assert offenders("numpy", allowed=("offline/columns.py", *COLUMNS)) == []
     assert offenders("txnscan.offline.columns", allowed=(), unless=("call",)) == []
-    journal = ("txnscan.resolve.journal", "txnscan.resolve.lock", "txnscan.resolve.stored")
+    journal = ("txnscan.resolve.journal", "txnscan.resolve.lock", "txnscan.resolve.plan_of_sweep")
     assert offenders(*journal, allowed=JOURNAL, unless=("call", "typing")) == []
 
 

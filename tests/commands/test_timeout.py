@@ -23,8 +23,8 @@ from txnscan.kafka.client import deadline
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.deadline import Patience
 from txnscan.reads import tasks
-from txnscan.reads.fenced_read import read_wide
 from txnscan.reads.observation import TransactionKey
+from txnscan.reads.proven_read import read_wide
 from txnscan.reads.rows import WideAnswer, WideBatch
 from txnscan.sweeps.result import Scan
 from txnscan.tables.open import open_tables

@@ -67,7 +67,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txnscan.reads.observation import TransactionKey
-from txnscan.reads.rows import FencedRow, WideAnswer
+from txnscan.reads.rows import ProvenRow, WideAnswer
 from txnscan.sweeps.history import DiskReads, Incident, Incidents, NoHistory, Sightings
 from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.result import Scan
@@ -882,7 +882,7 @@ class ApartEngine(ThreadsEngine):
 
 @pytest.mark.parametrize(
     ("few", "read_apart", "judged_apart"),
-    [(1_000, [WideAnswer, LogRow], False), (0, [WideAnswer, FencedRow, FencedRow, LogRow], True)],
+    [(1_000, [WideAnswer, LogRow], False), (0, [WideAnswer, ProvenRow, ProvenRow, LogRow], True)],
 )
 def test_executors_read_and_judge_only_many_unclaimed_partitions(
     monkeypatch: pytest.MonkeyPatch, few: int, read_apart: list[type], judged_apart: bool

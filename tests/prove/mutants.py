@@ -77,13 +77,13 @@ TARGETS = (
     Target("sweeps/observations.py", ("unit/test_observations.py",)),
     Target(
         "coordinators/agreed_metadata.py",
-        ("unit/test_agreed_metadata.py", "unit/test_snapshot.py", "unit/test_crowd_work.py"),
+        ("unit/test_agreed_metadata.py", "unit/test_coordinator_listing.py", "unit/test_crowd_work.py"),
     ),
     Target("sweeps/reader.py", ("unit/test_agreed_metadata.py",), function="confirmed"),
-    Target("reads/fenced_read.py", ("unit/test_fenced_read.py",)),
-    Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_snapshot.py")),
+    Target("reads/proven_read.py", ("unit/test_proven_read.py",)),
+    Target("coordinators/visibility.py", ("unit/test_visibility.py", "unit/test_coordinator_listing.py")),
     Target("coordinators/metadata_image.py", ("unit/test_metadata_image.py", "unit/test_outside_kraft.py")),
-    Target("coordinators/snapshot.py", ("unit/test_snapshot.py", "unit/test_crowd_work.py")),
+    Target("coordinators/coordinator_listing.py", ("unit/test_coordinator_listing.py", "unit/test_crowd_work.py")),
     Target(
         "coordinators/claims.py", ("unit/test_claims.py", "unit/test_observations.py", "unit/test_joined_commit.py")
     ),
@@ -206,7 +206,7 @@ EXPLAINED: dict[Key, str] = {
         "if all((other == first for other in others)): … → if False: return (first, frozenset())",
     ): _EQUAL_VIEWS,
     ("coordinators/metadata_image.py", "_merged", "return (first, frozenset()) → pass"): _EQUAL_VIEWS,
-    ("coordinators/snapshot.py", "_knows", "return False → pass #2"): "None is as false as False",
+    ("coordinators/coordinator_listing.py", "_knows", "return False → pass #2"): "None is as false as False",
     (
         "coordinators/visibility.py",
         "_continued",

@@ -15,7 +15,7 @@ from tests.golden.disks import PARTITIONS, unpacked
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.offline.disk import PathError
 from txnscan.offline.files import CLEANED, checkpoint, offset_of
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 from txnscan.offline.walk import headers
 from txnscan.report.offline import offline_scan
 from txnscan.verdict.evidence import Verdict

@@ -18,7 +18,7 @@ import pytest
 from tests.golden.disks import KINDS
 from tests.search.incomplete import Case, Disk, answer, boundaries, disk_in, groups, wrong
 from txnscan.offline import judging, missing, wholeness
-from txnscan.offline.found import Segment
+from txnscan.offline.contents import Segment
 from txnscan.offline.wholeness import Hole
 
 NAMES = [kind.name for kind in KINDS]

@@ -19,17 +19,17 @@ from tests.sim.world import LOST_LOG_END, World
 from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster, Item, Result
-from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
+from txnscan.coordinators.coordinator_listing import CoordinatorAnswers, CoordinatorListing
 from txnscan.engine import Batch, Row
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
 from txnscan.parallel import OnProgress
-from txnscan.reads.fenced_read import FencedReading, read_wide
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch
-from txnscan.reads.tasks import ReadFenced
+from txnscan.reads.proven_read import ProvenReading, read_wide
+from txnscan.reads.rows import OffsetsRow, ProvenRow, ReadBatch
+from txnscan.reads.tasks import ReadProven
 from txnscan.sweeps.history import History as ScanHistory
 from txnscan.sweeps.history import Incident, Incidents, NoHistory
 from txnscan.sweeps.observations import CLAIMED
@@ -150,8 +150,8 @@ class SimulatedEngine(ThreadsEngine):
         on_progress: OnProgress,
     ) -> list[Row]:
         """See Engine."""
-        if isinstance(function, ReadFenced):
-            return self.read_fenced(batches, function.how)  # type: ignore[arg-type, return-value]
+        if isinstance(function, ReadProven):
+            return self.read_proven(batches, function.how)  # type: ignore[arg-type, return-value]
         if isinstance(function, Judge):
             return self.judge(batches, function)  # type: ignore[arg-type, return-value]
         if row_type is OffsetsRow:
@@ -165,7 +165,7 @@ class SimulatedEngine(ThreadsEngine):
         """The verdicts."""
         return [judged for batch in batches for judged in judge(batch)]
 
-    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
+    def read_proven(self, batches: Sequence[ReadBatch], how: ProvenReading) -> list[ProvenRow]:
         """The proven reads of a sweep."""
         return [row for batch in batches for row in how(batch, self.simulation.send, lambda: self._now_ms)]
 
@@ -187,7 +187,7 @@ class SimulatedCluster(Cluster):
 
     def concluded(
         self, answers: Iterable[CoordinatorAnswers], before: AgreedMetadata, after: AgreedMetadata
-    ) -> Snapshot:
+    ) -> CoordinatorListing:
         """See Cluster."""
         return self.believed(super().concluded(answers, before, after))
 
@@ -199,7 +199,7 @@ class SimulatedCluster(Cluster):
         self._simulation.asked_worlds.clear()
         return super().ask_coordinators(before, open_topics, on_progress)
 
-    def believed(self, snapshot: Snapshot) -> Snapshot:
+    def believed(self, snapshot: CoordinatorListing) -> CoordinatorListing:
         """The snapshot as the sweep uses it: unchanged. Subclasses weaken it."""
         return snapshot
 

@@ -12,8 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.sim.history import NOW_MS, SimulatedCluster, SimulatedEngine, Simulation, sweep
-from txnscan.coordinators import cluster, quorum
-from txnscan.coordinators import snapshot as snapshot_module
+from txnscan.coordinators import cluster, coordinator_listing, quorum
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.claims import (
     ClaimAnswers,
@@ -22,8 +21,8 @@ from txnscan.coordinators.claims import (
     CountedClaims,
     counted_claims,
 )
+from txnscan.coordinators.coordinator_listing import CoordinatorAnswers, CoordinatorListing
 from txnscan.coordinators.metadata_image import Latest, ask_offsets
-from txnscan.coordinators.snapshot import CoordinatorAnswers, Snapshot
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure
@@ -31,8 +30,8 @@ from txnscan.kafka.protocol.describe_producers import by_topic, describe_produce
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.parallel import OnProgress
-from txnscan.reads.fenced_read import FencedReading, fenced_failed, read_second
-from txnscan.reads.rows import FencedRow, ReadBatch, WideRow
+from txnscan.reads.proven_read import ProvenReading, read_second, unproven_row
+from txnscan.reads.rows import ProvenRow, ReadBatch, WideRow
 from txnscan.sweeps.history import History
 from txnscan.sweeps.result import Scan
 from txnscan.verdict.evidence import Judged, Reason, Verdict
@@ -129,9 +128,9 @@ class _ElectedUnawares(SimulatedCluster):
 
     def concluded(
         self, answers: Iterable[CoordinatorAnswers], before: AgreedMetadata, after: AgreedMetadata
-    ) -> Snapshot:
+    ) -> CoordinatorListing:
         """See Cluster."""
-        with patch.object(snapshot_module, "_knows", lambda own, leader, k: True):
+        with patch.object(coordinator_listing, "_knows", lambda own, leader, k: True):
             return super().concluded(answers, before, after)
 
 
@@ -150,16 +149,16 @@ _BEYOND_DOUBT = 1 << 40
 class _DescribeAlone(SimulatedEngine):
     """Leader omitted: any answer to DescribeProducers counts as the leader's committed state."""
 
-    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
+    def read_proven(self, batches: Sequence[ReadBatch], how: ProvenReading) -> list[ProvenRow]:
         """See SimulatedEngine."""
-        rows: list[FencedRow] = []
+        rows: list[ProvenRow] = []
         for batch in batches:
             try:
                 described = describe_producers(
                     self.simulation.send, batch.leader, by_topic(p.key for p in batch.partitions)
                 )
             except RequestFailed as failed:
-                rows += [fenced_failed(p, failed.failure, NOW_MS) for p in batch.partitions]
+                rows += [unproven_row(p, failed.failure, NOW_MS) for p in batch.partitions]
             else:
                 rows += [
                     _trusted(p, described[p.key].open_producers, described[p.key].failure) for p in batch.partitions
@@ -167,8 +166,8 @@ class _DescribeAlone(SimulatedEngine):
         return rows
 
 
-def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], failure: Failure | None) -> FencedRow:
-    return FencedRow(
+def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], failure: Failure | None) -> ProvenRow:
+    return ProvenRow(
         topic=partition.topic,
         topic_id=partition.topic_id,
         partition=partition.partition,
@@ -184,16 +183,16 @@ def _trusted(partition: Partition, open_producers: tuple[OpenProducer, ...], fai
 class _AboveTheHighWatermark(SimulatedEngine):
     """A part of leader omitted: data above the high watermark counts, although it may still be truncated."""
 
-    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
+    def read_proven(self, batches: Sequence[ReadBatch], how: ProvenReading) -> list[ProvenRow]:
         """See SimulatedEngine."""
-        rows = super().read_fenced(batches, how)
+        rows = super().read_proven(batches, how)
         return [row if row.failure is not None else replace(row, high_watermark=_BEYOND_DOUBT) for row in rows]
 
 
 class _WhateverIsListed(SimulatedCluster):
     """Coverage omitted: an id that no listing shows counts as absent."""
 
-    def believed(self, snapshot: Snapshot) -> Snapshot:
+    def believed(self, snapshot: CoordinatorListing) -> CoordinatorListing:
         """See SimulatedCluster."""
         return replace(
             snapshot,
@@ -207,7 +206,7 @@ class _WhateverIsListed(SimulatedCluster):
 class _NothingHidden(SimulatedCluster):
     """Visibility omitted: ids that the principal may not see count as absent."""
 
-    def believed(self, snapshot: Snapshot) -> Snapshot:
+    def believed(self, snapshot: CoordinatorListing) -> CoordinatorListing:
         """See SimulatedCluster."""
         return replace(snapshot, visibility_failures=())
 
@@ -217,14 +216,14 @@ class _ReadOnce(SimulatedEngine):
 
     def __init__(self, simulation: Simulation, now_ms: int = NOW_MS) -> None:
         super().__init__(simulation, now_ms)
-        self.first: list[FencedRow] | None = None
+        self.first: list[ProvenRow] | None = None
 
-    def read_fenced(self, batches: Sequence[ReadBatch], how: FencedReading) -> list[FencedRow]:
+    def read_proven(self, batches: Sequence[ReadBatch], how: ProvenReading) -> list[ProvenRow]:
         """See SimulatedEngine."""
         wanted = {partition.key for batch in batches for partition in batch.partitions}
         if how is read_second and self.first is not None:
             return [row for row in self.first if row.key in wanted]
-        rows = super().read_fenced(batches, how)
+        rows = super().read_proven(batches, how)
         self.first = [*(self.first or []), *rows]
         return rows
 

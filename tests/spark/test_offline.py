@@ -8,7 +8,7 @@ import pytest
 
 from tests.offline import data, end, partition_directory
 from txnscan.offline.disk import PathError
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 
 if TYPE_CHECKING:
     from pathlib import Path

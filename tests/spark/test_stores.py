@@ -152,7 +152,7 @@ def test_the_change_feed_of_incidents_has_the_changes_of_both(spark: SparkSessio
 def test_both_see_the_same_plan_lock_and_attempt(spark: SparkSession, location: str) -> None:
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import Lock
-    from txnscan.resolve.stored import stored_hanging
+    from txnscan.resolve.plan_of_sweep import stored_hanging
 
     by_spark, by_rust = through_spark(location, spark), open_tables(location, None)
     by_spark.create()

@@ -23,8 +23,8 @@ from tests.tables.stored import (
 )
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import Plan, PlanRefused
+from txnscan.resolve.plan_of_sweep import plan_of, stored_hanging
 from txnscan.resolve.run import check_history
-from txnscan.resolve.stored import plan_of, stored_hanging
 from txnscan.sweeps.gate import stored_gate
 from txnscan.sweeps.restored import Fall, LogPosition, Past, Sign
 from txnscan.txnlog.facts import ProducerFacts

@@ -113,7 +113,7 @@ def test_healthy_transactions_are_counted_and_have_no_row(tables: Tables) -> Non
 
 def test_a_live_transaction_that_holds_readers_back_gets_a_row_and_no_incident(after: After) -> None:
     """The others are only counted. A plan does not offer it."""
-    from txnscan.resolve.stored import stored_hanging
+    from txnscan.resolve.plan_of_sweep import stored_hanging
 
     claim = view("Ongoing", 3, ("p-1",), start_time_ms=NOW_MS - 6 * MINUTE_MS)
     blocking, counted = judged(claim, partition=1), judged(view("Ongoing", 3, ("p-0",)))
@@ -268,7 +268,7 @@ UNDECIDED = hanging(100, known("unknown", "the row of the sweep"))
 
 def planned(tables: Tables, sweep_id: str) -> tuple[str | None, str | None]:
     """The outcome in a plan, and the failure of the log."""
-    from txnscan.resolve.stored import stored_hanging
+    from txnscan.resolve.plan_of_sweep import stored_hanging
 
     (found,) = stored_hanging(tables, sweep_id)
     return found.outcome, said(found.log_failure)
@@ -301,7 +301,7 @@ def test_a_plan_uses_a_marker_seen_by_an_apply(after: After) -> None:
 
 def test_a_plan_uses_no_computed_columns(after: After) -> None:
     """A change of `incidents`, verdicts or outcomes changes no plan."""
-    from txnscan.resolve.stored import stored_hanging
+    from txnscan.resolve.plan_of_sweep import stored_hanging
     from txnscan.tables.conditions import Is
     from txnscan.tables.delta import arrow_rows
 

@@ -22,7 +22,7 @@ from txnscan.config import ConfigError
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.locate import coordinator_of
-from txnscan.coordinators.producers import PartitionProducers, Share, read_share, shares
+from txnscan.coordinators.producers import PartitionProducers, Portion, portions, read_portion
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
 from txnscan.kafka.answers import State
@@ -32,7 +32,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.report.asked import write_listed
+from txnscan.report.admin_output import write_listed
 from txnscan.report.plain import error_object
 from txnscan.report.rows import Column, CsvRows, JsonRows, TableRows
 from txnscan.txnlog.decode import transactional_id_key
@@ -231,8 +231,8 @@ def test_producers_without_a_transaction_are_listed_and_offsets_accompany_open_o
     cluster.partitions["t", 0] = FakePartition(producers=[producer(7, 100), producer(8, -1)], high_watermark=200)
     cluster.partitions["t", 1] = FakePartition(producers=[producer(9, -1)])
     seen = read_metadata(cluster.send, 1, ["t"])
-    (share,), errors = shares(seen.topics, None)
-    first, second = read_share(cluster.send, share, seen)
+    (share,), errors = portions(seen.topics, None)
+    first, second = read_portion(cluster.send, share, seen)
     assert not errors and isinstance(first, PartitionProducers) and isinstance(second, PartitionProducers)
     assert [(p.producer_id, p.start_offset) for p in first.producers] == [(7, 100), (8, -1)]
     assert first.offsets is not None and (first.offsets.last_stable_offset, first.offsets.high_watermark) == (100, 200)
@@ -243,8 +243,8 @@ def test_a_partition_without_a_leader_is_an_error_unless_a_broker_is_named() -> 
     cluster = FakeCluster()
     cluster.partitions["t", 0] = FakePartition(leader=-1)
     topics = read_metadata(cluster.send, 1, ["t"]).topics
-    assert shares(topics, None) == ([], [Unobserved("read", NO_LEADER, None, "t", 0)])
-    (share,), errors = shares(topics, 2)
+    assert portions(topics, None) == ([], [Unobserved("read", NO_LEADER, None, "t", 0)])
+    (share,), errors = portions(topics, 2)
     assert (share.broker_id, errors) == (2, [])
 
 
@@ -253,7 +253,7 @@ def test_an_unreachable_broker_is_an_error_of_each_partition() -> None:
     cluster.partitions["t", 0] = cluster.partitions["t", 1] = FakePartition()
     seen = read_metadata(cluster.send, 2, ["t"])
     cluster.unreachable = {1}
-    found = list(read_share(cluster.send, Share(1, seen.partitions), seen))
+    found = list(read_portion(cluster.send, Portion(1, seen.partitions), seen))
     assert [(one.topic, one.partition) for one in found if isinstance(one, Unobserved)] == [("t", 0), ("t", 1)]
 
 

@@ -25,7 +25,7 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, FailureCode, Permission, Unobserved
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Partition, Topic
-from txnscan.reads.rows import FencedRow
+from txnscan.reads.rows import ProvenRow
 from txnscan.sweeps.reader import confirmed
 
 if TYPE_CHECKING:
@@ -334,12 +334,12 @@ def test_a_broker_naming_two_leaders_for_a_partition_is_a_disagreement(cluster: 
     why_not(AgreedMetadata(tuple(doubled), ()))
 
 
-# --- a fenced row against the later agreed ----------------------------------------------------------------------------
+# --- a proven row against the later agreed ----------------------------------------------------------------------------
 
 
-def row(**changes: object) -> FencedRow:
+def row(**changes: object) -> ProvenRow:
     values = {"topic": "t", "topic_id": "", "partition": 0, "leader": 1, "leader_epoch": 5, "read_at_ms": 0}
-    return FencedRow(**(values | changes))  # type: ignore[arg-type]
+    return ProvenRow(**(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

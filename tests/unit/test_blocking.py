@@ -14,8 +14,8 @@ from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.waiting import blocking as under_test
 from txnscan.waiting.blocking import (
+    LATE_DIVISOR,
     ORDINARY_MS,
-    SHARE_OF_LATE,
     blocks,
     end_of,
     ends_by_ms,
@@ -28,7 +28,7 @@ from txnscan.waiting.owner import Owner
 from txnscan.waiting.writability import UNREAD, WriteState, WriteStates
 
 START_MS, TIMEOUT_MS = NOW_MS - MINUTE_MS, 15 * MINUTE_MS
-LIMIT_MS = LATE_AFTER_MS // SHARE_OF_LATE
+LIMIT_MS = LATE_AFTER_MS // LATE_DIVISOR
 ENDLESS_MS = 2**31 - 1
 OFFSETS = "__consumer_offsets"
 # One of two replicas in sync, of two that are needed.

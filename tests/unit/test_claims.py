@@ -1,4 +1,4 @@
-"""Which claims count. A claimed transaction gets no fenced read, so this is the correctness proof of claims.
+"""Which claims count. A claimed transaction gets no proven read, so this is the correctness proof of claims.
 
 A table of worlds: the claims of brokers and the leaders of the log, against two transactions of one producer,
 open on `p-0` and on `q-0`.
@@ -538,7 +538,7 @@ def partitions_in(requests: list[Any], attribute: str) -> set[Key]:
 
 
 def test_a_claimed_transaction_causes_no_further_requests() -> None:
-    """A fenced read begins and ends with ListOffsets, and an outcome is read from the log."""
+    """A proven read begins and ends with ListOffsets, and an outcome is read from the log."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     with recorded(fake) as asked:
@@ -585,7 +585,7 @@ def test_an_unproven_coordinator_makes_a_claimed_sweep_incomplete() -> None:
 
 
 def test_a_claimed_partition_with_an_incident_is_proven() -> None:
-    """Only a fenced read closes an incident. A claim alone does not."""
+    """Only a proven read closes an incident. A claim alone does not."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     with recorded(fake) as asked:
@@ -597,7 +597,7 @@ def test_a_claimed_partition_with_an_incident_is_proven() -> None:
 
 
 def test_a_claimed_neighbour_of_a_hanging_transaction_is_read_too() -> None:
-    """The orphan hangs beside a claimed transaction: both are judged from a fenced read of the partition."""
+    """The orphan hangs beside a claimed transaction: both are judged from a proven read of the partition."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     fake.partitions["data", 0].producers.append(producer(55, 40))
@@ -609,7 +609,7 @@ def test_a_claimed_neighbour_of_a_hanging_transaction_is_read_too() -> None:
 
 
 def test_a_claimed_partition_closes_no_incidents() -> None:
-    """A partition of a recreated topic, or out of scope, has no fenced read either."""
+    """A partition of a recreated topic, or out of scope, has no proven read either."""
     fake = FakeOld({})
     fake.own(0, coordinator=1)
     found = swept_fake(fake, history=Remembers((TransactionKey("gone", "", 0, 55, 40),)))

@@ -21,7 +21,7 @@ from tests.fakes import FakeCluster, FakePartition, broker, no_progress, one_by_
 from tests.unit.test_impact import FakeGroups
 from txnscan import ScanConfig
 from txnscan.coordinators import cluster as cluster_module
-from txnscan.coordinators import snapshot as snapshot_module
+from txnscan.coordinators import coordinator_listing
 from txnscan.coordinators.agreed_metadata import NOT_ASKED, ROUNDS_MAX, AgreedMetadata, read_all_views
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.coordinators.metadata_image import read_latest
@@ -360,7 +360,7 @@ def test_a_round_of_metadata_forgets_answers_that_are_too_large_together(monkeyp
 
 def test_a_transaction_log_with_too_many_partitions_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for an id of each partition took minutes, which no time limit ended."""
-    for module in (snapshot_module, cluster_module):
+    for module in (coordinator_listing, cluster_module):
         monkeypatch.setattr(module, "COORDINATOR_PARTITIONS_MAX", 5)
     with Cases() as cases:
         for count, proven in ((5, 5), (6, 0)):
@@ -377,7 +377,7 @@ def test_a_transaction_log_with_too_many_partitions_is_not_probed(monkeypatch: p
                     cluster.random_token = token
                     cluster.view([])
                     agreed = cluster.agreed_metadata([STATE])
-                    snapshot = cluster.snapshot({7: frozenset()}, agreed, no_progress)
+                    snapshot = cluster.coordinator_listing({7: frozenset()}, agreed, no_progress)
                 assert (snapshot.coordinators_proven, snapshot.complete) == (proven, proven == count)
                 assert bool(made) == (proven == count)
                 assert snapshot.coordinators_planned == (count if proven else 1)
@@ -399,7 +399,7 @@ def test_a_sweep_whose_time_is_up_does_not_repeat_the_snapshot() -> None:
                     fake.asked.clear()
                     if time_is_up:
                         deadline._ends_s = -1.0
-                    cluster.snapshot({7: frozenset()}, agreed, no_progress)
+                    cluster.coordinator_listing({7: frozenset()}, agreed, no_progress)
                 asked = Counter(name for _, name in fake.asked)
                 assert asked["Metadata"] == expected
 

@@ -16,7 +16,7 @@ from tests.sim.encode import batch
 from tests.unit.test_fetch import control
 from txnscan.coordinators.agreed_metadata import TOPIC_RECREATED, AgreedMetadata
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.reads.observation import FencedRead, Observation
+from txnscan.reads.observation import Observation, ProvenRead
 from txnscan.sweeps import identity as identities
 from txnscan.sweeps.history import Incident
 from txnscan.sweeps.identity import Between, Identity, Seen, continued, identified, identity, replaced, seen_of
@@ -321,7 +321,7 @@ def test_a_topic_without_an_id_is_another_one_if_its_position_is_lower() -> None
 
 def test_an_unproven_read_shows_no_other_topic() -> None:
     which = WHICH._replace(topic_id="")
-    unread = FencedRead(0, failure=failed("NOT_LEADER_OR_FOLLOWER"))
+    unread = ProvenRead(0, failure=failed("NOT_LEADER_OR_FOLLOWER"))
     o = replace(NOW, leader_epoch=0, first=unread, second=unread)
     ask = Asked(SAME)
     (found,) = continued([o], {which: replace(INCIDENTS[WHICH], leader_epoch=5)}, ask, ask.unsure.append)

@@ -31,7 +31,7 @@ from txnscan.resolve.abort import ReadAnyway
 from txnscan.sweeps.enrichment import with_outcomes
 from txnscan.sweeps.history import FactsAlone, History, NoHistory
 from txnscan.sweeps.log_reads import read_outcomes
-from txnscan.sweeps.reader import FENCED_BATCH_SIZE
+from txnscan.sweeps.reader import PROVEN_BATCH_SIZE
 from txnscan.txnlog import lineage
 from txnscan.txnlog.decode import DamagedRecord, UnknownRecord, transactional_id_key
 from txnscan.txnlog.facts import Facts, LogRead, ProducerFacts, SeenCommit
@@ -665,14 +665,14 @@ def test_the_first_batches_of_a_leader_are_read_in_one_request_and_large_ones_al
 
 def test_a_request_for_first_batches_has_a_limited_size(cluster: FakeLogs) -> None:
     """Each partition may give 16 KiB, and all leaders are asked at once."""
-    count = FENCED_BATCH_SIZE + 50
+    count = PROVEN_BATCH_SIZE + 50
     cluster.lead("p", [1] * count)
     for index in range(count):
         cluster.partitions["p", index].write(batch(100, [(None, b"x")], producer_id=7, producer_epoch=3))
     assert {one.first_epoch for one in read_all(cluster, *(owned(1, partition=n) for n in range(count)))} == {3}
     asked = zip(cluster.asked, cluster.requests, strict=True)
     of_p = [r for (_, name), r in asked if name == "Fetch" and r.topics[0].topic == "p"]
-    assert sorted(len(r.topics[0].partitions) for r in of_p) == [50, FENCED_BATCH_SIZE]
+    assert sorted(len(r.topics[0].partitions) for r in of_p) == [50, PROVEN_BATCH_SIZE]
 
 
 def test_the_first_batch_gives_the_first_epoch(cluster: FakeLogs) -> None:

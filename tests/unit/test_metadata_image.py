@@ -43,7 +43,7 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, ClusterView, Key, Topic
-from txnscan.reads.fenced_read import read_first, read_wide
+from txnscan.reads.proven_read import read_first, read_wide
 from txnscan.reads.rows import WideBatch
 from txnscan.sweeps.reader import MOVED, SweepReader, Wide
 
@@ -354,7 +354,7 @@ def test_a_coordinator_of_another_cluster_leaves_every_leader_unknown() -> None:
         for changed, proven in ((False, 3), (True, 0)):
             fake.edit = {"Metadata": edit} if changed else {}
             before = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
-            assert cluster.snapshot({}, before, no_progress).coordinators_proven == proven
+            assert cluster.coordinator_listing({}, before, no_progress).coordinators_proven == proven
             assert len(cluster.metadata_after(cluster.ask_coordinators(before, {}, no_progress)).errors) == changed
 
 
@@ -668,7 +668,7 @@ def test_the_second_read_is_of_the_leaders_and_leader_epochs_of_the_first() -> N
     with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster:
         agreed = cluster.latest().agreed
         reader = SweepReader(cluster, ThreadsEngine(1), ScanConfig("fake:9092"))
-        first = reader.fenced_once(fake.partitions, agreed, no_progress, read_first)
+        first = reader.proven_once(fake.partitions, agreed, no_progress, read_first)
         moves(fake, 1, 3)
         fake.partitions["t", 0].high_watermark = 210
         fake.asked.clear()

@@ -10,11 +10,11 @@ import pytest
 
 from tests.fakes import no_progress, producer
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
-from txnscan.coordinators.snapshot import Snapshot
+from txnscan.coordinators.coordinator_listing import CoordinatorListing
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic
-from txnscan.reads.rows import FencedRow
+from txnscan.reads.rows import ProvenRow
 from txnscan.sweeps.pipeline import prove
 from txnscan.sweeps.state import AllRead, Claimed, Proof, Run, SweepPlan
 
@@ -23,8 +23,8 @@ OFFSET = 100
 BEHIND = Failure("behind", FailureCode.BROKER_BEHIND)
 
 
-def read_at(leader: int, epoch: int, *producers: OpenProducer) -> FencedRow:
-    return FencedRow("t", "", 0, leader, epoch, 1, 200, 100, open_producers=producers)
+def read_at(leader: int, epoch: int, *producers: OpenProducer) -> ProvenRow:
+    return ProvenRow("t", "", 0, leader, epoch, 1, 200, 100, open_producers=producers)
 
 
 def agreed(leader: int, epoch: int) -> AgreedMetadata:
@@ -41,7 +41,7 @@ class Moving:
         self.asked: list[dict[int, frozenset[str]]] = []
         self.deadline = SimpleNamespace(is_up=False)
 
-    def fenced_once(self, keys: Any, before: AgreedMetadata, *_: Any) -> dict[Key, FencedRow]:
+    def proven_once(self, keys: Any, before: AgreedMetadata, *_: Any) -> dict[Key, ProvenRow]:
         led = before.partition(*KEY)
         return {key: read_at(led.leader, led.leader_epoch, *([producer(7)] * (led.leader_epoch > 5))) for key in keys}
 
@@ -49,15 +49,15 @@ class Moving:
         self.asked.append(topics)
         return []
 
-    def second(self, first: dict[Key, FencedRow], _: Any) -> dict[Key, FencedRow]:
+    def second(self, first: dict[Key, ProvenRow], _: Any) -> dict[Key, ProvenRow]:
         return dict(first)
 
     def metadata_after(self, *_: Any) -> AgreedMetadata:
         epoch = self.epochs[min(len(self.asked), len(self.epochs)) - 1]
         return replace(agreed(epoch % 2 + 1, epoch), offsets={1: OFFSET, 2: OFFSET - 1, 3: OFFSET + 1})
 
-    def concluded(self, *_: Any) -> Snapshot:
-        return Snapshot((), 1, 1)
+    def concluded(self, *_: Any) -> CoordinatorListing:
+        return CoordinatorListing((), 1, 1)
 
     def late(self, after: AgreedMetadata, offset: int) -> tuple[Unobserved, ...]:
         return tuple(Unobserved("plan", BEHIND, one) for one in after.behind(offset))

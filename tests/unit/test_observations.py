@@ -11,8 +11,8 @@ from tests.builders import NOW_MS, context, failed, judged, observation, view
 from tests.fakes import producer
 from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
-from txnscan.reads.observation import FencedRead, Observation
-from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
+from txnscan.reads.observation import Observation, ProvenRead
+from txnscan.reads.rows import OffsetsRow, ProvenRow, WideRow
 from txnscan.sweeps.observations import CLAIMED, claimed_observations, observe, with_history, with_offsets
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge, judge_observation
@@ -27,12 +27,12 @@ def wide(*producers: OpenProducer, **changes: Any) -> WideRow:
     return WideRow(**(values | changes))
 
 
-def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> FencedRow:
-    row = FencedRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, None, producers)
+def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> ProvenRow:
+    row = ProvenRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, None, producers)
     return replace(row, **changes)
 
 
-def seen(first: FencedRow, second: FencedRow | None, row: WideRow | None = None) -> list[Observation]:
+def seen(first: ProvenRow, second: ProvenRow | None, row: WideRow | None = None) -> list[Observation]:
     reads = ({KEY: first}, {} if second is None else {KEY: second})
     return observe({KEY: "t0"}, {KEY: row or wide(producer(7))}, *reads)
 
@@ -216,7 +216,7 @@ def held(**changes: Any) -> Observation:
 
 
 def test_a_claimed_transaction_has_the_values_of_the_wide_read_and_no_proof() -> None:
-    unread = FencedRead(NOW_MS, failure=CLAIMED)
+    unread = ProvenRead(NOW_MS, failure=CLAIMED)
     assert held() == replace(
         observation(leader_epoch=-1, last_timestamp_ms=1_700_000_000_000, first_seen_ms=NOW_MS),
         first=unread,

@@ -18,7 +18,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.primitives import numbers, string, unsigned
 from txnscan.offline.cluster_metadata import Assigned, Metadata
 from txnscan.offline.files import offset_of
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 
 ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 NAME = "AAAAAAAAAAAAAAAAAAAAAQ"

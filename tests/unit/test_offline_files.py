@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cases import Cases
 from tests.offline import MS, OPEN_AT_37, SNAPSHOT, data, end, partition_directory, plain, snapshot_of
+from txnscan.offline.contents import Replica
 from txnscan.offline.disk import PathError, find
 from txnscan.offline.files import (
     Aborted,
@@ -26,7 +27,6 @@ from txnscan.offline.files import (
     snapshot,
     topic_id,
 )
-from txnscan.offline.found import Replica
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.offline.replica import read_replica
 

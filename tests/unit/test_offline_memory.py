@@ -18,7 +18,7 @@ MB = 1 << 20
 BESIDES_MB = 110
 _SCRIPT = """
 import json, sys
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 read = read_paths([sys.argv[1]], late_after_ms=0, check_crc=sys.argv[2] == "crc")
 (replica,) = read.replicas
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.offline import MS, data, end, partition_directory, plain, shut_down
-from txnscan.offline import running
+from txnscan.offline import live_broker, paths
 from txnscan.offline.cluster_metadata import Metadata
+from txnscan.offline.contents import LogDirectory, Replica, ReplicaFiles
 from txnscan.offline.copies import Copies
 from txnscan.offline.disk import find
-from txnscan.offline.found import LogDirectory, Replica, ReplicaFiles
+from txnscan.offline.live_broker import is_locked
 from txnscan.offline.moment import running_error
-from txnscan.offline.reading import FileContents, ReadOne, Spread, read_paths
+from txnscan.offline.paths import FileContents, ReadOne, Spread, read_paths
 from txnscan.offline.replica import read_replica
-from txnscan.offline.running import is_locked
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -139,12 +139,11 @@ def test_a_report_beside_the_files_is_no_change(root: Path) -> None:
 
 def test_a_change_during_the_checksum_pass_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checksums are read last, if a transaction would be hanging."""
-    from txnscan.offline import reading
 
     def checksum_error(*_: object) -> None:
         _append(root / "t-0" / HAS)
 
-    monkeypatch.setattr(reading, "checksum_error", checksum_error)
+    monkeypatch.setattr(paths, "checksum_error", checksum_error)
     assert verdicts(read(root)) == ["indeterminate"]
 
 
@@ -209,9 +208,9 @@ def test_probing_a_lock_does_not_take_it_and_needs_no_write_access(root: Path) -
     lock.chmod(0o444)
     descriptor = os.open(lock, os.O_RDONLY)
     try:
-        assert not running._has_lock(descriptor)
+        assert not live_broker._has_lock(descriptor)
         with _locked_by_another(lock):
-            assert running._has_lock(descriptor)
+            assert live_broker._has_lock(descriptor)
     finally:
         os.close(descriptor)
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.offline import data, end, partition_directory
 from txnscan.errors import ExitStatus
-from txnscan.offline import reading
-from txnscan.offline.found import Replica, ReplicaFiles
-from txnscan.offline.reading import ReadingEnded, read_paths
+from txnscan.offline import paths
+from txnscan.offline.contents import Replica, ReplicaFiles
+from txnscan.offline.paths import ReadingEnded, read_paths
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_parallel_processes_give_the_sequential_result(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = read_paths([str(root)], late_after_ms=0)
-    monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(paths, "_PARALLEL_FROM_BYTES", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     told: list[tuple[str, int, int]] = []
     together = read_paths([str(root)], late_after_ms=0, progress=lambda *one: told.append(one))
@@ -43,7 +43,7 @@ def test_parallel_processes_give_the_sequential_result(root: Path, monkeypatch: 
 
 def test_replicas_are_accepted_in_any_order(root: Path) -> None:
     def backwards(
-        read: reading.ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]
+        read: paths.ReadOne, files: Sequence[ReplicaFiles], sizes: Sequence[int]
     ) -> Iterator[tuple[int, Replica]]:
         assert [size > 0 for size in sizes] == [True] * len(files)
         return ((number, read(files[number])) for number in reversed(range(len(files))))
@@ -58,9 +58,9 @@ def _ended(*_: Any, **__: Any) -> Replica:
 def test_a_killed_process_is_reported_in_a_sentence(
     root: Path, monkeypatch: pytest.MonkeyPatch, wording: SnapshotAssertion
 ) -> None:
-    monkeypatch.setattr(reading, "_PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr(paths, "_PARALLEL_FROM_BYTES", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(reading, "read_replica", _ended)
+    monkeypatch.setattr(paths, "read_replica", _ended)
     with pytest.raises(ReadingEnded) as ended:
         read_paths([str(root)], late_after_ms=0)
     assert str(ended.value) == wording

@@ -25,7 +25,7 @@ from txnscan.kafka.answers import State
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import MAGIC_AT
 from txnscan.offline.copies import Copies
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 from txnscan.offline.state_log import StateLog, read_state_log
 from txnscan.txnlog.decode import transactional_id_key
 from txnscan.txnlog.facts import RawRecord

@@ -24,10 +24,10 @@ from tests.unit.test_offline_cluster_metadata import ID, OTHER, framed, one_repl
 from txnscan.cli.app import app
 from txnscan.errors import ExitStatus
 from txnscan.kafka.protocol.primitives import numbers, unsigned
+from txnscan.offline.contents import LogDirectory, Replica, Segment
 from txnscan.offline.disk import find
 from txnscan.offline.files import BadFile, broker_epoch, last_indexed, last_timed
-from txnscan.offline.found import LogDirectory, Replica, Segment
-from txnscan.offline.reading import read_paths
+from txnscan.offline.paths import read_paths
 from txnscan.offline.replica import read_replica
 from txnscan.offline.wholeness import end_error, gap_error, holes, start_error, state_error, unwitnessed
 

@@ -15,7 +15,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 
 from tests.fakes import FakeCluster, FakeId, broker, producer
 from txnscan import ScanConfig
-from txnscan.coordinators.cluster import SNAPSHOT_TRIES, Cluster
+from txnscan.coordinators.cluster import LISTING_TRIES, Cluster
 from txnscan.engine.threads import ThreadsEngine
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
@@ -132,7 +132,7 @@ def test_only_temporary_failures_are_waited_for() -> None:
     loading = FakeOld({})
     loading.list_errors[1] = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     swept_fake(loading, waits.append)
-    assert len(waits) == SNAPSHOT_TRIES - 1
+    assert len(waits) == LISTING_TRIES - 1
 
 
 def test_brokers_with_every_api_cause_no_warning() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import context, failed, observation, view
 from tests.fakes import FakeCluster
-from tests.unit.test_snapshot import take
+from tests.unit.test_coordinator_listing import take
 from txnscan.kafka.topology import ClusterView
 from txnscan.sweeps.preflight import Level, _coordinators
 from txnscan.verdict.evidence import Outcome, OutcomeEvidence, Verdict

@@ -14,7 +14,7 @@ from txnscan.config import ConfigError, ScanConfig, topics_matching
 from txnscan.kafka.security.providers import resolved
 from txnscan.kafka.topology import Broker, ClusterView, Topic
 from txnscan.patterns import PatternError, check_pattern, matching
-from txnscan.resolve import stored as planning
+from txnscan.resolve import plan_of_sweep as planning
 from txnscan.sweeps.enrichment import owners_by_pattern
 from txnscan.sweeps.scope import in_scope
 from txnscan.sweeps.warnings import idle_patterns

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.fakes import partition
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.topology import NO_LISTENER_ID, Key, Partition, Topic
-from txnscan.reads.planner import plan_fenced, plan_logs, plan_wide
+from txnscan.reads.planner import plan_logs, plan_proven, plan_wide
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -73,7 +73,7 @@ def wide(partitions: Iterable[Partition], **limits: Any) -> list[Batch]:
 
 def narrow(partitions: Iterable[Partition], **limits: int) -> list[Batch]:
     led = [p for p in partitions if p.leader >= 0]
-    return [Batch(b.lane, b.leader, tuple(p.key for p in b.partitions)) for b in plan_fenced(led, **limits)]
+    return [Batch(b.lane, b.leader, tuple(p.key for p in b.partitions)) for b in plan_proven(led, **limits)]
 
 
 both = pytest.mark.parametrize("plan", [wide, narrow])

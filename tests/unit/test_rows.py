@@ -20,7 +20,7 @@ from txnscan.engine.rows import arrow_schema, from_arrow, plain, spark_schema, t
 from txnscan.kafka.answers import CoordinatorView, OpenProducer
 from txnscan.kafka.failure import Failure
 from txnscan.reads.observation import Observation
-from txnscan.reads.rows import FencedRow, LogBatch, ReadBatch, WideAnswer, WideRow
+from txnscan.reads.rows import LogBatch, ProvenRow, ReadBatch, WideAnswer, WideRow
 from txnscan.txnlog.rows import LogRow
 from txnscan.verdict.evidence import Evidence, Judged, Judgement, Reason, Verdict
 
@@ -28,7 +28,7 @@ TRAVELLERS = (
     ReadBatch,
     WideAnswer,
     WideRow,
-    FencedRow,
+    ProvenRow,
     LogBatch,
     LogRow,
     Observation,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.cases import Cases
 from txnscan.engine.clock import BootTime, boot_time
-from txnscan.resolve.watched import SweepTime, watched_ms
+from txnscan.resolve.watch_time import SweepTime, watched_ms
 from txnscan.waiting.disk import JUMP_MS
 
 MINUTE_MS = 60_000

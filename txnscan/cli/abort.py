@@ -251,7 +251,7 @@ def force_terminate(
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.errors import RequestFailed
         from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-        from txnscan.report.asked import described_lines, described_row
+        from txnscan.report.admin_output import described_lines, described_row
         from txnscan.report.output import write_line
         from txnscan.report.resolution import print_fenced, result_object
         from txnscan.resolve import terminate as fencing

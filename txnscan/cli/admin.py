@@ -96,7 +96,7 @@ def list_transactions(
         from txnscan.coordinators.cluster import opened_cluster
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.protocol.list_transactions import ListingFilter
-        from txnscan.report.asked import LIST_TABLE, LISTED, write_listed
+        from txnscan.report.admin_output import LIST_TABLE, LISTED, write_listed
         from txnscan.sweeps.scope import chosen_brokers
 
         if not -_LONG_MAX <= duration_filter <= _LONG_MAX:
@@ -162,7 +162,7 @@ def describe(
         from txnscan.coordinators.cluster import opened_cluster
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.kafka.errors import ErrorCode
-        from txnscan.report.asked import DESCRIBED, described_csv, described_lines, described_row, read_described
+        from txnscan.report.admin_output import DESCRIBED, described_csv, described_lines, described_row, read_described
 
         config = given.config()
         if not all(transactional_id):
@@ -245,7 +245,7 @@ def _show_producers(
     from txnscan.coordinators.producers import read_producers
     from txnscan.kafka.client.deadline import longer_ms
     from txnscan.kafka.clock import wall_clock_ms
-    from txnscan.report.asked import PRODUCERS, no_proof, producer_rows, producers_lines
+    from txnscan.report.admin_output import PRODUCERS, no_proof, producer_rows, producers_lines
     from txnscan.report.plain import error_object
     from txnscan.sweeps.capacity import longest_expected_s
     from txnscan.sweeps.scope import check_scope, chosen_brokers, in_scope
@@ -312,7 +312,7 @@ def coordinator(
     with errors_in_one_line():
         from txnscan.coordinators.cluster import opened_cluster
         from txnscan.coordinators.locate import coordinator_among, coordinator_of, topic_of
-        from txnscan.report.asked import COORDINATORS, coordinator_lines, coordinator_row
+        from txnscan.report.admin_output import COORDINATORS, coordinator_lines, coordinator_row
         from txnscan.report.plain import error_object
 
         asks = given.text(BOOTSTRAP_SERVER) is not None

@@ -20,7 +20,7 @@ from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
 if TYPE_CHECKING:
-    from txnscan.offline.reading import FileContents, Spread
+    from txnscan.offline.paths import FileContents, Spread
 
 # Kafka's default of `transaction.max.timeout.ms`: what the brokers have set is in no file of a data directory.
 _MAX_TIMEOUT_MS = 900_000
@@ -113,7 +113,7 @@ def _read(
     late_after_ms = (
         _MAX_TIMEOUT_MS + LATE_BUFFER_MS if late_after is None else parse_duration_ms(late_after, "--late-after")
     )
-    from txnscan.offline.reading import read_paths
+    from txnscan.offline.paths import read_paths
 
     # The progress library takes longer to load than most files take to read, and a pipe does not show progress.
     with progress_bar() if sys.stderr.isatty() or master is not None else nullcontext(_quiet) as progress:

@@ -162,7 +162,7 @@ def _live_log(
     from txnscan.coordinators.cluster import opened_cluster
     from txnscan.coordinators.streamed import streamed
     from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-    from txnscan.report.asked import STEPS, STEPS_TABLE, step_lines
+    from txnscan.report.admin_output import STEPS, STEPS_TABLE, step_lines
     from txnscan.report.plain import error_object, step_row
     from txnscan.report.rows import headers
     from txnscan.sweeps.names import absent_id

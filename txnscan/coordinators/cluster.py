@@ -18,16 +18,16 @@ from typing import TypeVar
 from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.claims import ClaimAnswers, ClaimedAndUnclaimed, ask_claims, counted_claims, separate_by_claim
-from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_agreed, read_latest
-from txnscan.coordinators.quorum import confirmed_by_quorum
-from txnscan.coordinators.snapshot import (
+from txnscan.coordinators.coordinator_listing import (
     COORDINATOR_PARTITIONS_MAX,
     CoordinatorAnswers,
-    Snapshot,
+    CoordinatorListing,
     ask_coordinators,
     conclude,
     strangers,
 )
+from txnscan.coordinators.metadata_image import Latest, catch_up, merged, read_agreed, read_latest
+from txnscan.coordinators.quorum import confirmed_by_quorum
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.client.connection import ConnectionSettings
@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 
 DRIVER_THREADS = 32
 # A newly elected coordinator loads for a moment. Partitions that are not covered after these tries remain uncovered.
-SNAPSHOT_TRIES = 3
+LISTING_TRIES = 3
 RETRY_WAIT_S = 0.5
 # The broker's own default, for brokers that do not report their value.
 _DEFAULT_MAX_TIMEOUT_MS = 900_000
@@ -347,26 +347,26 @@ class Cluster:
         ask = self._counted(lambda broker_id: ask_claims(self.send, broker_id, producer_ids), on_progress)
         return self.in_parallel(ask, sorted(self._brokers))
 
-    def snapshot(
+    def coordinator_listing(
         self,
         open_topics: Mapping[int, frozenset[str]],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-    ) -> Snapshot:
-        """The snapshot of the coordinators, with its coverage. Repeated while coverage may still become complete.
+    ) -> CoordinatorListing:
+        """The listing of the coordinators, with its coverage. Repeated while coverage may still become complete.
 
         open_topics: by producer id, the topics in which it has open transactions. agreed: the metadata before.
         """
         before = agreed
-        for attempt in range(1, SNAPSHOT_TRIES + 1):
+        for attempt in range(1, LISTING_TRIES + 1):
             answers = self.ask_coordinators(before, open_topics, on_progress)
             after = self.metadata_after(answers)
-            snapshot = self.concluded(answers, before, after)
-            if not snapshot.may_improve or attempt == SNAPSHOT_TRIES or self.deadline.is_up:
+            listing = self.concluded(answers, before, after)
+            if not listing.may_improve or attempt == LISTING_TRIES or self.deadline.is_up:
                 break
             self.sleep(RETRY_WAIT_S * attempt)
             before = after
-        return snapshot
+        return listing
 
     def metadata_after(self, answers: Iterable[CoordinatorAnswers], topics: Iterable[str] = ()) -> AgreedMetadata:
         """The agreed metadata of `__transaction_state` and of these topics, to be asked for after these answers. If one
@@ -377,14 +377,14 @@ class Cluster:
 
     def concluded(
         self, answers: Iterable[CoordinatorAnswers], before: AgreedMetadata, after: AgreedMetadata
-    ) -> Snapshot:
-        """The snapshot that these answers prove. before, after: see `conclude`."""
+    ) -> CoordinatorListing:
+        """The listing that these answers prove. before, after: see `conclude`."""
         return conclude(answers, before, after, self.principal)
 
     def ask_coordinators(
         self, before: AgreedMetadata, open_topics: Mapping[int, frozenset[str]], on_progress: OnProgress
     ) -> list[CoordinatorAnswers]:
-        """The answers of all brokers that this metadata names. open_topics: see `ask_coordinators` in `snapshot.py`."""
+        """The answers of all brokers that this metadata names. open_topics: see `ask_coordinators`."""
         partition_count = len(before.indexes(TRANSACTION_STATE_TOPIC))
         if partition_count > COORDINATOR_PARTITIONS_MAX:
             return []

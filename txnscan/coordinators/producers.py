@@ -23,7 +23,7 @@ from txnscan.kafka.failure import Unobserved, no_leader
 from txnscan.kafka.protocol.describe_producers import describe_all_producers
 from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import ClusterView, Partition, Topic
-from txnscan.reads.fenced_read import of_topic
+from txnscan.reads.proven_read import of_topic
 from txnscan.reads.rows import OffsetsRow
 
 _PARTITIONS_AT_ONCE = 100
@@ -58,14 +58,14 @@ class PartitionProducers:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Portion:
     """Partitions to ask one broker for at once."""
 
     broker_id: int
     partitions: tuple[Partition, ...]
 
 
-def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share], list[Unobserved]]:
+def portions(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Portion], list[Unobserved]]:
     """The partitions to ask each broker for. With `broker_id` this broker is asked for all, without it each leader.
     Also the partitions without a leader. Pure.
     """
@@ -78,32 +78,32 @@ def shares(topics: Iterable[Topic], broker_id: int | None) -> tuple[list[Share],
         else:
             by_broker[asked].append(partition)
     made = [
-        Share(asked, tuple(mine[at : at + _PARTITIONS_AT_ONCE]))
+        Portion(asked, tuple(mine[at : at + _PARTITIONS_AT_ONCE]))
         for asked, mine in by_broker.items()
         for at in range(0, len(mine), _PARTITIONS_AT_ONCE)
     ]
     return made, errors
 
 
-def read_share(send: Send, share: Share, view: ClusterView) -> Iterator[PartitionProducers | Unobserved]:
-    """The partitions of a share, or the failures to read them. Never raises."""
+def read_portion(send: Send, portion: Portion, view: ClusterView) -> Iterator[PartitionProducers | Unobserved]:
+    """The partitions of a portion, or the failures to read them. Never raises."""
     indexes: dict[str, list[int]] = defaultdict(list)
-    for partition in share.partitions:
+    for partition in portion.partitions:
         indexes[partition.topic].append(partition.partition)
     try:
-        described = describe_all_producers(send, share.broker_id, indexes)
+        described = describe_all_producers(send, portion.broker_id, indexes)
     except RequestFailed as failed:
-        yield from (Unobserved("read", failed.failure, share.broker_id, *one.key) for one in share.partitions)
+        yield from (Unobserved("read", failed.failure, portion.broker_id, *one.key) for one in portion.partitions)
         return
     still_open = {key for key, one in described.items() if any(p.start_offset >= 0 for p in one.producers)}
     offsets = offsets_of(send, still_open, view) if still_open else {}
-    for partition in share.partitions:
+    for partition in portion.partitions:
         answer = described[partition.key]
         if answer.failure is not None:
             failure = of_topic(answer.failure, READ_TOPICS, partition.topic)
-            yield Unobserved("read", failure, share.broker_id, *partition.key)
+            yield Unobserved("read", failure, portion.broker_id, *partition.key)
         else:
-            yield PartitionProducers(partition, share.broker_id, answer.producers, offsets.get(partition.key))
+            yield PartitionProducers(partition, portion.broker_id, answer.producers, offsets.get(partition.key))
 
 
 def read_producers(
@@ -115,13 +115,13 @@ def read_producers(
     partitions is read before the owners of their open transactions. For a large number, all owners are read first, so
     that no partition must stay in memory.
     """
-    shared, unled = shares(topics, broker_id)
+    parts, unled = portions(topics, broker_id)
     yield from unled
     read: Iterable[PartitionProducers | Unobserved] = streamed(
-        lambda share: read_share(cluster.send, share, view), shared
+        lambda portion: read_portion(cluster.send, portion, view), parts
     )
     wanted: Collection[int] = EVERY_NUMBER
-    if sum(len(share.partitions) for share in shared) <= _READ_FIRST_MAX:
+    if sum(len(portion.partitions) for portion in parts) <= _READ_FIRST_MAX:
         read = list(read)
         wanted = {p.producer_id for one in read if isinstance(one, PartitionProducers) for p in one.open}
     known = owners(cluster.ask_claims(wanted, lambda done, total: None)) if wanted else {}

@@ -21,7 +21,7 @@ from txnscan.kafka.protocol.list_transactions import ListedTransaction, ListingF
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_IDS
 from txnscan.kafka.topology import NO_LEADER_ID, TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition
-from txnscan.reads.fenced_read import read_offsets
+from txnscan.reads.proven_read import read_offsets
 from txnscan.reads.rows import OffsetsRow, ReadBatch
 
 # The states that a coordinator lists. It never lists PrepareEpochFence and Dead.

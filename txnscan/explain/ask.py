@@ -605,9 +605,9 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
     cluster = asking.cluster
     cluster.newest([TRANSACTION_STATE_TOPIC])
     agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
-    snapshot = cluster.snapshot(wanted, agreed, lambda done, total: None)
+    listing = cluster.coordinator_listing(wanted, agreed, lambda done, total: None)
     swept = _swept(asking, asking.config)
-    names = sorted({view.transactional_id for view in snapshot.views})
+    names = sorted({view.transactional_id for view in listing.views})
     if names:
         found, failed = describe(cluster.send, names[:1], cluster.newest, asking.now_ms, asking.sleep)
         failures = tuple(one.failure for one in failed)
@@ -615,7 +615,7 @@ def _ask_producer_id(asking: Asking, facts: Facts) -> Facts:
             return _of_transaction(asking, replace(facts, failures=failures), found[0], swept)
         gone = Failure(f"'{names[0]}' had it a moment ago, and went on meanwhile", FailureCode.WRITTEN_MEANWHILE)
         return _of_producer(asking, replace(facts, failures=failures or (gone,)), swept, producer_id or 0)
-    hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, snapshot.views)
+    hidden = _hidden(listing.coverage_failure, listing.visibility_failures, listing.views)
     facts = replace(facts, whole_cluster=True, failures=(*facts.failures, *hidden))
     return _of_producer(asking, facts, swept, producer_id or 0)
 
@@ -656,8 +656,8 @@ def _ask_prepared(asking: Asking, facts: Facts) -> Facts:
                 failures.append(some.failure)
             else:
                 found += some
-    snapshot = cluster.snapshot({}, agreed, lambda done, total: None)
-    hidden = _hidden(snapshot.coverage_failure, snapshot.visibility_failures, ())
+    listing = cluster.coordinator_listing({}, agreed, lambda done, total: None)
+    hidden = _hidden(listing.coverage_failure, listing.visibility_failures, ())
     return replace(facts, prepared=tuple(found), failures=(*facts.failures, *failures, *hidden))
 
 

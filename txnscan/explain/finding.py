@@ -15,7 +15,7 @@ from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.describe_configs import READ_UNCOMMITTED
 from txnscan.verdict.evidence import Judged, Reason, Verdict
-from txnscan.waiting.blocking import SHARE_OF_LATE, is_live
+from txnscan.waiting.blocking import LATE_DIVISOR, is_live
 from txnscan.waiting.known_causes import LONG_TIMEOUT_MS
 from txnscan.waiting.relation import NotBlocked
 from txnscan.waiting.writability import WriteState, claim_of
@@ -193,7 +193,7 @@ def _kept_by_live(f: Facts, applies: Callable[[PartitionFacts], bool | None]) ->
         return None
 
     def waits(one: Judged) -> bool:
-        return is_live(one) and one.judgement.age_ms * SHARE_OF_LATE > f.late_after_ms
+        return is_live(one) and one.judgement.age_ms * LATE_DIVISOR > f.late_after_ms
 
     found = _judged(f, waits)
     return found if found is not None and found.partition is not None and applies(found.partition) else None

@@ -149,7 +149,7 @@ def _list(source: Source, arguments: Arguments, rows_max: int) -> Answer:
     from txnscan.coordinators.cluster import opened_cluster
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.kafka.protocol.list_transactions import ListingFilter
-    from txnscan.report.asked import write_listed
+    from txnscan.report.admin_output import write_listed
     from txnscan.sweeps.scope import chosen_brokers
 
     wanted = ListingFilter(
@@ -168,7 +168,7 @@ def _list(source: Source, arguments: Arguments, rows_max: int) -> Answer:
 def _describe(source: Source, arguments: Arguments, _: int) -> Answer:
     from txnscan.coordinators.cluster import opened_cluster
     from txnscan.kafka.clock import wall_clock_ms
-    from txnscan.report.asked import described_row, read_described
+    from txnscan.report.admin_output import described_row, read_described
 
     with opened_cluster(source.config) as cluster:
         found, errors = read_described(cluster, arguments["transactional_id"], wall_clock_ms, time.sleep)
@@ -202,7 +202,7 @@ def _plan(source: Source, arguments: Arguments, _: int) -> Answer:
     from txnscan.kafka.clock import wall_clock_ms
     from txnscan.resolve.guard import Limits
     from txnscan.resolve.plan import plan_object
-    from txnscan.resolve.stored import plan_of
+    from txnscan.resolve.plan_of_sweep import plan_of
     from txnscan.tables.selection import Stale, find_sweep, stale
 
     patterns = tuple(map(glob, arguments.get("topic", ())))

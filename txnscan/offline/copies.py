@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from txnscan.kafka.protocol.api_versions import ELIGIBLE_LEADER_REPLICAS
 from txnscan.kafka.topology import Key
-from txnscan.offline.found import METADATA_TOPIC, LogDirectory, Replica
+from txnscan.offline.contents import METADATA_TOPIC, LogDirectory, Replica
 from txnscan.offline.wholeness import end_error, gap_error
 
 if TYPE_CHECKING:

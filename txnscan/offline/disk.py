@@ -20,6 +20,7 @@ from pathlib import Path
 from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.security.safe_files import open_regular, read_limited
+from txnscan.offline.contents import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
 from txnscan.offline.files import (
     CHECKPOINTS,
     CLEAN_SHUTDOWN,
@@ -36,8 +37,7 @@ from txnscan.offline.files import (
     properties,
     why_unreadable,
 )
-from txnscan.offline.found import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
-from txnscan.offline.running import is_directory, look_at_locks, names_of, stamp
+from txnscan.offline.live_broker import is_directory, look_at_locks, names_of, stamp
 
 _DEPTH_MAX = 4
 # More entries than a broker has in one directory.

@@ -28,13 +28,13 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.kafka.units import plural
+from txnscan.offline.contents import METADATA_TOPIC, Replica
 from txnscan.offline.copies import Copies
-from txnscan.offline.found import METADATA_TOPIC, Replica
 from txnscan.offline.missing import missing_replica
 from txnscan.offline.moment import restless_error, running_error
 from txnscan.offline.producer_snapshots import ProducerState
 from txnscan.offline.wholeness import ASSUMPTION, end_error, log_error, unwitnessed
-from txnscan.reads.observation import FencedRead, Observation
+from txnscan.reads.observation import Observation, ProvenRead
 from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Context, Judged, KnownOutcome, OutcomeEvidence, Verdict
@@ -219,7 +219,7 @@ def _observation(
     on_all = min(r.log_end_offset for r in replicas) if missing_replica(copies, key) is None else -1
     high_watermark = max(on_all, *(r.high_watermark for r in replicas))
     assigned = copies.latest.assigned(key) if copies.latest is not None else None
-    read = FencedRead(
+    read = ProvenRead(
         read_at_ms=now_ms,
         high_watermark=high_watermark if high_watermark >= 0 else None,
         last_stable_offset=replica.last_stable_offset,
@@ -338,8 +338,8 @@ def _anywhere(topic: str, index: int, producer_id: int, producer_epoch: int) -> 
         last_sequence=-1,
         leader=-1,
         leader_epoch=-1,
-        first=FencedRead(-1),
-        second=FencedRead(-1),
+        first=ProvenRead(-1),
+        second=ProvenRead(-1),
         first_seen_ms=-1,
     )
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.kafka.units import plural
+from txnscan.offline.contents import METADATA_TOPIC, FileError, LogDirectory, Replica
 from txnscan.offline.copies import Copies
 from txnscan.offline.files import HIGH_WATERMARKS, LOG_STARTS, METADATA_FILE, RECOVERED
-from txnscan.offline.found import METADATA_TOPIC, FileError, LogDirectory, Replica
 from txnscan.offline.moment import restless_error
 from txnscan.offline.wholeness import gap_error, state_error, unwitnessed
 

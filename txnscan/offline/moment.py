@@ -18,8 +18,8 @@ from collections.abc import Iterable
 
 from txnscan.kafka.topology import Key
 from txnscan.kafka.units import duration
+from txnscan.offline.contents import METADATA_TOPIC, LogDirectory
 from txnscan.offline.copies import Copies
-from txnscan.offline.found import METADATA_TOPIC, LogDirectory
 from txnscan.txnlog.facts import LoggedTransaction
 
 # The maximum difference between the last writes of brokers that stopped together: a controller writes twice a second.

@@ -16,6 +16,7 @@ from typing import TypeVar
 from txnscan.kafka.protocol.checksum import crc32c
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, HEADER, MAGIC, MAGIC_AT
 from txnscan.offline import walk
+from txnscan.offline.contents import FileError, Replica, ReplicaFiles, Segment
 from txnscan.offline.disk import mapped, read
 from txnscan.offline.files import (
     CLEANED,
@@ -34,7 +35,6 @@ from txnscan.offline.files import (
     topic_id,
     why_unreadable,
 )
-from txnscan.offline.found import FileError, Replica, ReplicaFiles, Segment
 from txnscan.offline.producer_snapshots import NONE, LogState, last_stable_offset
 from txnscan.offline.walk import Damage
 

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from txnscan.offline.contents import Replica, Segment
 from txnscan.offline.files import HIGH_WATERMARKS, RECOVERED
-from txnscan.offline.found import Replica, Segment
 from txnscan.offline.producer_snapshots import NONE
 
 ASSUMPTION = (

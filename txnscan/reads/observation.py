@@ -66,7 +66,7 @@ class TransactionRef:
 
 
 @dataclass(frozen=True, slots=True)
-class FencedRead:
+class ProvenRead:
     """A proven read of the partition, for one transaction. failure: why it is not proven to be the leader's.
     start_offset, producer_epoch, last_sequence: of the transaction that the producer had open at that time, if any.
     """
@@ -93,8 +93,8 @@ class Observation(TransactionRef):
     last_sequence: int
     leader: int
     leader_epoch: int
-    first: FencedRead
-    second: FencedRead
+    first: ProvenRead
+    second: ProvenRead
     first_seen_ms: int
     incident_offset: int | None = None
     incident_topic_id: str | None = None

@@ -56,7 +56,7 @@ def plan_wide(
     return batches, tuple(errors)
 
 
-def plan_fenced(partitions: Iterable[Partition], *, batch_size: int, in_flight_max: int) -> tuple[ReadBatch, ...]:
+def plan_proven(partitions: Iterable[Partition], *, batch_size: int, in_flight_max: int) -> tuple[ReadBatch, ...]:
     """The batches of a proven read, spread in the same way. All given partitions have a leader."""
     led: dict[int, list[Partition]] = defaultdict(list)
     for partition in sorted(partitions, key=lambda p: p.key):

@@ -76,8 +76,8 @@ class WideAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class FencedRow:
-    """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader, `fenced_read.py`).
+class ProvenRow:
+    """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader, `proven_read.py`).
 
     `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`; in the first or the
     second read of a sweep, if both have none.

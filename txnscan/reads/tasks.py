@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.client.listener import accepts
 from txnscan.kafka.topology import Broker
-from txnscan.reads.fenced_read import FencedReading, read_offsets, read_wide
-from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideAnswer, WideBatch
+from txnscan.reads.proven_read import ProvenReading, read_offsets, read_wide
+from txnscan.reads.rows import OffsetsRow, ProvenRow, ReadBatch, WideAnswer, WideBatch
 
 # A process tries to connect to at most this many bootstrap servers, each for at most this many seconds.
 _SERVERS_TRIED = 3
@@ -40,16 +40,16 @@ class ReadWide:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFenced:
-    """A fenced read of one batch. Picklable. how: one of the functions in `fenced_read.py`. now_ms: the clock of the
+class ReadProven:
+    """A proven read of one batch. Picklable. how: one of the functions in `proven_read.py`. now_ms: the clock of the
     process that reads.
     """
 
     clients: ClientFactory
-    how: FencedReading
+    how: ProvenReading
     now_ms: Callable[[], int]
 
-    def __call__(self, batch: ReadBatch) -> Iterable[FencedRow]:
+    def __call__(self, batch: ReadBatch) -> Iterable[ProvenRow]:
         return self.how(batch, self.clients.client().send, self.now_ms)
 
 

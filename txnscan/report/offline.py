@@ -33,9 +33,9 @@ from txnscan.verdict.evidence import Verdict
 from txnscan.version import __version__
 
 if TYPE_CHECKING:
-    from txnscan.offline.found import Replica
+    from txnscan.offline.contents import Replica
     from txnscan.offline.judging import OpenInFiles
-    from txnscan.offline.reading import FileContents
+    from txnscan.offline.paths import FileContents
     from txnscan.offline.wholeness import Hole
     from txnscan.txnlog.timeline import Step
 

@@ -28,7 +28,7 @@ from txnscan.kafka.protocol.list_offsets import Offset, list_offsets
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.topology import Partition
 from txnscan.kafka.units import duration
-from txnscan.reads.observation import FencedRead, Observation, TransactionKey
+from txnscan.reads.observation import Observation, ProvenRead, TransactionKey
 from txnscan.resolve.apply import Attempt, PartitionState, Status
 from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import Limits, Refused, offered
@@ -382,8 +382,8 @@ def unread(action: Action, partition: Partition, last_stable_offset: int, now_ms
         last_sequence=-1,
         leader=partition.leader,
         leader_epoch=partition.leader_epoch,
-        first=FencedRead(now_ms),
-        second=FencedRead(now_ms, last_stable_offset=last_stable_offset),
+        first=ProvenRead(now_ms),
+        second=ProvenRead(now_ms, last_stable_offset=last_stable_offset),
         first_seen_ms=now_ms,
     )
     context = Context(None, None, (), now_ms, 0)

@@ -247,7 +247,7 @@ class LiveBrokers:
                 cluster.view([action.topic])
                 key = action.key
                 reader = SweepReader(cluster, self._engine(), self._config)
-                rows, agreed = reader.fenced([key], cluster.agreed_metadata([action.topic]), lambda done, total: None)
+                rows, agreed = reader.proven([key], cluster.agreed_metadata([action.topic]), lambda done, total: None)
                 row = rows[key]
                 if row.failure is not None:
                     return PartitionState(error=explained(row.failure, self.principal))

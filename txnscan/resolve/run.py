@@ -64,7 +64,7 @@ def plan_sweep(
     choice of the sweep. Raises ConfigError, and Stale if the sweep is older than `max_age_ms`.
     """
     from txnscan.resolve.journal import TablesJournal
-    from txnscan.resolve.stored import plan_of
+    from txnscan.resolve.plan_of_sweep import plan_of
 
     opened = open_tables(tables, spark)
     chosen_sweep = find_sweep(opened, cluster_id, sweep_id)

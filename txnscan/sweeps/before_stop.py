@@ -390,9 +390,9 @@ class _Reading:
         errors: list[Unobserved] = []
         if log_partitions:
             agreed = self.cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
-            snapshot = self.cluster.snapshot({}, agreed, lambda done, total: None)
-            errors += snapshot.coverage_errors[:1]
-            errors += [Unobserved(STAGE, failure) for failure in snapshot.visibility_failures]
+            listing = self.cluster.coordinator_listing({}, agreed, lambda done, total: None)
+            errors += listing.coverage_errors[:1]
+            errors += [Unobserved(STAGE, failure) for failure in listing.visibility_failures]
         answers = self.cluster.in_parallel(lambda broker_id: _ids_on(self.cluster, broker_id), sorted(image.brokers))
         views = tuple(view for some, _ in answers for view in some)
         errors += [error for _, error in answers if error is not None]

@@ -16,7 +16,7 @@ from txnscan.config import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import DRIVER_THREADS
 from txnscan.engine.threads import THREADS
 from txnscan.kafka.topology import ClusterView
-from txnscan.sweeps.reader import FENCED_BATCH_SIZE
+from txnscan.sweeps.reader import PROVEN_BATCH_SIZE
 
 _MOST = 10**9
 # For a time limit, when open transactions and latency are not known: open partitions, all hanging, and milliseconds.
@@ -167,7 +167,7 @@ def requests(planned: Planned) -> dict[str, int]:
     """
     p = planned
     brokers_hanging = min(p.brokers, p.hanging)
-    fenced_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / FENCED_BATCH_SIZE))
+    proven_batches = brokers_hanging * max(1, ceil(p.hanging / p.brokers / PROVEN_BATCH_SIZE))
     logs = p.transaction_state_partitions if p.hanging else 0
     return {
         # Each connection begins with one ApiVersions; one connection is to a bootstrap server. The age of all metadata,
@@ -177,12 +177,12 @@ def requests(planned: Planned) -> dict[str, int]:
         "Metadata": 5 + p.brokers + (p.open_partitions > 0),
         # If a transaction is open: whether its logs take writes. One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.open_partitions > 0) + (p.hanging > 0),
-        "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * fenced_batches,
-        "ListOffsets": 2 * fenced_batches + 2 * logs,
+        "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * proven_batches,
+        "ListOffsets": 2 * proven_batches + 2 * logs,
         "DescribeAcls": 2 * p.brokers,
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,
-        "Fetch": fenced_batches + logs,
+        "Fetch": proven_batches + logs,
         "ListGroups": p.brokers if p.hanging else 0,
         # For a group that does not exist.
         "OffsetFetch": int(p.hanging > 0),

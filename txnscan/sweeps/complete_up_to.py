@@ -9,8 +9,8 @@ from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.parallel import OnProgress
-from txnscan.reads.fenced_read import fenced_failed, read_ends
-from txnscan.reads.rows import FencedRow
+from txnscan.reads.proven_read import read_ends, unproven_row
+from txnscan.reads.rows import ProvenRow
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.reader import SweepReader
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
@@ -31,7 +31,7 @@ def read_topics(
     names = tuple(dict.fromkeys(topics))
     agreed = cluster.agreed_metadata({TRANSACTION_STATE_TOPIC, *names})
     keys = [(topic, index) for topic in names for index in agreed.indexes(topic)]
-    rows, _ = reader.fenced(keys, agreed, on_progress, read_ends)
+    rows, _ = reader.proven(keys, agreed, on_progress, read_ends)
     reads, errors, deadline = [], [], cluster.deadline
     for topic in names:
         # Executors leave out what they have not read when the time is up.
@@ -42,12 +42,12 @@ def read_topics(
     return tuple(reads), tuple(errors)
 
 
-def _unread(key: Key, failure: Failure, read_at_ms: int) -> FencedRow:
+def _unread(key: Key, failure: Failure, read_at_ms: int) -> ProvenRow:
     topic, index = key
-    return fenced_failed(Partition(topic, "", index, leader=-1, leader_epoch=-1), failure, read_at_ms)
+    return unproven_row(Partition(topic, "", index, leader=-1, leader_epoch=-1), failure, read_at_ms)
 
 
-def _failures(topic: str, rows: Sequence[FencedRow], agreed: AgreedMetadata) -> Mapping[int | None, Failure]:
+def _failures(topic: str, rows: Sequence[ProvenRow], agreed: AgreedMetadata) -> Mapping[int | None, Failure]:
     """The failure of each partition without a proven read; None stands for the topic."""
     if not rows:
         return {None: _why_unknown(topic, agreed)}
@@ -66,11 +66,11 @@ def _why_unknown(topic: str, agreed: AgreedMetadata) -> Failure:
     return _NO_PARTITION
 
 
-def _topic_ids(rows: Iterable[FencedRow]) -> set[str]:
+def _topic_ids(rows: Iterable[ProvenRow]) -> set[str]:
     return {row.topic_id for row in rows if row.failure is None}
 
 
-def _topic_read(topic: str, rows: Sequence[FencedRow], read_at_ms: int, codes: Mapping[int | None, str]) -> TopicRead:
+def _topic_read(topic: str, rows: Sequence[ProvenRow], read_at_ms: int, codes: Mapping[int | None, str]) -> TopicRead:
     ids = _topic_ids(rows)
     return TopicRead(
         topic,

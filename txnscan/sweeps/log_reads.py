@@ -30,11 +30,11 @@ from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
 from txnscan.parallel import OnProgress
-from txnscan.reads.fenced_read import of_topic
 from txnscan.reads.observation import Observation
-from txnscan.reads.planner import plan_fenced, plan_logs
+from txnscan.reads.planner import plan_logs, plan_proven
+from txnscan.reads.proven_read import of_topic
 from txnscan.reads.rows import ReadBatch
-from txnscan.sweeps.reader import FENCED_BATCH_SIZE
+from txnscan.sweeps.reader import PROVEN_BATCH_SIZE
 from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import (
     NO_FACTS,
@@ -431,7 +431,7 @@ def _first_batches(
         except RequestFailed as failed:
             return dict.fromkeys(batch.partitions, failed.failure)
 
-    batches = plan_fenced(offsets, batch_size=FENCED_BATCH_SIZE, in_flight_max=1)
+    batches = plan_proven(offsets, batch_size=PROVEN_BATCH_SIZE, in_flight_max=1)
     begun = {
         (partition.key, offsets[partition]): found
         for answers in cluster.in_parallel(ask, batches)

@@ -9,8 +9,8 @@ from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.topology import Key
-from txnscan.reads.observation import FencedRead, Observation
-from txnscan.reads.rows import FencedRow, OffsetsRow, WideRow
+from txnscan.reads.observation import Observation, ProvenRead
+from txnscan.reads.rows import OffsetsRow, ProvenRow, WideRow
 from txnscan.verdict.evidence import Judged
 
 RECREATED = Failure("the topic was deleted and created again", FailureCode.TOPIC_RECREATED)
@@ -22,8 +22,8 @@ _NOT_AGAIN = Failure("the partition was not read again", FailureCode.NOT_ASKED)
 def observe(
     topic_ids: Mapping[Key, str],
     wide: Mapping[Key, WideRow],
-    first: Mapping[Key, FencedRow],
-    second: Mapping[Key, FencedRow],
+    first: Mapping[Key, ProvenRow],
+    second: Mapping[Key, ProvenRow],
 ) -> list[Observation]:
     """Each transaction that was open at the first read, with both reads.
 
@@ -44,7 +44,7 @@ def observe(
     return observations
 
 
-def _seen(row: WideRow | None, one: FencedRow, two: FencedRow) -> Iterable[OpenProducer]:
+def _seen(row: WideRow | None, one: ProvenRow, two: ProvenRow) -> Iterable[OpenProducer]:
     if one.failure is None:
         return one.open_producers
     unproven = row.open_producers if row is not None else ()
@@ -52,14 +52,14 @@ def _seen(row: WideRow | None, one: FencedRow, two: FencedRow) -> Iterable[OpenP
     return tuple(seen[producer_id] for producer_id in sorted(seen))
 
 
-def _observation(topic_id: str, one: FencedRow, two: FencedRow, producer: OpenProducer) -> Observation:
+def _observation(topic_id: str, one: ProvenRow, two: ProvenRow, producer: OpenProducer) -> Observation:
     last = two if two.failure is None else one
     reads = _read(one, producer.producer_id), _read(two, producer.producer_id)
     return _observed(topic_id, one.key, producer, (last.leader, last.leader_epoch), reads)
 
 
 def _observed(
-    topic_id: str, key: Key, producer: OpenProducer, leader: tuple[int, int], reads: tuple[FencedRead, FencedRead]
+    topic_id: str, key: Key, producer: OpenProducer, leader: tuple[int, int], reads: tuple[ProvenRead, ProvenRead]
 ) -> Observation:
     """leader: the broker and its leader epoch."""
     (topic, partition), (first, second) = key, reads
@@ -81,10 +81,10 @@ def _observed(
     )
 
 
-def _read(row: FencedRow, producer_id: int) -> FencedRead:
+def _read(row: ProvenRow, producer_id: int) -> ProvenRead:
     """The read in a row, for one producer."""
     found = next((one for one in row.open_producers if one.producer_id == producer_id), None)
-    return FencedRead(
+    return ProvenRead(
         read_at_ms=row.read_at_ms,
         high_watermark=row.high_watermark,
         last_stable_offset=row.last_stable_offset,
@@ -103,7 +103,7 @@ def claimed_observations(
     topic_ids: Mapping[Key, str], transactions: Iterable[ClaimedTransaction], now_ms: int
 ) -> list[Observation]:
     """Claimed transactions as the wide read saw them at about this time, without proof."""
-    unread = FencedRead(now_ms, failure=CLAIMED)
+    unread = ProvenRead(now_ms, failure=CLAIMED)
     return [
         _observed(topic_ids[one.key], one.key, one.producer, (one.row.leader, _NO_EPOCH), (unread, unread))
         for one in transactions

@@ -1,4 +1,4 @@
-"""A sweep on any engine: plan, read all, claims, first read, snapshot, second read, confirmation, judge, enrich.
+"""A sweep on any engine: plan, read all, claims, first read, listing, second read, confirmation, judge, enrich.
 
 A transaction that its coordinator claims needs no proof (`claims.py`). On a busy cluster nearly all transactions are
 claimed. The others need proof, and then the order of the steps is the proof (see `rules.py`). Each step returns plain
@@ -14,13 +14,13 @@ from itertools import chain
 
 from txnscan.config import LATE_BUFFER_MS
 from txnscan.coordinators.cluster import RETRY_WAIT_S
-from txnscan.coordinators.snapshot import Snapshot
+from txnscan.coordinators.coordinator_listing import CoordinatorListing
 from txnscan.kafka.client.deadline import sweep_limit_ms
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.reads.fenced_read import failed_partitions, read_first
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow, WideRow
+from txnscan.reads.proven_read import failed_partitions, read_first
+from txnscan.reads.rows import ProvenRow, WideRow
 from txnscan.sweeps.capacity import longest_expected_s
 from txnscan.sweeps.endings import endings, replicated, with_ends
 from txnscan.sweeps.enrichment import enrich, read_topics_named
@@ -37,7 +37,7 @@ from txnscan.sweeps.positions import (
     offset_of_any,
     open_in,
 )
-from txnscan.sweeps.reader import FENCED_TRIES, confirmed
+from txnscan.sweeps.reader import PROVEN_TRIES, confirmed
 from txnscan.sweeps.restored import Past, Present, fall, together_positions
 from txnscan.sweeps.result import Scan
 from txnscan.sweeps.scope import check_scope, in_scope, topic_ids
@@ -57,7 +57,7 @@ from txnscan.verdict.join import Judge, batches_of, by_producer_id
 from txnscan.verdict.outcome import CLOCK_SLACK_MS
 from txnscan.verdict.rules import judge_observation
 from txnscan.version import __version__
-from txnscan.waiting.blocking import SHARE_OF_LATE, looked_at
+from txnscan.waiting.blocking import LATE_DIVISOR, looked_at
 from txnscan.waiting.complete_up_to import TopicRead, concluded
 
 # At most this many open transactions are judged in the driver, in 0.8 s. A join on two cores takes five times as long:
@@ -113,7 +113,7 @@ def plan(run: Run) -> SweepPlan:
     check_scope(run.config, latest.view, in_scope(run.config, latest.view), run.cluster)
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
     late_after_ms = run.config.late_after_ms or max_timeout_ms + LATE_BUFFER_MS
-    blocking_after_ms = run.config.blocking_after_ms or late_after_ms // SHARE_OF_LATE
+    blocking_after_ms = run.config.blocking_after_ms or late_after_ms // LATE_DIVISOR
     return SweepPlan(
         *(latest, past, unresolved, hidden_topics, max_timeout_ms, late_after_ms, blocking_after_ms, errors),
         hidden_matches=None if is_whole else may_be_hidden,
@@ -162,19 +162,19 @@ def prove(run: Run, planned: SweepPlan, everything: AllRead, claims: Claimed) ->
     topics = {topic for topic, _ in missing}
     # Who leads is proven by the metadata after the reads. Until then it is enough to know whom to ask.
     before, last_seen = everything.wide.latest.agreed.unproven, claims.last_seen
-    first: dict[Key, FencedRow] = {}
-    for attempt in range(1, FENCED_TRIES + 1):
+    first: dict[Key, ProvenRow] = {}
+    for attempt in range(1, PROVEN_TRIES + 1):
         if attempt > 1:
             run.cluster.sleep(RETRY_WAIT_S * (attempt - 1))
-        first |= run.reader.fenced_once(missing, before, run.stage("first read"), read_first)
+        first |= run.reader.proven_once(missing, before, run.stage("first read"), read_first)
         last_seen = _sightings(run, everything, claims, first, last_seen)
         answers = run.cluster.ask_coordinators(before, _open_topics([unclaimed, first]), run.stage("ask coordinators"))
         second = run.reader.second(first, run.stage("second read"))
         after = run.cluster.metadata_after(answers, topics)
-        snapshot = run.cluster.concluded(answers, before, after)
+        listing = run.cluster.concluded(answers, before, after)
         first, second = ({key: confirmed(row, after) for key, row in rows.items()} for rows in (first, second))
         missing = failed_partitions(second.values())
-        if not (missing or snapshot.may_improve) or run.cluster.deadline.is_up:
+        if not (missing or listing.may_improve) or run.cluster.deadline.is_up:
             break
         before = after.unproven
     # The read of all partitions may have named a broker already.
@@ -182,14 +182,14 @@ def prove(run: Run, planned: SweepPlan, everything: AllRead, claims: Claimed) ->
     silent = (replace(error, stage="plan") for error in (*after.errors, *after.unheard))
     late = run.cluster.late(after, planned.latest.offset)
     errors = tuple(error for error in (*silent, *late) if error.broker not in named)
-    return Proof(first, snapshot, second, after, last_seen, errors)
+    return Proof(first, listing, second, after, last_seen, errors)
 
 
 def _sightings(
     run: Run,
     everything: AllRead,
     claims: Claimed,
-    rows: Mapping[Key, FencedRow],
+    rows: Mapping[Key, ProvenRow],
     last_seen: Callable[[], Sightings] | None,
 ) -> Callable[[], Sightings] | None:
     """Claimed.last_seen, which is needed from the first open transaction on that has no incident."""
@@ -199,7 +199,7 @@ def _sightings(
     return run.history.last_seen(everything.view.cluster_id) if _has_news(seen, everything.incidents) else None
 
 
-def _open_topics(rows: Iterable[Mapping[Key, WideRow | FencedRow]]) -> dict[int, frozenset[str]]:
+def _open_topics(rows: Iterable[Mapping[Key, WideRow | ProvenRow]]) -> dict[int, frozenset[str]]:
     """By producer id, the topics in which it has open transactions."""
     topics: dict[int, set[str]] = defaultdict(set)
     for (topic, _), row in chain.from_iterable(one.items() for one in rows):
@@ -298,7 +298,7 @@ def judge_all(
 ) -> tuple[list[Judged], frozenset[Key]]:
     """A verdict for each open transaction, by the rules; and the partitions of Enriched.unsure."""
     run.progress("judge", 0, 1)
-    snapshot, incidents, separated = proof.snapshot, everything.incidents, claims.separated
+    listing, incidents, separated = proof.listing, everything.incidents, claims.separated
     last_seen = proof.last_seen if proof.last_seen is not None and not now.is_new else dict
     seen = _earliest(incidents, last_seen())
     unsure: set[Key] = set()
@@ -312,14 +312,14 @@ def judge_all(
     observed = observe(claims.topic_ids, separated.unclaimed, proof.first, proof.second)
     observed = [replaced(o, relation) for o in observed]
     observations = with_history(continued(observed, incidents, to_incident, unsure.add), seen)
-    context = _context(snapshot, run.now_ms(), planned.late_after_ms)
+    context = _context(listing, run.now_ms(), planned.late_after_ms)
     of_claims = zip(with_history(claims.claimed, seen), separated.claimed, strict=True)
     claimed = [judge_observation(o, (one.claimant,), context) for o, one in of_claims]
     # If the time is up, there is no reason to wait for executors.
     few = len(observations) <= DRIVER_JUDGES_MAX
     engine = run.engine.driver if few or run.cluster.deadline.is_up else run.engine
     others = engine.map(
-        Judge(by_producer_id(snapshot.views), context), batches_of(observations), Judged, run.stage("judge")
+        Judge(by_producer_id(listing.views), context), batches_of(observations), Judged, run.stage("judge")
     )
     # An overdue or old claimed transaction may block consumers. The offsets of its partition show how much, without
     # proof.
@@ -342,7 +342,7 @@ def result(
     topics_gone: Mapping[tuple[str, str], str],
 ) -> Scan:
     """The result of the sweep."""
-    snapshot, wide, view, config = proof.snapshot, everything.wide, everything.view, run.config
+    listing, wide, view, config = proof.listing, everything.wide, everything.view, run.config
     unsure, rows = enriched.unsure, proof.second
     # If a partition is in `unsure`, its read does not prove the end of an incident.
     last = {key: row for key, row in rows.items() if row.failure is None and key not in unsure}
@@ -351,7 +351,7 @@ def result(
         *([Unobserved("plan", planned.hidden_topics)] if planned.hidden_topics is not None else ()),
         *planned.errors,
         *unobserved,
-        *_snapshot_errors(snapshot, enriched.judged),
+        *_listing_errors(listing, enriched.judged),
         *(Unobserved("judge", _UNSURE, rows[key].leader, *key) for key in sorted(unsure)),
         *enriched.topic_errors,
     )
@@ -368,11 +368,11 @@ def result(
         partitions_planned=wide.planned,
         partitions_failed=wide.planned - wide.answered,
         producers=wide.producers,
-        coordinators_planned=snapshot.coordinators_planned,
-        coordinators_proven=snapshot.coordinators_proven,
+        coordinators_planned=listing.coordinators_planned,
+        coordinators_proven=listing.coordinators_proven,
         transactional_ids=claims.separated.transactional_ids,
         principal=run.cluster.principal,
-        visibility_failures=_visibility_failures(snapshot, planned),
+        visibility_failures=_visibility_failures(listing, planned),
         proven={key: row.topic_id for key, row in last.items()},
         ends={key: (row.leader_epoch, row.high_watermark) for key, row in last.items()},
         transactions=tuple(sorted(enriched.judged, key=lambda one: _order(one.observation))),
@@ -427,17 +427,17 @@ def _order(o: Observation) -> tuple[str, int, int, int]:
     return (o.topic, o.partition, o.start_offset, o.producer_id)
 
 
-def _context(snapshot: Snapshot, now_ms: int, late_after_ms: int) -> Context:
+def _context(listing: CoordinatorListing, now_ms: int, late_after_ms: int) -> Context:
     return Context(
-        coverage_failure=snapshot.coverage_failure,
-        split_failure=snapshot.split_failures[0] if snapshot.split_failures else None,
-        visibility_failures=snapshot.visibility_failures,
+        coverage_failure=listing.coverage_failure,
+        split_failure=listing.split_failures[0] if listing.split_failures else None,
+        visibility_failures=listing.visibility_failures,
         now_ms=now_ms,
         late_after_ms=late_after_ms,
     )
 
 
-def _fenced_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRow]) -> list[Unobserved]:
+def _fenced_errors(first: Mapping[Key, ProvenRow], second: Mapping[Key, ProvenRow]) -> list[Unobserved]:
     return [
         Unobserved(stage, row.failure, row.leader if row.leader >= 0 else None, row.topic, row.partition)
         for stage, rows in (("first read", first), ("second read", second))
@@ -446,14 +446,14 @@ def _fenced_errors(first: Mapping[Key, FencedRow], second: Mapping[Key, FencedRo
     ]
 
 
-def _snapshot_errors(snapshot: Snapshot, judged: Sequence[Judged]) -> list[Unobserved]:
-    """The failures of the snapshot. A cluster that never had a transaction has no coordinators; that is no error."""
-    errors = list(snapshot.errors)
-    if snapshot.coordinators_planned or judged:
-        errors += snapshot.coverage_errors
-    return errors + [Unobserved("snapshot", failure) for failure in snapshot.visibility_failures]
+def _listing_errors(listing: CoordinatorListing, judged: Sequence[Judged]) -> list[Unobserved]:
+    """The failures of the listing. A cluster that never had a transaction has no coordinators; that is no error."""
+    errors = list(listing.errors)
+    if listing.coordinators_planned or judged:
+        errors += listing.coverage_errors
+    return errors + [Unobserved("snapshot", failure) for failure in listing.visibility_failures]
 
 
-def _visibility_failures(snapshot: Snapshot, planned: SweepPlan) -> tuple[Failure, ...]:
+def _visibility_failures(listing: CoordinatorListing, planned: SweepPlan) -> tuple[Failure, ...]:
     hidden = planned.hidden_topics
-    return snapshot.visibility_failures or (() if hidden is None else (hidden,))
+    return listing.visibility_failures or (() if hidden is None else (hidden,))

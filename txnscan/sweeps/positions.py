@@ -13,7 +13,7 @@ from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_bounds
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, Partition
 from txnscan.reads.observation import TransactionKey
-from txnscan.reads.rows import FencedRow
+from txnscan.reads.rows import ProvenRow
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.restored import Fall, LogPosition, PartitionOfTopicId, Past, Present, fall, over_since
 from txnscan.waiting.complete_up_to import TopicRead
@@ -43,7 +43,7 @@ def offset_now(cluster: Cluster, before: Latest, past: Past) -> int | None:
         return None
 
 
-def of_rows(rows: Iterable[FencedRow]) -> list[LogPosition]:
+def of_rows(rows: Iterable[ProvenRow]) -> list[LogPosition]:
     """The positions of proven reads."""
     return [
         LogPosition(row.topic, row.topic_id, row.partition, row.leader_epoch, row.high_watermark)
@@ -110,7 +110,7 @@ def _ends_in(
     return epoch_bounds(cluster.send, partition, epochs) if partition.topic_id == of[0] else {}
 
 
-def open_in(rows: Mapping[Key, FencedRow], ended: Collection[TransactionKey]) -> dict[TransactionKey, int]:
+def open_in(rows: Mapping[Key, ProvenRow], ended: Collection[TransactionKey]) -> dict[TransactionKey, int]:
     """The leader epochs of the proven reads that show these transactions open."""
     found = {}
     for which in ended:

@@ -296,11 +296,11 @@ def _coordinators(cluster: Cluster, lacked: Sequence[Permission] = ()) -> Iterat
     """lacked: permissions that are reported already."""
     agreed = cluster.agreed_metadata([TRANSACTION_STATE_TOPIC])
     separated = cluster.separate_by_claim({}, (), agreed, lambda done, total: None, read_from_ms=0)
-    snapshot = cluster.snapshot({}, agreed, lambda done, total: None)
-    hidden = [one for one in snapshot.visibility_failures if one.needs is None or one.needs not in lacked]
+    listing = cluster.coordinator_listing({}, agreed, lambda done, total: None)
+    hidden = [one for one in listing.visibility_failures if one.needs is None or one.needs not in lacked]
     if hidden:
         yield Finding("acls", Level.INCOMPLETE, "; ".join(map(cluster.format_failure, hidden)))
-    if not snapshot.coordinators_planned and separated.transactional_ids:
+    if not listing.coordinators_planned and separated.transactional_ids:
         ids = plural(separated.transactional_ids, "transactional id")
         yield Finding(
             "coordinators",
@@ -308,17 +308,17 @@ def _coordinators(cluster: Cluster, lacked: Sequence[Permission] = ()) -> Iterat
             f"{ids} in a transaction and no {TRANSACTION_STATE_TOPIC}, as where brokers keep it elsewhere (Redpanda): "
             "nothing can be proven here, nothing is called hanging, and no COMMIT is ever sent",
         )
-    elif not snapshot.coordinators_planned and (no_log := _no_log(cluster)) is not None:
+    elif not listing.coordinators_planned and (no_log := _no_log(cluster)) is not None:
         yield no_log
-    elif not snapshot.coordinators_planned:
+    elif not listing.coordinators_planned:
         yield Finding("coordinators", Level.OK, f"there is no {TRANSACTION_STATE_TOPIC}: no transaction ever ran here")
-    elif snapshot.coverage_failure is not None:
-        proven = f"{snapshot.coordinators_proven} of {snapshot.coordinators_planned} coordinator partitions proven"
-        why = cluster.format_failure(snapshot.coverage_failure)
+    elif listing.coverage_failure is not None:
+        proven = f"{listing.coordinators_proven} of {listing.coordinators_planned} coordinator partitions proven"
+        why = cluster.format_failure(listing.coverage_failure)
         yield Finding("coordinators", Level.INCOMPLETE, f"{proven}: {why}")
     else:
         ids = plural(separated.transactional_ids, "transactional id")
-        count = snapshot.coordinators_planned
+        count = listing.coordinators_planned
         yield Finding(
             "coordinators", Level.OK, f"all {count} coordinator partitions proven, with {ids} in a transaction"
         )

@@ -24,19 +24,19 @@ from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, Partition, Topic
 from txnscan.parallel import OnProgress
-from txnscan.reads.fenced_read import FencedReading, failed_partitions, fenced_failed, read_fenced, read_second
-from txnscan.reads.planner import plan_fenced, plan_wide
-from txnscan.reads.rows import FencedRow, OffsetsRow, WideAnswer, WideRow
-from txnscan.reads.tasks import ReadFenced, ReadOffsets, ReadWide
+from txnscan.reads.planner import plan_proven, plan_wide
+from txnscan.reads.proven_read import ProvenReading, failed_partitions, read_proven, read_second, unproven_row
+from txnscan.reads.rows import OffsetsRow, ProvenRow, WideAnswer, WideRow
+from txnscan.reads.tasks import ReadOffsets, ReadProven, ReadWide
 from txnscan.sweeps.observations import RECREATED
 from txnscan.sweeps.scope import in_scope
 from txnscan.txnlog.facts import ClosedProducer
 
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 MOVED = Failure("the leader moved during the read", FailureCode.LEADER_MOVED)
-FENCED_TRIES = 3
+PROVEN_TRIES = 3
 _RETRY_WAIT_S = 0.25
-FENCED_BATCH_SIZE = 100
+PROVEN_BATCH_SIZE = 100
 # At most this many partitions are read in the driver: measured, 0.14 s instead of 0.25 s for a job on executors.
 # Usually there are only a few.
 DRIVER_READS_MAX = 1_000
@@ -70,7 +70,7 @@ class Wide:
 
 
 class SweepReader:
-    """The wide and fenced reads of one sweep."""
+    """The wide and proven reads of one sweep."""
 
     def __init__(self, cluster: Cluster, engine: Engine, config: ScanConfig) -> None:
         self._cluster = cluster
@@ -194,49 +194,49 @@ class SweepReader:
         failed = [Unobserved("read", row.failure, row.leader, *row.key) for row in rows if row.failure is not None]
         return answers, [*unled, *failed]
 
-    def fenced(
+    def proven(
         self,
         keys: Iterable[Key],
         agreed: AgreedMetadata,
         on_progress: OnProgress,
-        how: FencedReading = read_fenced,
-    ) -> tuple[dict[Key, FencedRow], AgreedMetadata]:
+        how: ProvenReading = read_proven,
+    ) -> tuple[dict[Key, ProvenRow], AgreedMetadata]:
         """One row per partition: proven to come from the leader that the metadata after the read names, or a failure.
         Also the last agreed metadata of these topics and `__transaction_state`.
 
         agreed: the metadata before the read. how: what to read of each partition.
         """
-        rows: dict[Key, FencedRow] = {}
+        rows: dict[Key, ProvenRow] = {}
         missing = sorted(set(keys))
         topics = {TRANSACTION_STATE_TOPIC, *(topic for topic, _ in missing)}
-        for attempt in range(1, FENCED_TRIES + 1):
+        for attempt in range(1, PROVEN_TRIES + 1):
             if not missing:
                 break
             if attempt > 1:
                 self._cluster.sleep(_RETRY_WAIT_S * attempt)
-            read = self.fenced_once(missing, agreed, on_progress, how)
+            read = self.proven_once(missing, agreed, on_progress, how)
             agreed = self._cluster.agreed_metadata(topics)
             rows |= {key: confirmed(row, agreed) for key, row in read.items()}
             missing = sorted(failed_partitions(rows.values()))
         return rows, agreed
 
-    def fenced_once(
-        self, keys: Iterable[Key], agreed: AgreedMetadata, on_progress: OnProgress, how: FencedReading
-    ) -> dict[Key, FencedRow]:
+    def proven_once(
+        self, keys: Iterable[Key], agreed: AgreedMetadata, on_progress: OnProgress, how: ProvenReading
+    ) -> dict[Key, ProvenRow]:
         """One row per partition, from the leader that this metadata names. The caller confirms the rows, by metadata
         that is asked for later.
         """
         known: list[Partition] = []
-        rows: dict[Key, FencedRow] = {}
+        rows: dict[Key, ProvenRow] = {}
         for topic, index in sorted(set(keys)):
             try:
                 known.append(agreed.partition(topic, index))
             except LeaderUnknown as failed:
                 nobody = Partition(topic, "", index, leader=-1, leader_epoch=-1)
-                rows[nobody.key] = fenced_failed(nobody, failed.failure, wall_clock_ms())
+                rows[nobody.key] = unproven_row(nobody, failed.failure, wall_clock_ms())
         return rows | self._from_leaders(known, on_progress, how)
 
-    def second(self, first: Mapping[Key, FencedRow], on_progress: OnProgress) -> dict[Key, FencedRow]:
+    def second(self, first: Mapping[Key, ProvenRow], on_progress: OnProgress) -> dict[Key, ProvenRow]:
         """The second read of these partitions, from the same leaders at the same leader epochs. If the first read
         failed, so has the second.
         """
@@ -247,11 +247,11 @@ class SweepReader:
         return unread | {key: replace(row, high_watermark=first[key].high_watermark) for key, row in read.items()}
 
     def _from_leaders(
-        self, partitions: Sequence[Partition], on_progress: OnProgress, how: FencedReading
-    ) -> dict[Key, FencedRow]:
-        batches = plan_fenced(partitions, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
-        read = ReadFenced(self._cluster.clients, how, wall_clock_ms)
-        return {row.key: row for row in self._engine_for(partitions).map(read, batches, FencedRow, on_progress)}
+        self, partitions: Sequence[Partition], on_progress: OnProgress, how: ProvenReading
+    ) -> dict[Key, ProvenRow]:
+        batches = plan_proven(partitions, batch_size=PROVEN_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
+        read = ReadProven(self._cluster.clients, how, wall_clock_ms)
+        return {row.key: row for row in self._engine_for(partitions).map(read, batches, ProvenRow, on_progress)}
 
     def offsets(self, keys: Iterable[Key], view: ClusterView) -> dict[Key, OffsetsRow]:
         """The offsets of these partitions, from the leaders that one broker's metadata names. No verdict depends on
@@ -262,7 +262,7 @@ class SweepReader:
         for key in keys:
             with suppress(LeaderUnknown):
                 known.append(believed.partition(*key))
-        batches = plan_fenced(known, batch_size=FENCED_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
+        batches = plan_proven(known, batch_size=PROVEN_BATCH_SIZE, in_flight_max=self._config.in_flight_max)
         read = ReadOffsets(self._cluster.clients)
         rows = self._engine_for(known).map(read, batches, OffsetsRow, lambda done, total: None)
         if batches and self._cluster.deadline.is_up:
@@ -295,7 +295,7 @@ def _is_among(name: str, keys: Collection[tuple[str | None, int | None]], index:
     return (name, index) in keys
 
 
-def confirmed(row: FencedRow, after: AgreedMetadata) -> FencedRow:
+def confirmed(row: ProvenRow, after: AgreedMetadata) -> ProvenRow:
     """The row, with a failure if this metadata, which was asked for after the read, names another leader or leader
     epoch. Pure.
 

@@ -10,15 +10,15 @@ from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.claims import ClaimedAndUnclaimed
 from txnscan.coordinators.cluster import Cluster
+from txnscan.coordinators.coordinator_listing import CoordinatorListing
 from txnscan.coordinators.metadata_image import Latest
-from txnscan.coordinators.snapshot import Snapshot
 from txnscan.engine import Engine
 from txnscan.engine.clock import BootTime
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key, Topic
 from txnscan.parallel import OnProgress
 from txnscan.reads.observation import Observation, TransactionKey
-from txnscan.reads.rows import FencedRow, WideRow
+from txnscan.reads.rows import ProvenRow, WideRow
 from txnscan.sweeps.checkpoints import OpenFiles, open_files
 from txnscan.sweeps.history import History, Incidents, Sightings, StoredFacts
 from txnscan.sweeps.reader import SweepReader, Wide
@@ -124,9 +124,9 @@ class Proof:
     last_seen: see Claimed. errors: of brokers that did not answer or lagged at the end.
     """
 
-    first: Mapping[Key, FencedRow]
-    snapshot: Snapshot
-    second: Mapping[Key, FencedRow]
+    first: Mapping[Key, ProvenRow]
+    listing: CoordinatorListing
+    second: Mapping[Key, ProvenRow]
     agreed: AgreedMetadata
     last_seen: Callable[[], Sightings] | None
     errors: tuple[Unobserved, ...]

@@ -70,11 +70,11 @@ def newest_of(reads: Sequence[LogRead]) -> LogRead | None:
     known = [read for read in reads if read.topic_id]
     if len({read.partition for read in reads}) != 1 or len({read.topic_id for read in known}) > 1:
         return None
-    of_topic = [read for read in reads if not known or read.topic_id or any(_shares(read, one) for one in known)]
+    of_topic = [read for read in reads if not known or read.topic_id or any(_have_common(read, one) for one in known)]
     return max(of_topic, key=lambda read: (read.leader_epoch, read.end_offset))
 
 
-def _shares(one: LogRead, other: LogRead) -> bool:
+def _have_common(one: LogRead, other: LogRead) -> bool:
     """Whether both reads have a record that is in no other log."""
     theirs = {record.offset: record for record in other.records if record.value is not None}
     return any(record.is_same(theirs.get(record.offset)) for record in one.records)

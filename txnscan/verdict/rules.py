@@ -17,10 +17,10 @@ read, unclaimed by all coordinators, and still open at the second read.
 
 "Unclaimed" is the absence of a claim, and a claim may be absent only because the sweep could not see it. So this step
 counts only under three obligations:
-- **leader**: both reads came from the leader, and the transaction starts below the high watermark (`fenced_read.py`,
+- **leader**: both reads came from the leader, and the transaction starts below the high watermark (`proven_read.py`,
   `metadata_image.py`);
 - **coverage**: every `__transaction_state` partition is covered: its leader was asked, knew that it leads, and no other
-  broker serves it (`snapshot.py`);
+  broker serves it (`coordinator_listing.py`);
 - **visibility**: no transactional id is hidden from this principal (`visibility.py`).
 
 If one of these obligations is not met, the verdict is `indeterminate`, with that reason. Evidence *for* an owner needs

@@ -35,8 +35,9 @@ a transaction; and if it is not known whether the topic allows one, it is not kn
 **What safe means.** At the time before the first read: no transaction that began before it will be torn or blocked by
 the stop. A transaction that begins later, or takes a new partition later, is not covered. It rests on two images of the
 metadata with the same leaders and leader epochs, which are as new as that of any broker (`metadata_image.py`): so the
-answers between them came from leaders; and on coordinators that are proven to have listed all their ids (`snapshot.py`)
-if a partition without a remaining replica shows nothing open. What could not be observed is never safe.
+answers between them came from leaders; and on coordinators that are proven to have listed all their ids
+(`coordinator_listing.py`) if a partition without a remaining replica shows nothing open. What could not be observed is
+never safe.
 
 Not covered: a broker that fails while others stop; replicas that fall out of sync after the answer; the default of
 `unclean.leader.election.enable` on dedicated controllers, which no broker shows. And an id that is in Prepare* at a

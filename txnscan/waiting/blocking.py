@@ -29,7 +29,7 @@ LOOKED_AT_MAX = 1_000
 # The default transaction.timeout.ms of producers. With it, no live transaction gets older.
 ORDINARY_MS = 60_000
 # The default of the limit, as a share of the age from which a transaction is late.
-SHARE_OF_LATE = 4
+LATE_DIVISOR = 4
 _LIVE = (Verdict.ONGOING, Verdict.LATE_ONGOING)
 
 

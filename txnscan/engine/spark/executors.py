@@ -162,7 +162,7 @@ def spread_files(
     spark: SparkSession, on_progress: OnProgress
 ) -> Callable[[Callable[[Item], Result], Sequence[Item], Sequence[int]], Iterator[tuple[int, Result]]]:
     """Calls a function on each of some files on the executors of a session, which must see them at the same paths. The
-    return value is an `offline.reading.Spread`. Every result is in the driver before the first result is returned.
+    return value is an `offline.paths.Spread`. Every result is in the driver before the first result is returned.
     """
     engine = SparkEngine(spark)
 

@@ -398,10 +398,10 @@ class _BrokerConnection:
         return RequestFailed(failure)
 
     def _mute(self, name: str) -> str:
-        settings, share_ms = self._client.settings, self._client.deadline.share_s * 1_000
+        settings, part_ms = self._client.settings, self._client.deadline.part_s * 1_000
         if self._answered:
-            return f"did not answer {name} within {duration(round(min(settings.request_timeout_ms, share_ms)))}"
-        waited = duration(round(min(settings.connection_setup_timeout_ms, share_ms, self._try_s_max * 1_000)))
+            return f"did not answer {name} within {duration(round(min(settings.request_timeout_ms, part_ms)))}"
+        waited = duration(round(min(settings.connection_setup_timeout_ms, part_ms, self._try_s_max * 1_000)))
         return (
             f"takes connections and does not answer within {waited}; check "
             "that the port is a Kafka broker's, and that the broker is not stuck"

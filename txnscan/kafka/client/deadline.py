@@ -98,14 +98,14 @@ class Deadline:
         return max(0.0, self._ends_s - self._monotonic_s())
 
     @property
-    def share_s(self) -> float:
+    def part_s(self) -> float:
         """The maximum time of one request. A silent broker must not use up all the time."""
         return REQUEST_PART_MAX * self.timeout_s
 
     @property
     def request_s_max(self) -> float:
         """The maximum time of a request that begins now."""
-        return min(self.left_s, self.share_s)
+        return min(self.left_s, self.part_s)
 
     @property
     def is_up(self) -> bool:

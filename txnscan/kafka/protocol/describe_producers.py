@@ -1,7 +1,7 @@
 """DescribeProducers (api key 61, v0, since Kafka 2.8): the producers that a replica of a partition knows.
 
 ACLs: Read on the topic. The request has no leader epoch, and followers answer without an error. So an answer alone does
-not prove that it came from the leader (`fenced_read.py` does). Brokers return all producers, also those without a
+not prove that it came from the leader (`proven_read.py` does). Brokers return all producers, also those without a
 transaction, and without paging. Only open transactions (start offset >= 0) are kept here. Source:
 `KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeProducers`.
 

@@ -85,9 +85,9 @@ class _Connection(http.client.HTTPConnection):
         failed: OSError = TimeoutError("timed out")
         for number, one in enumerate(found):
             host, port = str(one[4][0]), int(one[4][1])
-            share_s = self._deadline.left_s() / (len(found) - number)
+            part_s = self._deadline.left_s() / (len(found) - number)
             try:
-                connection = socket.create_connection((host, port), share_s)
+                connection = socket.create_connection((host, port), part_s)
             except OSError as error:
                 failed = error
             else:

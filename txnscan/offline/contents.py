@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from txnscan.kafka.topology import Key
+from txnscan.offline.live_broker import FileStates
 from txnscan.offline.producer_snapshots import NONE, Begun, Figures, ProducerState
-from txnscan.offline.running import FileStates
 
 METADATA_TOPIC = "__cluster_metadata"
 

@@ -1,4 +1,4 @@
-"""Reading partitions: the wide read filters, and the fenced read proves that the leader answered."""
+"""Reading partitions: the wide read filters, and the proven read proves that the leader answered."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.frames import Body
 from txnscan.kafka.topology import Key
-from txnscan.reads.fenced_read import (
+from txnscan.reads.proven_read import (
     failed_partitions,
     read_ends,
-    read_fenced,
     read_first,
     read_offsets,
+    read_proven,
     read_second,
     read_wide,
 )
-from txnscan.reads.rows import FencedRow, ReadBatch, WideBatch, WideRow
+from txnscan.reads.rows import ProvenRow, ReadBatch, WideBatch, WideRow
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -66,8 +66,8 @@ def wide(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], 
     return found
 
 
-def narrow(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], FencedRow]:
-    rows = list(read_fenced(batch(cluster, *keys), cluster.send, lambda: READ_AT_MS))
+def narrow(cluster: FakeCluster, *keys: tuple[str, int]) -> dict[tuple[str, int], ProvenRow]:
+    rows = list(read_proven(batch(cluster, *keys), cluster.send, lambda: READ_AT_MS))
     assert [row.key for row in rows] == list(keys or KEYS), "one row per partition"
     return {row.key: row for row in rows}
 
@@ -251,7 +251,7 @@ def test_null_in_place_of_a_list_is_an_error_of_each_partition(cluster: FakeClus
     assert all(said(row.failure) for row in narrow(cluster).values())
 
 
-# --- the fenced read --------------------------------------------------------------------------------------------------
+# --- the proven read --------------------------------------------------------------------------------------------------
 
 
 def test_the_fenced_read_puts_describe_producers_between_two_offset_requests(cluster: FakeCluster) -> None:
@@ -267,7 +267,7 @@ def test_the_fenced_read_puts_describe_producers_between_two_offset_requests(clu
 
 
 def test_a_proven_row_has_the_fields_of_the_three_answers(cluster: FakeCluster) -> None:
-    assert narrow(cluster)["u", 0] == FencedRow(
+    assert narrow(cluster)["u", 0] == ProvenRow(
         topic="u",
         topic_id="",
         partition=0,
@@ -292,7 +292,7 @@ def test_an_error_of_any_request_leaves_only_that_partition_unproven() -> None:
                 assert failed_partitions(rows.values()) == {("t", 0)}
 
 
-def pair(cluster: FakeCluster) -> tuple[dict[Key, FencedRow], dict[Key, FencedRow]]:
+def pair(cluster: FakeCluster) -> tuple[dict[Key, ProvenRow], dict[Key, ProvenRow]]:
     """The two reads of a sweep. The second is of what the first could read."""
     first = {row.key: row for row in read_first(batch(cluster), cluster.send, lambda: READ_AT_MS)}
     led = tuple(row.led for row in first.values() if row.failure is None)
@@ -361,14 +361,14 @@ def test_a_failed_request_of_two_reads_fails_each_partition(cluster: FakeCluster
 def test_a_read_at_another_leader_epoch_is_unproven(cluster: FakeCluster, epoch: int, error: ErrorCode) -> None:
     planned = batch(cluster, ("t", 0))
     cluster.partitions["t", 0].epoch = epoch
-    (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
+    (row,) = read_proven(planned, cluster.send, lambda: READ_AT_MS)
     assert (said(row.failure), row.high_watermark, row.last_stable_offset) == (error.name, None, None)
 
 
 def test_a_read_from_a_follower_is_unproven(cluster: FakeCluster) -> None:
     cluster.partitions["t", 0].leader = 2
     planned = ReadBatch(0, 3, cluster.planned(("t", 0)))
-    (row,) = read_fenced(planned, cluster.send, lambda: READ_AT_MS)
+    (row,) = read_proven(planned, cluster.send, lambda: READ_AT_MS)
     assert row.open_producers == (producer(7),)
     assert said(row.failure) == "NOT_LEADER_OR_FOLLOWER"
 
@@ -475,7 +475,7 @@ def test_a_start_offset_at_the_high_watermark_is_accepted_by_the_read(cluster: F
 def test_a_refused_step_of_the_fenced_read_names_its_acl(cluster: FakeCluster, step: str, operation: str) -> None:
     cluster.partitions["t", 0].errors[step] = 29
     cluster.partitions["t", 0].last_stable = 160
-    (row,) = read_fenced(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS)
+    (row,) = read_proven(batch(cluster, ("t", 0)), cluster.send, lambda: READ_AT_MS)
     needs = Permission(operation, "Topic", "t")
     assert row.failure == Failure("TOPIC_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", needs=needs)
 

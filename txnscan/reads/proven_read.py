@@ -1,6 +1,6 @@
 """Read partitions: `(batch, send) -> rows`, with rows for errors. Pure except for `send` and `now_ms`.
 
-The wide read is only a filter: it finds the partitions with open transactions. For those partitions the fenced reads
+The wide read is only a filter: it finds the partitions with open transactions. For those partitions the proven reads
 prove that the answers came from the leader:
 
     ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
@@ -11,7 +11,7 @@ Followers answer DescribeProducers without an error. But ListOffsets with a lead
 that epoch, and a broker never goes back to an earlier epoch. So if both ListOffsets succeed at the same epoch, the
 leader answered every DescribeProducers between them (the obligation leader). The two reads of a sweep share one such
 pair: the first read opens it, the second read closes it, and the coordinators are asked in between. A single read
-(`read_fenced`) has a pair of its own.
+(`read_proven`) has a pair of its own.
 
 Two kinds of open transactions are not proven: a transaction that starts at or above the high watermark may still be
 truncated, and a transaction that the last stable offset has passed has ended meanwhile.
@@ -32,10 +32,10 @@ from txnscan.kafka.protocol.list_offsets import ListedOffset, Offset, list_offse
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_TOPICS, READ_TOPICS, Acl
 from txnscan.kafka.topology import Key, Partition
-from txnscan.reads.rows import FencedRow, OffsetsRow, ReadBatch, WideAnswer, WideBatch, WideRow
+from txnscan.reads.rows import OffsetsRow, ProvenRow, ReadBatch, WideAnswer, WideBatch, WideRow
 
 # Reads the partitions of a batch. The last argument is the clock.
-FencedReading = Callable[[ReadBatch, Send, Callable[[], int]], Iterable[FencedRow]]
+ProvenReading = Callable[[ReadBatch, Send, Callable[[], int]], Iterable[ProvenRow]]
 
 _PASSED = Failure("the last stable offset passed the open transaction during the read", FailureCode.ENDED_MEANWHILE)
 
@@ -64,7 +64,7 @@ def read_wide(batch: WideBatch, send: Send) -> WideAnswer:
     return WideAnswer(described.answered, described.producers, counted.read_bytes, tuple(rows))
 
 
-def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[ProvenRow]:
     """The first read of a sweep: one row for each partition, with a failure or with the open transactions. The row is
     proven only with a second read at the same leader epoch.
     """
@@ -77,7 +77,7 @@ def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Itera
     read_at_ms = now_ms()
     for partition in batch.partitions:
         high, open_now = before[partition.key], described[partition.key]
-        yield FencedRow(
+        yield ProvenRow(
             **_where(partition),
             read_at_ms=read_at_ms,
             high_watermark=high.offset if high.failure is None else None,
@@ -86,7 +86,7 @@ def read_first(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Itera
         )
 
 
-def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[ProvenRow]:
     """The second read of a sweep: one row for each partition, with a failure or with the open transactions. The row has
     no high watermark, and is proven only with a first read at the same leader epoch.
     """
@@ -102,7 +102,7 @@ def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
     for partition in batch.partitions:
         key = partition.key
         start = log_start.get(key)
-        yield FencedRow(
+        yield ProvenRow(
             **_where(partition),
             read_at_ms=read_at_ms,
             last_stable_offset=after[key].offset if after[key].failure is None else None,
@@ -112,7 +112,7 @@ def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         )
 
 
-def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
+def read_proven(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[ProvenRow]:
     """One row for each partition: proven to come from the leader at the batch's leader epochs, or with the failure."""
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
@@ -125,8 +125,8 @@ def read_fenced(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         yield replace(row, high_watermark=high.offset if high.failure is None else None, failure=failure)
 
 
-def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[FencedRow]:
-    """As `read_fenced`, without the open transactions: only the high watermark, then the last stable offset. That takes
+def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[ProvenRow]:
+    """As `read_proven`, without the open transactions: only the high watermark, then the last stable offset. That takes
     two requests, and no permission but Describe. For `waiting/complete_up_to.py`.
     """
     try:
@@ -139,7 +139,7 @@ def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterat
     for partition in batch.partitions:
         high, stable = before[partition.key], after[partition.key]
         failure = high.failure or stable.failure
-        yield FencedRow(
+        yield ProvenRow(
             **_where(partition),
             read_at_ms=read_at_ms,
             high_watermark=high.offset if high.failure is None else None,
@@ -160,14 +160,14 @@ def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
             yield OffsetsRow(*key, high_watermark=high[key].offset, last_stable_offset=stable[key].offset)
 
 
-def fenced_failed(partition: Partition, failure: Failure, read_at_ms: int) -> FencedRow:
+def unproven_row(partition: Partition, failure: Failure, read_at_ms: int) -> ProvenRow:
     """The row of a partition that could not be read."""
-    return FencedRow(**_where(partition), read_at_ms=read_at_ms, failure=failure)
+    return ProvenRow(**_where(partition), read_at_ms=read_at_ms, failure=failure)
 
 
-def _all_failed(batch: ReadBatch, failure: Failure, read_at_ms: int) -> Iterator[FencedRow]:
+def _all_failed(batch: ReadBatch, failure: Failure, read_at_ms: int) -> Iterator[ProvenRow]:
     for partition in batch.partitions:
-        yield fenced_failed(partition, failure, read_at_ms)
+        yield unproven_row(partition, failure, read_at_ms)
 
 
 def _where(partition: Partition) -> dict[str, Any]:
@@ -223,6 +223,6 @@ def of_topic(failure: Failure, acl: Acl, topic: str) -> Failure:
     return needing(failure, acl.on(topic))
 
 
-def failed_partitions(rows: Iterable[FencedRow]) -> frozenset[Key]:
-    """The partitions that a fenced read did not prove. A second try may prove them."""
+def failed_partitions(rows: Iterable[ProvenRow]) -> frozenset[Key]:
+    """The partitions that a proven read did not prove. A second try may prove them."""
     return frozenset(row.key for row in rows if row.failure is not None)

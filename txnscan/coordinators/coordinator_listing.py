@@ -68,7 +68,7 @@ from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Partiti
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CoordinatorListing:
     """The answers of the coordinators in a sweep, and the gaps in them.
 
     views: of the ids whose producer id has open transactions that are not claimed (`claims.py`). coverage_errors: one
@@ -221,7 +221,7 @@ def conclude(
     before: AgreedMetadata,
     after: AgreedMetadata,
     principal: str,
-) -> Snapshot:
+) -> CoordinatorListing:
     """The snapshot that these answers prove, with its gaps. Pure.
 
     before, after: the agreed metadata of `__transaction_state` before and after the answers. principal: the principal
@@ -252,7 +252,7 @@ def conclude(
         for view in _views(answer, failures_by_broker[b])
         for k in [coordinator_partition(view.transactional_id, partition_count)]
     ]
-    return Snapshot(
+    return CoordinatorListing(
         views=tuple(sorted(views, key=lambda view: (view.producer_id, view.transactional_id, view.broker_id))),
         coordinators_planned=partition_count,
         coordinators_proven=partition_count - len(uncovered),
@@ -278,7 +278,7 @@ def _partition_count(before: AgreedMetadata, after: AgreedMetadata) -> int:
 
 def _without_coordinators(
     by_broker: Mapping[int, CoordinatorAnswers], before: AgreedMetadata, failures: tuple[Failure, ...]
-) -> Snapshot:
+) -> CoordinatorListing:
     """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
@@ -286,7 +286,7 @@ def _without_coordinators(
     except LeaderUnknown as failed:
         why, absent = failed.failure, isinstance(failed, NoSuchTopic)
     error = Unobserved("snapshot", why, None, TRANSACTION_STATE_TOPIC)
-    return Snapshot(
+    return CoordinatorListing(
         views=(),
         coordinators_planned=0 if absent else 1,
         coordinators_proven=0,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from txnscan.errors import TxnscanError
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
+from txnscan.offline.contents import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
 from txnscan.offline.copies import Copies
 from txnscan.offline.disk import find
-from txnscan.offline.found import METADATA_TOPIC, FileError, Found, Replica, ReplicaFiles
+from txnscan.offline.live_broker import look_again
 from txnscan.offline.missing import incomplete
 from txnscan.offline.moment import running_error
 from txnscan.offline.replica import BATCH_BYTES_MAX, batches, checksum_error, read_replica
-from txnscan.offline.running import look_again
 from txnscan.offline.wholeness import Hole, holes, metadata_error
 from txnscan.verdict.evidence import KnownOutcome
 

@@ -16,10 +16,10 @@ from tests.builders import failed, lacks, said
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
-from txnscan.coordinators.snapshot import (
+from txnscan.coordinators.coordinator_listing import (
     COORDINATOR_PARTITIONS_MAX,
     CoordinatorAnswers,
-    Snapshot,
+    CoordinatorListing,
     ask_coordinators,
     conclude,
     strangers,
@@ -86,7 +86,7 @@ def tokens() -> Callable[[], str]:
 
 def take(
     cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, topics: frozenset[str] = frozenset()
-) -> Snapshot:
+) -> CoordinatorListing:
     """A snapshot as the driver takes it, with open transactions on these topics. `meanwhile` happens after the first
     round of Metadata.
     """
@@ -295,7 +295,7 @@ def answers_of(
 CUT_OFF = failed("cut off")
 
 
-def hidden_by(snapshot: Snapshot) -> str | None:
+def hidden_by(snapshot: CoordinatorListing) -> str | None:
     """The reasons for hidden ids, as text."""
     return "; ".join(explained(failure, WHO) for failure in snapshot.visibility_failures) or None
 
@@ -305,7 +305,7 @@ def hides(*sentences: str) -> Visibility:
     return Visibility(Classes(frozenset(), {}, frozenset(map(failed, sentences))))
 
 
-def uncovered(snapshot: Snapshot) -> set[int | None]:
+def uncovered(snapshot: CoordinatorListing) -> set[int | None]:
     assert snapshot.coordinators_proven == snapshot.coordinators_planned - len(snapshot.coverage_errors)
     return {error.partition for error in snapshot.coverage_errors}
 
@@ -506,7 +506,7 @@ def test_a_snapshot_is_complete_if_all_coordinators_are_proven_and_no_id_is_hidd
             (3, (CUT_OFF,), False),
         ):
             with cases.case(f"{proven=} {failures=}"):
-                assert Snapshot((), 4, proven, visibility_failures=failures).complete is complete
+                assert CoordinatorListing((), 4, proven, visibility_failures=failures).complete is complete
 
 
 def test_a_snapshot_may_improve_if_there_are_coordinators_and_no_api_is_lacking() -> None:
@@ -520,7 +520,7 @@ def test_a_snapshot_may_improve_if_there_are_coordinators_and_no_api_is_lacking(
             (0, (cut_off,), False),
         ):
             with cases.case(f"{planned=} {errors=}"):
-                assert Snapshot((), planned, 0, coverage_errors=errors).may_improve is improves
+                assert CoordinatorListing((), planned, 0, coverage_errors=errors).may_improve is improves
 
 
 def test_a_missing_api_is_reported_for_the_broker_and_its_partitions(cluster: FakeCluster) -> None:

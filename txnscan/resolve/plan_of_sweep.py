@@ -13,7 +13,7 @@ from txnscan.kafka.clock import wall_clock_ms
 from txnscan.kafka.failure import Failure
 from txnscan.resolve.guard import Limits, StoredTransaction
 from txnscan.resolve.plan import Plan, make_plan
-from txnscan.resolve.watched import SweepTime, watched_ms
+from txnscan.resolve.watch_time import SweepTime, watched_ms
 from txnscan.sweeps.column import epoch_ms
 from txnscan.sweeps.log_reads import with_stored
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
