@@ -28,7 +28,7 @@ ASKED_BY_SOMEBODY = {
 }
 # These have no clock and no socket: they get both as arguments.
 PURE_BUT_FOR_SEND = (
-    *(f"coordinators/{name}.py" for name in ("claims", "agreed_metadata", "snapshot", "visibility")),
+    *(f"coordinators/{name}.py" for name in ("claims", "agreed_metadata", "coordinator_listing", "visibility")),
     "reads/proven_read.py",
     "txnlog/scan.py",
     *(f"waiting/{name}.py" for name in ("ahead", "delivered", "groups", "pending_offsets", "who_waits")),
