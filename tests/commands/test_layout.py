@@ -38,7 +38,7 @@ PURE = (
     *(f"coordinators/{name}.py" for name in ("locate", "transactions")),
     *(f"explain/{name}.py" for name in ("cause", "causes", "client_errors", "facts", "finding", "symptom")),
     *(f"explain/answers/{path.name}" for path in sorted((PACKAGE / "explain/answers").glob("*.py"))),
-    *(f"offline/{name}.py" for name in ("cluster_metadata", "columns", "files", "found", "judging")),
+    *(f"offline/{name}.py" for name in ("cluster_metadata", "columns", "contents", "files", "judging")),
     *(f"offline/{name}.py" for name in ("producer_snapshots", "state_log", "walk")),
     *(f"resolve/{name}.py" for name in ("apply", "guard", "plan")),
     *(f"sweeps/{name}.py" for name in ("column", "history", "news", "observations", "result", "row")),
