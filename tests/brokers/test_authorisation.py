@@ -358,7 +358,7 @@ def test_without_alter_on_the_cluster_no_marker_is_written_and_the_grant_is_name
         topic="acl-resolvable",
         **{name: getattr(o, name) for name in ("topic_id", "producer_id", "producer_epoch", "coordinator_epoch")},
         start_offset=planted.start_offset,
-        outcome=found.judgement.outcome,
+        outcome=found.outcome,
         reason=str(found.judgement.reason),
         owner_epoch=None,
     )

@@ -107,7 +107,7 @@ def test_a_stopped_broker_leaves_its_transactions_indeterminate_and_the_rest_jud
     pending = plant.pending_marker(world.cluster, "ledger")
     scan = swept(world)
     assert verdict(scan, pending) == ("pending_marker", "decided")
-    assert on(scan, pending).judgement.outcome is None, "its coordinator's word alone proves no outcome"
+    assert on(scan, pending).outcome is None, "its coordinator's word alone proves no outcome"
     assert verdict(scan, world.stale) == ("hanging", "stale_epoch")
     assert verdict(scan, world.owned_by_victim) == ("indeterminate", "coverage")
     assert verdict(scan, world.orphan) == ("indeterminate", "coverage")

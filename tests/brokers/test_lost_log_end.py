@@ -35,7 +35,7 @@ def test_a_commit_that_the_log_lost_is_unknown(tmp_path: Path, monkeypatch: pyte
         name, coordinator = hanging.transactional_id or "", cluster.broker_ids[0]
         k = coordinator_partition(name, _PARTITIONS)
         before = _found(cluster, hanging.topic)
-        assert (before.judgement.outcome, before.known_outcome and before.known_outcome.unproven) == ("committed", None)
+        assert (before.outcome, before.known_outcome and before.known_outcome.unproven) == ("committed", None)
         cluster.kill_broker(coordinator)
         cluster.wait_for_leader(TRANSACTION_STATE_TOPIC, k, -1)
         # The first batch begins the only id of this partition.
@@ -45,10 +45,10 @@ def test_a_commit_that_the_log_lost_is_unknown(tmp_path: Path, monkeypatch: pyte
         Producer(wire, name).init_producer_id()
 
         after = _found(cluster, hanging.topic)
-        assert (after.judgement.verdict, after.judgement.outcome) == (Verdict.HANGING, Outcome.UNKNOWN)
+        assert (after.judgement.verdict, after.outcome) == (Verdict.HANGING, Outcome.UNKNOWN)
         assert after.known_outcome is not None and after.known_outcome.unproven is Unproven.ELECTION
         monkeypatch.setattr(outcome, "election_of", lambda logged, o: None)
-        assert _found(cluster, hanging.topic).judgement.outcome == Outcome.NOT_COMMITTED, "the rule is what shows it"
+        assert _found(cluster, hanging.topic).outcome == Outcome.NOT_COMMITTED, "the rule is what shows it"
 
         # From its second sweep on, an incident's producer is looked for on all partitions: another one has its marker.
         config = ScanConfig(cluster.bootstrap_servers, tables=str(tmp_path / "tables"), engine="threads")
@@ -60,7 +60,7 @@ def test_a_commit_that_the_log_lost_is_unknown(tmp_path: Path, monkeypatch: pyte
 
 def _swept(config: ScanConfig, topic: str) -> str | None:
     (judged,) = [one for one in sweep(None, config).scan.transactions if one.observation.topic == topic]
-    return judged.judgement.outcome
+    return judged.outcome
 
 
 def _found(cluster: KafkaCluster, topic: str) -> Judged:

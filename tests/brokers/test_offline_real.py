@@ -280,10 +280,7 @@ def test_the_producers_of_every_replica_equal_the_description_of_its_broker(left
 
 def test_verdicts_and_outcomes_equal_those_of_the_live_sweep(left: Left, found: FileContents) -> None:
     def told(judged: Any) -> dict[Any, Any]:
-        return {
-            j.observation.transaction_key: (j.judgement.verdict, j.judgement.reason, j.judgement.outcome)
-            for j in judged
-        }
+        return {j.observation.transaction_key: (j.judgement.verdict, j.judgement.reason, j.outcome) for j in judged}
 
     live, offline = told(left.live.transactions), told(one.judged for one in found.transactions)
     assert found.errors == () and found.uncovered == {} and found.running_error is None

@@ -86,7 +86,7 @@ def test_a_pending_marker_of_old_brokers_has_the_same_epoch_until_it_is_written(
         (judged,) = [j for j in swept(old).transactions if j.observation.topic == pending.topic]
         assert (judged.judgement.verdict, judged.judgement.reason) == ("pending_marker", "decided")
         # All have one epoch, so a late record of the previous transaction would look the same.
-        assert judged.judgement.outcome is None
+        assert judged.outcome is None
         (owner,) = judged.evidence.coordinators
         assert owner.producer_epoch == judged.observation.producer_epoch == pending.producer_epoch
     finally:

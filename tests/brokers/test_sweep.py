@@ -67,7 +67,7 @@ def test_every_planted_transaction_gets_its_verdict_and_reason(shared: Shared) -
 
 def test_each_outcome_is_reported_if_it_is_known(shared: Shared) -> None:
     found = find_hanging(shared.of_scene())
-    told = {j.observation.topic_partition: j.judgement.outcome for j in found.transactions}
+    told = {j.observation.topic_partition: j.outcome for j in found.transactions}
     assert told == {
         "payments-solo-0": "committed",
         "clicks-0": "unknown",

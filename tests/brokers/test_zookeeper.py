@@ -178,7 +178,7 @@ def test_incidents_go_on_when_their_topic_gets_its_id(history: History) -> None:
 def test_the_log_that_got_its_id_is_not_taken_for_another_one(history: History) -> None:
     """A verdict was `indeterminate` for ever: `__transaction_state` was made anew, by an id that it had not had."""
     found = [one for one in history.after.scan.transactions if one.observation.topic == KEPT]
-    assert [(one.judgement.reason, one.judgement.outcome) for one in found] == [("stale_epoch", "unknown")] * 2
+    assert [(one.judgement.reason, one.outcome) for one in found] == [("stale_epoch", "unknown")] * 2
 
 
 def test_incidents_of_topics_that_were_made_anew_end(history: History) -> None:

@@ -53,7 +53,7 @@ def test_a_leader_that_forgot_a_producer_takes_late_data_of_an_earlier_epoch() -
     assert not can_happen(world, ("expire producer", (P, 1, 7))), "it has an open transaction"
     (judged,) = sweep(Simulation(world)).transactions
     assert (str(judged.judgement.verdict), judged.observation.coordinator_epoch) == ("hanging", -1)
-    assert judged.judgement.outcome == "not_committed"
+    assert judged.outcome == "not_committed"
 
 
 def test_a_batch_that_is_not_the_first_of_a_later_epoch_is_refused() -> None:
@@ -108,7 +108,7 @@ def test_not_committed_needs_leader_epochs_that_rise(version: int, monkeypatch: 
                 assert world.leadership(world.image, LOG).epoch == leader_epoch
                 (judged,) = found.transactions
                 assert judged.known_outcome is not None
-                assert (judged.judgement.outcome, judged.known_outcome.unproven) == (outcome, unproven)
+                assert (judged.outcome, judged.known_outcome.unproven) == (outcome, unproven)
                 assert [one.torn for one in wrong] == torn
 
 

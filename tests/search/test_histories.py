@@ -128,7 +128,7 @@ def test_a_pending_marker_gives_no_outcome_of_the_open_data() -> None:
     watched = replace(WIDE[name], watched=frozenset({_P, _Q}))
     found, wrong, world = run(History(watched, OPENINGS[name], _OWED, _OWED_ABORT))
     (judged,) = [one for one in found.transactions if one.observation.topic == "p"]
-    assert (str(judged.judgement.verdict), judged.judgement.outcome) == ("pending_marker", None)
+    assert (str(judged.judgement.verdict), judged.outcome) == ("pending_marker", None)
     assert len(hanging(world)) == 1
     assert wrong == []
 

@@ -131,7 +131,7 @@ def test_an_outcome_covers_the_data_that_was_read_and_later_data_gets_no_marker(
     found, _, world = run(history)
     (judged,) = accused(found)
     o = judged.observation
-    assert judged.judgement.outcome == Outcome.COMMITTED
+    assert judged.outcome == Outcome.COMMITTED
     logs = [log for (key, _), log in world.logs.items() if key == o.key]
     later = [one for log in logs for _, one in log[o.second.high_watermark :] if isinstance(one, Data)]
     assert any((one.producer_id, one.producer_epoch) == (o.producer_id, o.producer_epoch + 1) for one in later)

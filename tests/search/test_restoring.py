@@ -43,7 +43,7 @@ def _outcomes(version: int, commit: bool, behind: tuple[Event, ...]) -> list[str
         swept = sweeps.sweep(Simulation(world.copy()), tuple(range(number)), NOW_MS + number)
         (judged,) = swept.transactions
         assert swept.fall is None
-        found.append(judged.judgement.outcome)
+        found.append(judged.outcome)
     return found
 
 

@@ -391,7 +391,7 @@ def test_a_moved_log_start_keeps_the_start_offset_of_open_transactions() -> None
     assert shown_open(world, 2) == [(0, 2)]
     (judged,) = sweep(Simulation(world)).transactions
     assert (judged.observation.start_offset, judged.observation.second.last_stable_offset) == (0, 2)
-    assert judged.judgement.outcome == "maybe_committed", "its first record cannot be read"
+    assert judged.outcome == "maybe_committed", "its first record cannot be read"
 
 
 def test_a_new_replica_has_a_later_start_offset_and_the_sequence_numbers_of_batches() -> None:

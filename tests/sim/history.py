@@ -303,7 +303,7 @@ def false_accusations(found: Scan, asked_worlds: Sequence[World], end: World) ->
 def torn(found: Scan, end: World) -> list[Wrong]:
     """The transactions with outcomes that the truth contradicts."""
     certain = ("committed", "not_committed", "mixed")
-    decided = [judged for judged in found.transactions if judged.judgement.outcome in certain]
+    decided = [judged for judged in found.transactions if judged.outcome in certain]
     future = settled(end) if decided else end
     wrong = [judged for judged in decided if not _right(judged, future)]
     return [replace(_wrong(judged, "its transaction was decided otherwise"), torn=True) for judged in wrong]
@@ -331,7 +331,7 @@ def _right(judged: Judged, future: World) -> bool:
         "not_committed": True not in known,
         "mixed": True in known and known != {True},
     }
-    return right[str(judged.judgement.outcome)]
+    return right[str(judged.outcome)]
 
 
 def mistaken(found: Scan, end: World) -> list[Wrong]:

@@ -552,7 +552,7 @@ def test_a_claimed_transaction_causes_no_further_requests() -> None:
         CLAIMED,
         None,
     )
-    assert held.judgement.outcome is None
+    assert held.outcome is None
     assert ("data", 0) not in found.proven and {("data", 1), ("data", 2)} <= found.proven.keys()
     assert found.complete and found.errors == ()
 

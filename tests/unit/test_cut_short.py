@@ -167,7 +167,7 @@ def cut(requests: int | None) -> Cut:
 def verdicts(found: Scan) -> dict[tuple[str, int], tuple[Verdict, bool, str | None]]:
     """By topic and producer id: the verdict, whether the transaction is a candidate, and the outcome."""
     return {
-        (j.observation.topic, j.observation.producer_id): (j.judgement.verdict, j.candidate, j.judgement.outcome)
+        (j.observation.topic, j.observation.producer_id): (j.judgement.verdict, j.candidate, j.outcome)
         for j in found.transactions
     }
 

@@ -101,7 +101,7 @@ def test_a_live_transaction_with_earlier_committed_data_is_an_incident() -> None
     assert (one.judgement.verdict, one.judgement.reason, one.is_incident) == (Verdict.ONGOING, Reason.OWNED, False)
     (found,) = with_outcomes([one], [facts(COMMITTED)])
     assert (found.judgement.verdict, found.judgement.reason) == (Verdict.ONGOING, Reason.JOINED_COMMIT)
-    assert (found.judgement.outcome, found.is_incident, found.healthy, found.candidate) == (
+    assert (found.outcome, found.is_incident, found.healthy, found.candidate) == (
         *("committed", True, False),
         False,
     )

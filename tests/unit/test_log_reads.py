@@ -958,7 +958,7 @@ def test_a_sweep_reads_the_log_only_for_hanging_transactions(cluster: FakeLogs) 
     hanging, same = swept(cluster, owned(1), healthy)
     assert same is healthy
     assert hanging.known_outcome is not None
-    assert (hanging.judgement.outcome, hanging.known_outcome.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
+    assert (hanging.outcome, hanging.known_outcome.outcome) == ("maybe_committed", Outcome.MAYBE_COMMITTED)
 
 
 def test_an_owner_in_complete_commit_is_a_stored_fact(cluster: FakeLogs) -> None:

@@ -121,8 +121,7 @@ def judged_ones() -> Iterable[tuple[str, Judged]]:
     views = {"orphan": (), "stale": (view("Empty", 9),), "live": (view("Empty", 3),), "moved on": (view("Ongoing", 4),)}
     for (name, of), outcome in product(views.items(), Outcome):
         made = judged(*of)
-        judgement = replace(made.judgement, outcome=outcome.value, outcome_reason="so it is")
-        yield f"{name} {outcome}", replace(made, judgement=judgement, known_outcome=known(outcome.value, "so it is"))
+        yield f"{name} {outcome}", replace(made, known_outcome=known(outcome.value, "so it is"))
     away = known("unknown", log_failure=failed("broker 2 cannot be reached"))
     yield "a log that was not read", replace(judged(view("Empty", 9)), known_outcome=away)
     yield "no outcome", judged(view("Empty", 9))

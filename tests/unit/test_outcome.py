@@ -2091,11 +2091,12 @@ def test_the_evidence_has_the_last_50_records_of_a_long_chain() -> None:
     assert [line.split()[1] for line in found.evidence] == [f"{offset}:" for offset in range(13, 63)]
 
 
-def test_a_judgement_includes_its_known_outcome() -> None:
+def test_a_judged_transaction_tells_its_known_outcome() -> None:
     before, found = judged(view("Empty", 9)), KnownOutcome(NOT, "it never committed")
     after = with_outcome(before, found)
-    assert (after.known_outcome, after.evidence) == (found, before.evidence)
-    assert after.judgement == replace(before.judgement, outcome="not_committed", outcome_reason="it never committed")
+    assert (after.judgement, after.evidence) == (before.judgement, before.evidence)
+    assert (before.outcome, before.outcome_reason) == (None, None)
+    assert (after.outcome, after.outcome_reason) == ("not_committed", "it never committed")
 
 
 def test_an_outcome_from_stored_records_names_the_sweep(wording: SnapshotAssertion) -> None:

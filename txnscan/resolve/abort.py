@@ -194,7 +194,7 @@ def action_for(cluster_id: str, judged: Judged) -> Action:
         **o.ref,
         incident_id=incident_id(cluster_id, judged),
         reason=now.reason.value,
-        outcome=now.outcome or Outcome.UNKNOWN.value,
+        outcome=judged.outcome or Outcome.UNKNOWN.value,
         why=now.explanation,
         transactional_id=views[0].transactional_id if views else None,
     )

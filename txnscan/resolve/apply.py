@@ -506,7 +506,7 @@ def changed(action: Action, judged: Judged) -> str | None:
     unread = judged.known_outcome.log_failure if judged.known_outcome is not None else "the sweep did not read it"
     if unread is not None:
         return f"it could not be checked against the transaction log: {unread}"
-    now = judged.judgement.outcome
+    now = judged.outcome
     if action.outcome != now:
         return f"its outcome was {action.outcome} in the plan and is {now} now: sweep and plan again"
     return None

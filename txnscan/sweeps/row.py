@@ -107,9 +107,8 @@ TRANSACTION_COLUMNS = (
         "outcome",
         "Decision about this data: committed, not_committed, mixed, or, if it hangs and the decision is not proven, "
         "maybe_committed or unknown. Null for transactions that are undecided or not hanging",
-        "judgement.outcome",
     ),
-    optional_text("outcome_reason", "Reason of the outcome of a hanging transaction", "judgement.outcome_reason"),
+    optional_text("outcome_reason", "Reason of the outcome of a hanging transaction"),
     optional_struct(
         "log_failure",
         Failure,

@@ -85,9 +85,7 @@ class Evidence:
 class Judgement:
     """A verdict with its reason and an explanation of one sentence.
 
-    late: the transaction is older than the threshold. A candidate in KIP-664's sense is hanging and late. outcome: the
-    decision about the data of a hanging transaction (`Outcome`), or about the earlier data in a `joined_commit`; None
-    until the log was read for it. outcome_reason: a clause that gives the reason for the outcome.
+    late: the transaction is older than the threshold. A candidate in KIP-664's sense is hanging and late.
     """
 
     verdict: Verdict
@@ -95,8 +93,6 @@ class Judgement:
     late: bool
     age_ms: int
     explanation: str
-    outcome: str | None = None
-    outcome_reason: str | None = None
 
 
 class Outcome(StrEnum):
@@ -177,8 +173,8 @@ class KnownOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An open transaction with its judgement and evidence. A hanging transaction also has a known outcome, and so has
-    the committed data of a transaction that endangers it.
+    """An open transaction with its judgement and evidence. known_outcome: the decision about the data of a hanging
+    transaction, or about the earlier data in a `joined_commit`; None until the log was read for it.
     """
 
     evidence: Evidence
@@ -188,6 +184,16 @@ class Judged:
     @property
     def observation(self) -> Observation:
         return self.evidence.observation
+
+    @property
+    def outcome(self) -> str | None:
+        """The known outcome, by its name."""
+        return None if self.known_outcome is None else self.known_outcome.outcome.value
+
+    @property
+    def outcome_reason(self) -> str | None:
+        """The reason for the outcome, as a clause."""
+        return None if self.known_outcome is None else self.known_outcome.why
 
     @property
     def healthy(self) -> bool:

@@ -559,5 +559,4 @@ def _stored_alone(shown: Iterable[LoggedTransaction]) -> str:
 
 def with_outcome(judged: Judged, known: KnownOutcome) -> Judged:
     """The hanging transaction with its known outcome."""
-    judgement = replace(judged.judgement, outcome=known.outcome.value, outcome_reason=known.why)
-    return replace(judged, judgement=judgement, known_outcome=known)
+    return replace(judged, known_outcome=known)

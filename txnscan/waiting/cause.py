@@ -72,7 +72,7 @@ def cause_of(
 def _cause(judged: Judged, logged: Sequence[LoggedTransaction]) -> tuple[Cause, str]:
     o = judged.observation
     names = sorted({record.transactional_id for record in logged})
-    if judged.judgement.outcome == Outcome.COMMITTED:
+    if judged.outcome == Outcome.COMMITTED:
         return Cause.MARKER_MISSING, f"the commit {_HOW_MISSED}"
     aborted = _completed_abort(logged, o)
     if aborted is not None and _is_dated_after(aborted.updated_ms, o):

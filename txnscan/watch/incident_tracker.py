@@ -248,7 +248,7 @@ def _seen(earlier: OpenIncident | None, judged: Judged, scan: Scan) -> OpenIncid
         end_offset=o.second.high_watermark,
         history=scan.history,
         leader_epoch=o.leader_epoch,
-        outcome=judged.judgement.outcome,
+        outcome=judged.outcome,
     )
 
 

@@ -90,8 +90,8 @@ def hanging(f: Facts, s: Subject) -> Told:
         if f.sweep_id is not None
         else "A sweep proves it: two reads of the partition's leader, and all coordinators between them."
     )
-    outcome = judged.judgement.outcome
-    reason = judged.judgement.outcome_reason
+    outcome = judged.outcome
+    reason = judged.outcome_reason
     decided = (f"Outcome of its data: {outcome}, {reason}.",) if outcome is not None and reason else ()
     cause = p.cause(judged)
     caused = (sentence_of_cause(*cause),) if cause is not None else ()
