@@ -94,7 +94,7 @@ TARGETS = (
     Target("txnlog/transitions.py", ("unit/test_outcome.py", "unit/test_verification.py")),
     Target("txnlog/lineage.py", ("unit/test_lineage.py",)),
     Target("txnlog/elections.py", ("unit/test_outcome.py",)),
-    Target("coordinators/quorum.py", ("unit/test_quorum.py",)),
+    Target("coordinators/quorum.py", ("unit/test_quorum.py", "unit/test_before_stop.py")),
     Target("sweeps/identity.py", ("unit/test_identity.py",)),
     Target("txnlog/signs_of_loss.py", ("unit/test_signs_of_loss.py",)),
     Target("sweeps/restored.py", ("unit/test_restored.py",)),
