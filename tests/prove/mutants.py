@@ -73,6 +73,7 @@ TARGETS = (
     Target("verdict/rules.py", ("unit/test_rules.py", "unit/test_joined_commit.py")),
     Target("verdict/predicates.py", ("unit/test_rules.py", "unit/test_joined_commit.py")),
     Target("verdict/explanations.py", ("unit/test_rules.py", "unit/test_joined_commit.py", "unit/test_ending.py")),
+    Target("verdict/join.py", ("unit/test_join.py",)),
     Target("verdict/ending.py", ("unit/test_ending.py", "unit/test_blocking.py")),
     Target("sweeps/observations.py", ("unit/test_observations.py",)),
     Target(
