@@ -202,6 +202,7 @@ def test_a_majority_of_controllers_that_fetch_must_remain() -> None:
         ("a broker alone, and no majority anyway", quorum(NOW_MS, away, away), (9,), 1, True),
         ("the only one", quorum(NOW_MS), (1,), 0, False),
         ("one of two", quorum(NOW_MS, NOW_MS), (2,), 1, False),
+        ("the leader fetches from nobody", quorum(-1, NOW_MS, away), (3,), 2, True),
         ("five", quorum(NOW_MS, NOW_MS, NOW_MS, away, NOW_MS), (2,), 3, True),
         ("two of five, one away", quorum(NOW_MS, NOW_MS, NOW_MS, away, NOW_MS), (2, 3), 2, False),
     )

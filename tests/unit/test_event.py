@@ -71,6 +71,15 @@ CASES = (
         (replace(A, event_id="x"), replace(B, event_id="y", producer_id=7), replace(C, event_id="y")),
         "x x x",
     ),
+    Case(
+        "the same, with an incident of the younger event that is further apart",
+        (
+            replace(A, event_id="x"),
+            replace(B, event_id="y", producer_id=7),
+            later(replace(C, event_id="y"), HOUR_MS + 1),
+        ),
+        "x x x",
+    ),
     Case("two events without a link stay two", (replace(A, event_id="x"), replace(B, event_id="y")), "x y"),
 )
 

@@ -328,6 +328,16 @@ def test_an_unproven_read_shows_no_other_topic() -> None:
     assert found.transaction_key == which
 
 
+def test_the_first_read_of_a_sweep_shows_another_topic_if_the_second_failed() -> None:
+    which = WHICH._replace(topic_id="")
+    second = ProvenRead(0, failure=failed("NOT_LEADER_OR_FOLLOWER"))
+    for mark, is_other in ((102, True), (103, False)):
+        o = replace(NOW, leader_epoch=5, first=replace(NOW.first, high_watermark=mark), second=second)
+        ask = Asked(SAME)
+        (found,) = continued([o], {which: replace(INCIDENTS[WHICH], leader_epoch=5)}, ask, ask.unsure.append)
+        assert (found.transaction_key == which) is not is_other
+
+
 # --- the second read of a sweep ---------------------------------------------------------------------------------------
 
 

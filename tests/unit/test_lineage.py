@@ -259,6 +259,26 @@ CASES = (
         ((3, 0),),
         lost=("'X' at offset 3", "behind offset 1 now"),
     ),
+    Case(
+        "the topic's id is not known any more, and a record is shared",
+        read(rec(5, 0, 5), topic_id=""),
+        (read(rec(1), rec(3), rec(5)),),
+        ((1, 0), (3, 0), (5, 0)),
+    ),
+    Case(
+        "a read without the topic's id that ends with a tombstone missed nothing before it",
+        read(rec(1), replace(rec(3), value=None), topic_id=""),
+        (),
+        ((1, 0), (3, 0)),
+    ),
+    Case(
+        "the id has another partition since partitions were added to the topic",
+        read(rec(1)),
+        (replace(read(rec(1)), partition=2),),
+        ((1, 0),),
+        ((1, 0),),
+        lost=("made anew", "'X'"),
+    ),
     Case("nothing shows what the log is now", None, (read(rec(1), rec(3)),), (), ((1, 0), (3, 0))),
 )
 
@@ -329,7 +349,9 @@ def test_the_newest_stored_read_has_the_highest_leader_epoch_and_then_the_highes
     gone = replace(rec(1), value=None)
     for shared, later in ((rec(1), True), (gone, False)):
         with_id, later_without = read(shared, epoch=1), replace(without, records=(shared, rec(9, 3)))
-        assert newest_of([with_id, later_without]) == (later_without if later else with_id)
+        for others in ([], [reads[0]]):
+            found = newest_of([with_id, later_without, *others])
+            assert found == (later_without if later else with_id), "one read with the topic's id suffices"
     assert newest_of([without, replace(without, end_offset=98)]) == without
     assert newest_of([without, reads[0], read(topic_id=OLD_LOG)]) is None
 

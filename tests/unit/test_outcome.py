@@ -1281,6 +1281,8 @@ def test_a_commit_of_an_earlier_history_vetoes_what_the_log_proves() -> None:
                 assert told(ABORTED_V2, **seen_before(epoch)).outcome == expected
         with cases.case("a commit of this history, which the log decides"):
             assert told(ABORTED_V2, **seen_at(3)).outcome == "not_committed"
+        with cases.case("a log without records of the producer id"):
+            assert told([], **seen_before(3)).outcome == "maybe_committed"
         with cases.case("a proven commit stays"):
             assert told(COMMITTED_V2, **seen_before(3)).outcome == "committed"
 

@@ -125,6 +125,20 @@ def test_a_new_leader_without_a_high_watermark_proves_no_absence(brokers: Broker
         brokers.seen()
 
 
+@pytest.mark.parametrize("refused", [0, 1], ids=["the high watermark", "the first offset since then"])
+def test_each_refused_offset_is_an_error(brokers: Brokers, refused: int) -> None:
+    answers = iter(range(2))
+
+    def refuse(broker_id: int, answer: Any) -> Any:
+        if next(answers) == refused:
+            answer.topics[0].partitions[0].error_code = int(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return brokers.at_time(broker_id, answer)
+
+    brokers.cluster.edit["ListOffsets"] = refuse
+    with pytest.raises(RequestFailed, match=r"^r-s-1: OFFSET_NOT_AVAILABLE$"):
+        brokers.seen(names=("r-s-1",))
+
+
 def test_missing_records_below_the_high_watermark_are_an_error(brokers: Brokers, wording: SnapshotAssertion) -> None:
     brokers.cluster.partitions["q", 0].write(data(0))
     brokers.cluster.partitions["q", 0].high_watermark = 5

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.restored import (
+    POSITIONS_MAX,
     Fall,
     LogPosition,
     PartitionOfTopicId,
@@ -19,14 +20,17 @@ from txnscan.sweeps.restored import (
     Present,
     Sign,
     fall,
+    is_of_other_log,
     latest_of,
     over_since,
+    together_positions,
 )
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 WHERE = TransactionKey("p", "t0", 0, 7, 100)
+ELSEWHERE, UNKNOWN_TOPIC = WHERE._replace(partition=1), WHERE._replace(topic_id="")
 
 
 def at(epoch: int, mark: int | None = None, topic_id: str = "t0", partition: int = 0) -> LogPosition:
@@ -68,10 +72,14 @@ TABLE: tuple[tuple[str, Past, Present, Sign | None], ...] = (
     ("it ended above it", past(at(5, 100)), now(at(6, 300), epoch_5=150), None),
     ("the leader does not know that epoch", past(at(5, 100)), now(at(6, 300)), None),
     ("the end of an epoch before", past(at(5, 100)), now(at(6, 300), epoch_4=50), None),
+    ("an end of a leader epoch that is not over", past(at(5, 100)), now(at(5, 300), epoch_5=99), None),
     ("one sweep of several was above", past(at(5, 80), at(5, 100)), now(at(5, 90)), Sign.HIGH_WATERMARK),
     ("a transaction is open again", past(ended=5), now(still_open=5), Sign.OPEN_AGAIN),
     ("open again after an election, which may lose a marker", past(ended=5), now(still_open=6), None),
     ("it is not open", past(ended=5), now(), None),
+    ("open again, and its topic's id is not known", Past(ended={UNKNOWN_TOPIC: 5}),
+     Present(still_open={UNKNOWN_TOPIC: 5}), None),
+    ("the second of two is open again", Past(ended={ELSEWHERE: 5, WHERE: 5}), now(still_open=5), Sign.OPEN_AGAIN),
 )  # fmt: skip
 
 
@@ -81,6 +89,21 @@ def test_each_fall_and_each_innocent_history() -> None:
             with cases.case(name):
                 found = fall(before, present)
                 assert (found.sign if found is not None else None) == expected
+
+
+def test_without_an_offset_or_a_high_watermark_there_is_no_fall() -> None:
+    stored = Past(positions=(LogPosition("p", "t0", 0, 5, 100),), image_offset=9)
+    assert fall(stored, Present(positions=(LogPosition("p", "t0", 0, 5),))) is None
+
+
+def test_signs_have_stable_names() -> None:
+    assert [one.value for one in Sign] == [
+        "image_offset",
+        "leader_epoch",
+        "high_watermark",
+        "epoch_end",
+        "open_again",
+    ]
 
 
 def test_a_fall_names_the_partition_and_both_positions(wording: SnapshotAssertion) -> None:
@@ -101,6 +124,33 @@ def test_of_several_stores_the_latest_history_counts() -> None:
     assert latest_of([]) == Past()
     same = latest_of([replace(second, image_offset=None), second])
     assert (same.image_offset, same.positions) == (10, (at(1, 1),))
+
+
+def test_stores_of_one_history_are_one() -> None:
+    one = Past(2, 0, 10, (at(1, 1), at(2, 2)), {WHERE: 3})
+    other = Past(2, 1, 12, (at(2, 2), at(1, partition=1)), {ELSEWHERE: 4})
+    both = (at(1, 1), at(2, 2), at(1, partition=1))
+    assert latest_of([one, other]) == Past(2, 1, 12, both, {WHERE: 3, ELSEWHERE: 4})
+
+
+def test_each_partition_has_the_position_that_was_read_last() -> None:
+    one, other, unknown = at(5, 100), at(5, 90, partition=1), at(5, 80, "")
+    assert together_positions([one, other, unknown, at(6)]) == (at(6), other)
+    many = [at(5, partition=number) for number in range(POSITIONS_MAX + 1)]
+    assert together_positions(many) == tuple(many[:POSITIONS_MAX])
+
+
+def test_a_lower_position_shows_another_log_only_if_a_topic_id_is_unknown() -> None:
+    with Cases() as cases:
+        for before, present in (("", ""), ("", "t0"), ("t0", ""), ("t0", "t0")):
+            for why, later, is_lower in (
+                ("the same", at(5, 100, present), False),
+                ("a lower leader epoch", at(4, 200, present), True),
+                ("a lower high watermark", at(5, 99, present), True),
+            ):
+                with cases.case(f"{why}, {before!r} and {present!r}"):
+                    expected = is_lower and "" in (before, present)
+                    assert is_of_other_log(at(5, 100, before), later) is expected
 
 
 # --- a log with elections, crashes and restores -----------------------------------------------------------------------

@@ -125,8 +125,8 @@ def _began_before(logged: Sequence[LoggedTransaction], o: Observation, leader_ep
         return False
     if leader_epoch == _FIRST_LEADER_EPOCH or o.coordinator_epoch >= leader_epoch:
         return True
-    ours = next((n for n, one in enumerate(logged) if one.producer_id == o.producer_id), None)
-    if ours is None or logged[ours].producer_epoch != 0:
+    ours = next(n for n, one in enumerate(logged) if one.producer_id == o.producer_id)
+    if logged[ours].producer_epoch != 0:
         return False
     begun = logged[ours]
     if begun.state is not State.EMPTY:

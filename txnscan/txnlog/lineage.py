@@ -151,12 +151,8 @@ def joined(newest: LogRead | None, reads: Iterable[LogRead]) -> Joined:
     return Joined(chain, others, conflict or _lost(newest, every, chain), stored_by, acknowledged)
 
 
-def _is_of_same_topic(one: LogRead, other: LogRead) -> bool:
-    """Whether both are known to be of one partition of one topic."""
-    return "" != one.topic_id == other.topic_id and one.partition == other.partition
-
-
 def _may_be_of_same_topic(one: LogRead, other: LogRead) -> bool:
+    """Whether both are of one partition, and not known to be of two topics."""
     return one.partition == other.partition and (one.topic_id == other.topic_id or "" in (one.topic_id, other.topic_id))
 
 
@@ -176,7 +172,7 @@ def _confirmed(
             looked_at += len(read.records)
             if looked_at > _LOOKED_AT_MAX:
                 return current, bounds, _lost_records("its stored reads are too many to compare")
-            of_topic = read is newest or _is_of_same_topic(newest, read)
+            of_topic = read is newest or "" != newest.topic_id == read.topic_id
             known = (
                 r.offset
                 for r in read.records
