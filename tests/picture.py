@@ -35,7 +35,7 @@ STEPS = (
     Step("read_all", "read every partition", "the leaders: what is open?", ("reads", "engine")),
     Step("ask_claims", "claims", "every broker: which transactions are yours?", ("coordinators",)),
     Step("proven_once", "first read", "the leaders of what nobody claims", ("reads",)),
-    Step("ask_coordinators", "snapshot", "every coordinator: which ids do you know?", ("coordinators",)),
+    Step("ask_coordinators", "coordinator listing", "every coordinator: which ids do you know?", ("coordinators",)),
     Step("second", "second read", "the same leaders again", ("reads",)),
     Step("metadata_after", "confirmation", "every broker: how new is your metadata?", ("coordinators",)),
     Step("judge_all", "judge", "nobody: rules over evidence", ("verdict",)),
@@ -46,7 +46,7 @@ STEPS = (
     Step(None, "resolve, if you ask for it", "everything again, then one marker", ("resolve",)),
 )
 # The folders above and below all steps.
-AROUND = (("cli", "explain", "watch", "mcp", "sql", "demo", "offline"), ("kafka",))
+AROUND = (("cli", "explain", "watch", "mcp", "sql", "demo", "offline"), ("kafka", "config"))
 
 
 def called() -> list[str]:
@@ -73,7 +73,9 @@ def drawn() -> str:
     boxes = [_band(0, f"{', '.join(f'{folder}/' for folder in AROUND[0])} start or repeat it")]
     for number, step in enumerate(STEPS, start=1):
         boxes.append(_box(number, step, after=number > 1))
-    boxes.append(_band(len(STEPS) + 1, f"{AROUND[1][0]}/ : connections and one module for each API"))
+    boxes.append(
+        _band(len(STEPS) + 1, f"{AROUND[1][0]}/ : connections and one module for each API; {AROUND[1][1]}/ : settings")
+    )
     height = 2 * _MARGIN + (len(STEPS) + 2) * (_HEIGHT + _GAP) - _GAP
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '

@@ -31,7 +31,7 @@ def checked(ids: int) -> Any:
     asked = SimpleNamespace(
         agreed_metadata=lambda topics: None,
         separate_by_claim=lambda *_, **__: SimpleNamespace(transactional_ids=ids),
-        snapshot=lambda *_: found,
+        coordinator_listing=lambda *_: found,
         newest=lambda topics: ClusterView(1, "fake", (), ()),
     )
     (finding,) = _coordinators(asked)  # type: ignore[arg-type]
