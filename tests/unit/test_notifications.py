@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -177,6 +177,29 @@ def test_the_generic_body_has_the_names_of_the_tables() -> None:
     )
     many = event_fields(event(*partitions(150, "a")))
     assert (len(many["incidents"]), many["opened_incidents"], many["open_incidents"]) == (100, 150, 150)
+
+
+class Unread(Mapping[str, Any]):
+    """An empty row, which notes the columns that are read."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_news_has_the_columns_that_notifications_read() -> None:
+    row = Unread()
+    fields(replace(OPENED, row=row))
+    assert row.names == {column.name for column in NEWS_COLUMNS}
 
 
 def test_a_template_is_a_shape() -> None:
