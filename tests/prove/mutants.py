@@ -325,6 +325,11 @@ EXPLAINED: dict[Key, str] = {
     ("sweeps/identity.py", "_between", "records=False → records=True"): _HEADERS,
     ("sweeps/identity.py", "_between", "if data else None → if data else 'mutant'"): "a text has no number of an epoch",
     ("sweeps/identity.py", "_between", "return found → pass #2"): "a read without progress ends, and shows no more",
+    (
+        "resolve/offer.py",
+        "swept",
+        "row_of(TRANSACTION_COLUMNS, None, judged) → row_of(TRANSACTION_COLUMNS, 'mutant', judged)",
+    ): "these columns do not look at the sweep",
     ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): _HEADERS,
 }
 
