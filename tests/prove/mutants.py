@@ -302,6 +302,7 @@ EXPLAINED: dict[Key, str] = {
         "",
         'HISTORY_WENT_BACK = "the cluster\'s history went back" → pass',
     ): "only other modules use it, and could not be imported",
+    ("sweeps/endings.py", "_offsets.ask", "led[0] → led[-1]"): "all have one leader",
     ("sweeps/endings.py", "first_marker", "Reading('it') → Reading('')"): _NOT_SHOWN,
     ("sweeps/endings.py", "first_marker", "records=False → records=True"): _HEADERS,
     (

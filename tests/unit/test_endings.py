@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
 from tests.builders import judged, scan
 from tests.cases import Cases
 from tests.fakes import FakeCluster, FakeFactory, offset_kind
 from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
+from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.metadata import read_metadata
@@ -26,10 +29,13 @@ Change = Callable[[FakeCluster], object]
 
 @dataclass
 class Brokers:
-    """The state of the two partitions. ends: the ends of their logs. before: changes before the request of a number."""
+    """The state of the two partitions. ends: the ends of their logs. before: changes before the request of a number.
+    deadline: of the sweep.
+    """
 
     ends: tuple[int, int]
     before: Mapping[int, Change] = field(default_factory=dict)
+    deadline: Deadline = field(default_factory=Deadline)
 
     def replicated(self) -> tuple[set[tuple[str, int]], list[str], int]:
         """What `replicated` finds, the offsets that it asked for, and how often it waited."""
@@ -44,7 +50,8 @@ class Brokers:
             return False
 
         fake.fail_when = changed
-        with Cluster(cast(ClientFactory, FakeFactory(fake, ())), threads=0, sleep=waits.append) as cluster:
+        factory = cast(ClientFactory, FakeFactory(fake, ()))
+        with Cluster(factory, threads=0, sleep=waits.append, deadline=self.deadline) as cluster:
             found = replicated(cluster, fake.planned(P, Q))
         return set(found), [offset_kind(request) for request in fake.requests], len(waits)
 
@@ -84,6 +91,25 @@ def test_a_log_is_replicated_if_a_later_high_watermark_reached_its_end() -> None
         ):  # fmt: skip
             with cases.case(why):
                 assert brokers.replicated() == expected
+
+
+@pytest.mark.parametrize("request_number", [1, 3])
+def test_after_the_deadline_a_log_that_is_behind_is_not_asked_again(request_number: int) -> None:
+    """It is asked once, so that the sweep notices that its time was up."""
+    clock_s = [0.0]
+    deadline = Deadline(TimeLeft(10**15, 1_000, 1_000), monotonic_s=lambda: clock_s[-1])
+    brokers = Brokers((201, 200), {request_number: lambda fake: clock_s.append(2.0)}, deadline)
+    assert brokers.replicated() == ({Q}, ENDS + MARKS, 0)
+
+
+def test_logs_with_ends_are_asked_for_in_order() -> None:
+    fake = FakeCluster()
+    fake.lead("p", [1] * 12)
+    agreed = AgreedMetadata((read_metadata(fake.send, 1, ["p"]),), ())
+    here = judged().observation.transaction_key
+    incidents = {here._replace(partition=number): Incident(0) for number in range(12)}
+    found = with_ends(scan(proven={which.key: "t0" for which in incidents}), incidents, agreed)
+    assert [one.partition for one in found] == list(range(12))
 
 
 def test_only_the_logs_with_ends_are_asked_for() -> None:
