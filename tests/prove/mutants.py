@@ -134,12 +134,6 @@ EXPLAINED: dict[Key, str] = {
     (
         "verdict/rules.py",
         "",
-        "predicates.marker_owed, predicates.two_phase_commit_and_late → "
-        "predicates.two_phase_commit_and_late, predicates.marker_owed",
-    ): ("of what is late, marker_owed_and_late stands before both"),
-    (
-        "verdict/rules.py",
-        "",
         "predicates.id_may_be_hidden, predicates.may_send_again → "
         "predicates.may_send_again, predicates.id_may_be_hidden",
     ): "one needs no view, the other one view",
