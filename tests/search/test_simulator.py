@@ -220,6 +220,21 @@ def test_a_replica_joins_the_in_sync_set_only_when_its_leader_knows_that_it_is_a
     assert world.leadership(world.image, P).isr == frozenset({1, 2})
 
 
+def test_a_slow_follower_leaves_the_in_sync_set_and_its_leader_counts_it_until_it_hears() -> None:
+    world = opened(replace(CRASHES, faults=CRASHES.faults | {"slow follower"}), (INIT, ADD))
+    happen(world, ("send data", (A, P, 2)))
+    assert not can_happen(world, ("shrink isr", (P, 2)))
+    happen(world, ("append data", (0,)))
+    assert can_happen(world, ("shrink isr", (P, 2)))
+    happen(world, ("shrink isr", (P, 2)))
+    leadership = world.leadership(world.image, P)
+    assert (leadership.leader, leadership.epoch, leadership.isr) == (1, 0, frozenset({1}))
+    assert world.high_watermarks[P, 1] == 0
+    happen(world, ("publish metadata", (1,)))
+    happen(world, ("apply to replicas", (1,)))
+    assert world.high_watermarks[P, 1] == 1
+
+
 def states(world: World, broker_id: int) -> list[str | None]:
     """The records of the id on a replica of the log. None for a hole, "" for a tombstone."""
     log = [record for _, record in world.logs[STATE, broker_id]]

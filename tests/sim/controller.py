@@ -93,6 +93,23 @@ def _expand(world: World, key: Key, broker_id: int) -> None:
     world.let_in[key, old.leader] = LetIn(replicas, world.leadership(world.image, key).partition_epoch)
 
 
+def _shrinkable(world: World) -> Iterable[Subject]:
+    for key, replicas in world.scenario.partitions:
+        now = world.leadership(world.image, key)
+        believed = world.leads(now.leader, key) if now.leader != NOBODY else None
+        if believed != now or not world.up(now.leader) or not world.brokers[now.leader].linked:
+            continue
+        log = world.logs[key, now.leader]
+        for b in replicas:
+            if b != now.leader and b in now.isr and common_prefix(log, world.logs[key, b]) < len(log):
+                yield (key, b)
+
+
+def _shrink(world: World, key: Key, broker_id: int) -> None:
+    old = world.leadership(world.image, key)
+    _led(world, key, old._replace(isr=old.isr - {broker_id}, epoch=old.epoch + world.scenario.reloads))
+
+
 def _uncleanly(world: World) -> Iterable[Subject]:
     for key, replicas in world.scenario.topics:
         if world.leadership(world.image, key).leader == NOBODY:
@@ -175,6 +192,16 @@ CONTROLLER = (
         "of the set's last change is refused (Partition.maybeExpandIsr, isReplicaIsrEligible, "
         "ReplicationControlManager.validateAlterPartitionData).",
         of="{0} by broker {1}",
+    ),
+    Transition(
+        "shrink isr",
+        _shrinkable,
+        _shrink,
+        "A follower that has not reached the end of the leader's log for replica.lag.time.max.ms leaves the in-sync "
+        "set; the leader epoch stays, except in Kafka 3.5. Its broker runs on. The leader counts it until it hears "
+        "of the change (Partition.maybeShrinkIsr, getOutOfSyncReplicas, PendingShrinkIsr.maximalIsr, KAFKA-15021).",
+        of="{0} by broker {1}",
+        fault="slow follower",
     ),
     Transition(
         "replace replica",

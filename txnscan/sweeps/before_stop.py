@@ -1,8 +1,8 @@
 """Reads what `waiting/before_stop.py` judges: would the stop of some brokers harm transactions?
 
     the metadata, and the replicas, by the newest image
-    DescribeProducers of the partitions that have a replica on these brokers
     the ids in a transaction, from coordinators that are proven to list all of theirs, with their partitions
+    DescribeProducers of the partitions that have a replica on these brokers
     the settings, and the eligible leader replicas, only of partitions that may be harmed
     the metadata and the replicas again, by the newest image
 
@@ -236,15 +236,15 @@ class _Reading:
         quorum = self._quorum(first.asked)
         self._check_brokers(first, quorum)
         held = first.held(self.stopping)
+        ids = self._ids(first)
         activity = self._activity(held.values())
         drops = self._drops(first.brokers)
-        ids = self._ids(first)
         states = self._states(first, held, activity, ids)
         second = self._image()
         now_ms = self.now_ms()
         opened = {key: ids.concerned(key, activity.get(key, _IDLE).open) for key in states}
         judged = judge((replace(one, transactions=opened[key]) for key, one in sorted(states.items())), drops, now_ms)
-        is_stable = self._agree(first, second, states)
+        is_stable = self._same_leaders(first, second) and self._same_replicas(first, second, states)
         errors = [
             *([] if hidden is None else [Unobserved(STAGE, hidden)]),
             *([quorum] if isinstance(quorum, Unobserved) else []),
@@ -448,13 +448,16 @@ class _Reading:
             found.append(Note(Effect.NO_MAJORITY, What.VOTERS, voters_left(quorum, self.stopping), unsafe=True))
         return tuple(found)
 
-    def _agree(self, first: _Image, second: _Image, states: Mapping[Key, Held]) -> bool:
-        """Whether the second image has the same leaders, and the same replicas of what may be harmed."""
-        before, now = first.held(self.stopping), second.held(self.stopping)
+    def _same_leaders(self, first: _Image, second: _Image) -> bool:
+        """Whether the same brokers lead at the same leader epochs: the partitions held, and the transaction log."""
         log = TRANSACTION_STATE_TOPIC
-        if _led_by(before.values()) != _led_by(now.values()) or _led_by(first.of(log)) != _led_by(second.of(log)):
-            return False
-        changed = [one for key, one in now.items() if one != before[key]]
+        held = _led_by(first.held(self.stopping).values()) == _led_by(second.held(self.stopping).values())
+        return held and _led_by(first.of(log)) == _led_by(second.of(log))
+
+    def _same_replicas(self, first: _Image, second: _Image, states: Mapping[Key, Held]) -> bool:
+        """Whether the replicas of what may be harmed are the same, and nothing else may be harmed."""
+        before, now = first.held(self.stopping), second.held(self.stopping)
+        changed = [one for key, one in now.items() if one != before.get(key)]
         if any(one.key in states or after_stop(one, self.stopping).has_no_leader for one in changed):
             return False
         eligible = [one.before for one in states.values() if one.before.eligible]

@@ -33,16 +33,23 @@ An unclean election loses what was committed before, too. So it concerns every p
 a transaction; and if it is not known whether the topic allows one, it is not known whether such a partition is harmed.
 
 **What safe means.** At the time before the first read: no transaction that began before it will be torn or blocked by
-the stop. A transaction that begins later, or takes a new partition later, is not covered. It rests on two images of the
-metadata with the same leaders and leader epochs, which are as new as that of any broker (`metadata_image.py`): so the
-answers between them came from leaders; and on coordinators that are proven to have listed all their ids
-(`coordinator_listing.py`) if a partition without a remaining replica shows nothing open. What could not be observed is
-never safe.
+the stop, and none that was committed loses records. A transaction that begins later, or takes a new partition later, is
+not covered. It rests on
+- two images of the metadata with the same leaders, leader epochs and replicas, which are as new as that of any broker
+  (`metadata_image.py`): so the answers between them came from leaders, and the same replicas remain. No broker lags:
+  one that does may be cut off, and what counts on it has no replica left as soon as it is fenced;
+- coordinators that are proven to have listed all their ids (`coordinator_listing.py`);
+- the order of the reads: the ids first, then the producers. A transaction that ends in between is listed, and one that
+  ended before has left a producer that ended a transaction.
+
+What could not be observed is never safe. Each of these conditions is needed: without it, random histories end in harm
+(`tests/search/test_stopping.py`).
 
 Not covered: a broker that fails while others stop; replicas that fall out of sync after the answer; the default of
-`unclean.leader.election.enable` on dedicated controllers, which no broker shows. And an id that is in Prepare* at a
-coordinator that stops: the next one sends all its markers again, also those that were written, and waits if one of
-these partitions takes no writes. It tears no commit.
+`unclean.leader.election.enable` on dedicated controllers, which no broker shows; and an unclean election where all
+producers have been idle for so long that the leader forgot them (`producer.id.expiration.ms`, a day). And an id that
+is in Prepare* at a coordinator that stops, or for a replica of its log: the next one sends all its markers again, also
+those that were written, and waits if one of these partitions takes no writes. It tears no commit.
 """
 
 from __future__ import annotations
