@@ -28,7 +28,7 @@ help:
 	@echo "make record       record the answers of real brokers anew (tests/golden)"
 	@echo "make disks        record the disks of real brokers anew (tests/golden/disks)"
 	@echo "make check        test, lint and types"
-	@echo "make pictures     renew the pictures in docs/, those of commands from real brokers"
+	@echo "make pictures     renew the pictures in docs/, and what notebooks show on the site, from real brokers"
 	@echo "make site         the docs as a site in build/site, with every link checked; needs no network"
 	@echo "make prove        about two hours: half a million simulated histories, real brokers beside the simulator, sweeps under fault"
 	@echo "make simulate     a history of a simulated cluster, step by step (ARGS=... passes options on, such as --list)"
@@ -106,6 +106,7 @@ check: test lint types
 # All of them run, whatever one of them finds; the figures stand last.
 pictures: setup
 	@$(BIN)/python -m tests.screens
+	@$(BIN)/python -m tests.notebooks
 	@$(BIN)/python -m tests.picture
 
 # Search needs a server, as browsers start no worker from a file.

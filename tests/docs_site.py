@@ -1,17 +1,21 @@
 """A hook of MkDocs: the pages and sources outside docs/ become pages of the site, and links to them work there.
 
 The docs are written for a checkout: they link to README.md, to modules and to notebooks. MkDocs knows only docs/. So
-this hook adds the pages of the root folder, and a page for each source that some page links to. It resolves each link
-in the checkout, and writes the link to the page of that file.
+this hook adds the pages of the root folder, a page for each notebook, with what it shows (`notebooks.py`), and a page
+for each source that some page links to. It resolves each link in the checkout, and writes the link to the page of that
+file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -25,26 +29,36 @@ ROOT_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+NOTEBOOKS = ROOT / "notebooks"
+# What they show when they are executed.
+RECORDED = Path(__file__).parent / "notebooks.json"
+# The notebooks, and their names on the site.
+NOTEBOOK_PAGES = {f"notebooks/{one.name}": f"notebooks/{one.stem}.md" for one in sorted(NOTEBOOKS.glob("*.ipynb"))}
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)((?:#[^)\s]*)?)(?=\))")
 # The folder of the site with the pages of sources.
 SOURCES = "source/"
 # Longer than any fence in a source.
 FENCE = "~" * 10
+EXECUTED = "_`{path}`, executed with the brokers and the tables of the quick start._"
 HEAD = "---\ntitle: {path}\nsearch:\n  exclude: true\n---\n"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages of the root folder, and of each source outside docs/ that a page links to."""
+    """Adds the pages of the root folder, of the notebooks, and of each source outside docs/ that a page links to."""
     for path, name in ROOT_PAGES.items():
         files.append(File.generated(config, name, content=(ROOT / path).read_text("utf-8")))
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    for path, name in NOTEBOOK_PAGES.items():
+        files.append(File.generated(config, name, content=notebook_page(path, recorded[Path(path).stem])))
     for path in sorted(set(_linked_sources(files))):
         files.append(File.generated(config, _of_source(path), content=source_page(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lets each link of a page lead to the page of the file that it names. Sources stay as they are."""
-    return markdown if page.file.src_uri.startswith(SOURCES) else linked(markdown, page.file.src_uri)
+    """Lets each link of a page lead to the page of the file that it names. Sources and notebooks stay as they are."""
+    uri = page.file.src_uri
+    return markdown if uri.startswith(SOURCES) or uri in NOTEBOOK_PAGES.values() else linked(markdown, uri)
 
 
 def linked(markdown: str, uri: str) -> str:
@@ -62,18 +76,30 @@ def linked(markdown: str, uri: str) -> str:
 def source_page(path: str) -> str:
     """A page that shows a file of the checkout."""
     text = (ROOT / path).read_text("utf-8")
-    if path.endswith(".ipynb"):
-        shown = _notebook(json.loads(text))
-    else:
-        shown = f"# {path}\n\n{_code(text, Path(path).suffix[1:])}"
-    return f"{HEAD.format(path=path)}{shown}\n"
+    return f"{HEAD.format(path=path)}# {path}\n\n{_code(text, Path(path).suffix[1:])}\n"
 
 
-def _notebook(notebook: Mapping[str, list[Mapping[str, object]]]) -> str:
-    return "\n\n".join(
-        "".join(cell["source"]) if cell["cell_type"] == "markdown" else _code("".join(cell["source"]), "py")  # type: ignore[arg-type]
-        for cell in notebook["cells"]
-    )
+def notebook_page(path: str, recorded: list[Mapping[str, Any]]) -> str:
+    """The page of a notebook: its text, its code, and what each cell shows. recorded: its code cells."""
+    shows, blocks = (cell["shows"] for cell in recorded), list[str]()
+    for cell in json.loads((ROOT / path).read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            blocks.append(source)
+        else:
+            blocks += [_code(source, "py"), *map(_output, next(shows))]
+    return "\n\n".join([blocks[0], EXECUTED.format(path=path), *blocks[1:]]) + "\n"
+
+
+def digest(code: str) -> str:
+    """Distinguishes the code of a cell from any other."""
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def _output(one: Mapping[str, str]) -> str:
+    """What a cell shows, in a block that scrolls."""
+    data = one["data"] if one["kind"] != "text" else f"<pre>{escape(one['data'].rstrip(), quote=False)}</pre>"
+    return f'<div class="output">{data}</div>'
 
 
 def _code(text: str, language: str) -> str:
@@ -84,7 +110,7 @@ def _linked_sources(files: Files) -> Iterator[str]:
     for file in files.documentation_pages():
         for target, _ in LINK.findall(file.content_string):
             path = _target(file.src_uri, target)
-            if "://" not in target and not path.startswith("docs/") and path not in ROOT_PAGES:
+            if "://" not in target and not path.startswith("docs/") and path not in ROOT_PAGES | NOTEBOOK_PAGES:
                 yield path
 
 
@@ -98,7 +124,7 @@ def _uri(path: str) -> str:
     """The name on the site of the page that has a file of the checkout."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return ROOT_PAGES.get(path) or _of_source(path)
+    return ROOT_PAGES.get(path) or NOTEBOOK_PAGES.get(path) or _of_source(path)
 
 
 def _of_source(path: str) -> str:

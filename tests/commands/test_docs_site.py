@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,7 +17,7 @@ import pytest
 import yaml
 
 from tests.cases import Cases
-from tests.docs_site import LINK, ROOT_PAGES, linked, source_page
+from tests.docs_site import LINK, NOTEBOOK_PAGES, RECORDED, ROOT_PAGES, digest, linked, notebook_page
 from tests.process import ROOT, run_to_end
 
 CONFIG = ROOT / "conf" / "mkdocs.yml"
@@ -63,14 +66,14 @@ def in_navigation(entries: object) -> Iterator[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(in_navigation(yaml.safe_load(CONFIG.read_text("utf-8"))["nav"])) == sorted(
-        [*DOCS, *ROOT_PAGES.values()]
+        [*DOCS, *ROOT_PAGES.values(), *NOTEBOOK_PAGES.values()]
     )
 
 
 def test_every_page_is_in_the_index_by_task() -> None:
     index = ROOT / "docs" / "README.md"
     listed = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text("utf-8"))}
-    pages = {*(ROOT / "docs" / page for page in DOCS), *(ROOT / page for page in ROOT_PAGES)}
+    pages = {*(ROOT / "docs" / page for page in DOCS), *(ROOT / page for page in (*ROOT_PAGES, *NOTEBOOK_PAGES))}
     assert pages - listed == {index}
 
 
@@ -83,7 +86,7 @@ def test_every_page_starts_with_its_use() -> None:
 
 
 def test_the_site_has_every_page(site: Path) -> None:
-    for page in [*DOCS, *ROOT_PAGES.values()]:
+    for page in [*DOCS, *ROOT_PAGES.values(), *NOTEBOOK_PAGES.values()]:
         name = re.sub(r"README\.md$", "index.md", page)
         assert (site / name).with_suffix(".html").is_file(), page
 
@@ -109,7 +112,6 @@ def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
                 links += len(inside)
     assert links > 20 * len(DOCS)
     assert (site / "source" / "txnscan" / "verdict" / "rules.py.html").is_file()
-    assert (site / "source" / "notebooks" / "quickstart.ipynb.html").is_file()
 
 
 def test_a_page_fetches_nothing_from_other_hosts(site: Path) -> None:
@@ -146,7 +148,7 @@ def test_a_link_leads_to_the_page_of_its_file() -> None:
         ("proof.md", "../txnscan/verdict/rules.py"): "source/txnscan/verdict/rules.py.md",
         ("README.md", "../README.md#start"): "start.md#start",
         ("deployment/README.md", "../monitoring/README.md#set-it-up"): "../monitoring/README.md#set-it-up",
-        ("deployment/README.md", "../../notebooks/capacity.ipynb"): "../source/notebooks/capacity.ipynb.md",
+        ("deployment/README.md", "../../notebooks/capacity.ipynb"): "../notebooks/capacity.md",
         ("deployment/README.md", "../../SECURITY.md"): "../security.md",
         ("start.md", "docs/find-hanging.svg"): "find-hanging.svg",
         ("start.md", "CONTRIBUTING.md"): "contributing.md",
@@ -158,7 +160,30 @@ def test_a_link_leads_to_the_page_of_its_file() -> None:
                 assert linked(f"See [it]({link}).", uri) == f"See [it]({expected})."
 
 
-def test_the_page_of_a_notebook_has_its_text_and_its_code() -> None:
-    page = source_page("notebooks/quickstart.ipynb")
-    assert page.startswith("---\ntitle: notebooks/quickstart.ipynb\n")
-    assert "~~~~~~~~~~py\nfrom txnscan import" in page and "\n# " in page and '"cell_type"' not in page
+def test_the_page_of_a_notebook_has_its_text_its_code_and_what_it_shows() -> None:
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    assert {Path(path).stem for path in NOTEBOOK_PAGES} == {*recorded}
+    page = notebook_page("notebooks/quickstart.ipynb", recorded["quickstart"])
+    assert page.startswith("# ") and "~~~~~~~~~~py\nfrom txnscan import" in page and '"cell_type"' not in page
+    after_sweep = page.partition("sweep(spark, config)")[2]
+    assert after_sweep.index('<div class="output"><pre>') < after_sweep.index("## What hangs")
+    assert '<div class="output"><table>' in page and '<div class="output"><svg' in page
+
+
+def test_the_notebooks_were_executed_as_they_are() -> None:
+    """`make pictures` executes them."""
+    recorded = json.loads(RECORDED.read_text("utf-8"))
+    with Cases() as cases:
+        for path in NOTEBOOK_PAGES:
+            with cases.case(path):
+                cells = json.loads((ROOT / path).read_text("utf-8"))["cells"]
+                code = [digest("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
+                assert [cell["code"] for cell in recorded[Path(path).stem]] == code
+
+
+def test_what_notebooks_show_names_no_machine_and_fetches_nothing() -> None:
+    text = RECORDED.read_text("utf-8")
+    of_machine = (f"{ROOT}/", f"{tempfile.gettempdir()}/", f"{Path.home()}/", f'"{socket.gethostname()}"')
+    assert [one for one in of_machine if one in text] == []
+    assert {*re.findall(r"\b[a-z][\w.-]*:\d{4,5}\b(?!-)", text)} == {f"localhost:{9092 + one}" for one in range(3)}
+    assert not re.findall(r"<script|<style|https?://(?!www\.w3\.org/)", text)
