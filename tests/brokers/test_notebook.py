@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import sys
@@ -18,6 +19,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
 from tests.brokers.shared import Shared
+from tests.docs_site import RECORDED
+from tests.notebooks import recorded
 from tests.process import ROOT
 from txnscan import ScanConfig, sweep
 from txnscan.tables.conditions import Is
@@ -75,6 +78,15 @@ def test_texts_are_whole_and_charts_need_no_network(executed: nbformat.NotebookN
     assert len(charts) == 1
     assert not [data for data in outputs if any("vega" in kind or "javascript" in kind for kind in data)]
     assert not re.findall(r"https?://(?!www\.w3\.org)", "".join(charts))
+
+
+def test_the_site_shows_of_each_cell_what_it_shows(executed: nbformat.NotebookNode) -> None:
+    kept = json.loads(RECORDED.read_text("utf-8"))["quickstart"]
+    assert [kinds(cell) for cell in recorded(executed)] == [kinds(cell) for cell in kept]
+
+
+def kinds(cell: Mapping[str, Any]) -> list[str]:
+    return [one["kind"] for one in cell["shows"]]
 
 
 # --- the others, in this process and its session, on the tables of two sweeps -----------------------------------------
