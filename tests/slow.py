@@ -111,21 +111,41 @@ SLOW: Mapping[str, str] = MappingProxyType(
     }
 )
 
-# Unit tests of a second or more of one core, by `--durations`. `make test` runs them. `make test-unit` leaves them out,
-# so that it takes a minute on two cores.
+# Unit tests that take more than a second, of a core or of waiting, by `--durations`. `make test` runs them.
+# `make test-unit` leaves them out, so that it takes a minute on two cores: the others take 80 s of a core, and wait for
+# 20 s.
 LENGTHY: Mapping[str, str] = MappingProxyType(
     {
         "tests/unit/test_apply.py::test_each_marker_is_sent_at_most": "every order of failures in several applies",
         "tests/unit/test_apply.py::test_no_pair_of_failing": "every pair of failures",
         "tests/unit/test_capacity.py::test_a_busy_cluster": "a simulated cluster at work",
+        "tests/unit/test_capacity.py::test_a_sweep_costs_the_predicted": "simulated sweeps of many brokers",
         "tests/unit/test_crowd_work.py::test_the_work_grows": "thousands of simulated brokers",
+        "tests/unit/test_demo_jars.py::test_a_failed_download": "Java, without a network",
+        "tests/unit/test_dripping_brokers.py": "brokers that drip until the limit, at every step",
+        "tests/unit/test_executor_python.py::test_the_sent_packages": "a Python of its own, with all imports of tasks",
+        "tests/unit/test_explain_errors.py::test_a_whole_log": "texts of many kilobytes",
         "tests/unit/test_golden_states.py::test_decoders_and_simulator": "all recorded answers of three versions",
+        "tests/unit/test_hostile_files.py::test_a_hostile_file": "every hostile file",
         "tests/unit/test_hostile_peers.py::test_a_decompression_bomb": "a gigabyte that is refused",
+        "tests/unit/test_hostile_peers.py::test_a_hostile_answer": "peers that are looked at until the limit",
+        "tests/unit/test_hostile_peers.py::test_an_http_answer_sent_byte": "peers that drip until the limit",
+        "tests/unit/test_hostile_peers.py::test_only_open_producers": "many producers, with the memory they take",
+        "tests/unit/test_hostile_peers.py::test_the_look_at_a_port": "peers that drip until the limit",
+        "tests/unit/test_hostile_peers.py::test_the_mechanisms": "peers that are looked at until the limit",
+        "tests/unit/test_lineage.py::test_reads_that_confirm": "a thousand reads of one log",
+        "tests/unit/test_offline_memory.py": "segments that are larger than the memory",
+        "tests/unit/test_offline_transaction_log.py::test_damage_never": "random damage of disks",
         "tests/unit/test_offline_walk.py::test_columns_equal": "random log segments, read twice",
         "tests/unit/test_outcome.py::test_no_log": "every gap in random logs",
         "tests/unit/test_outcome.py::test_no_remaining_log": "every gap in random logs",
         "tests/unit/test_outcome.py::test_under_v2_no_remaining": "every gap in random logs",
+        "tests/unit/test_patterns.py::test_a_pattern_that_backtracks": "patterns that run until the limit",
+        "tests/unit/test_patterns.py::test_every_use_of_a_pattern": "patterns that run until the limit",
+        "tests/unit/test_plan_file.py::test_a_change_of_one": "random changes of a plan",
+        "tests/unit/test_properties.py::test_a_security_setting_with": "every setting without each letter",
         "tests/unit/test_prove_parts.py::test_the_parts": "the imports of the whole package",
+        "tests/unit/test_replay.py::test_a_log_is_weighed": "logs of tables with a thousand actions",
         "tests/unit/test_who_waits_agree.py::test_every_output_agrees_on_which": "all outputs, all offsets",
     }
 )

@@ -166,6 +166,12 @@ def failure(client: Client, broker_id: int = 1, request: Any = None) -> RequestF
     return failed.value
 
 
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These brokers answer no TLS handshake when their port is looked at."""
+    monkeypatch.setattr("txnscan.kafka.client.listener._STEP_S_MAX", 0.5)
+
+
 def test_a_request_returns_the_brokers_answer(start: Callable[..., FakeBroker]) -> None:
     with Client(SOON, [broker(1, start().port)]) as client:
         assert list_transactions(client.send, 1) == {"tx": ListedTransaction(7, "Empty")}

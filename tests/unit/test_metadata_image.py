@@ -349,7 +349,7 @@ def test_a_coordinator_of_another_cluster_leaves_every_leader_unknown() -> None:
 
     fake = Fake()
     fake.lead(TRANSACTION_STATE_TOPIC, (1, 2, 3))
-    with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0) as cluster:
+    with Cluster(cast(ClientFactory, FakeFactory(fake, FIRST)), threads=0, sleep=lambda seconds: None) as cluster:
         cluster.latest()
         for changed, proven in ((False, 3), (True, 0)):
             fake.edit = {"Metadata": edit} if changed else {}

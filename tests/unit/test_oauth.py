@@ -52,7 +52,7 @@ class Endpoint(BaseHTTPRequestHandler):
 def endpoint() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
