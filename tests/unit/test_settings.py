@@ -17,10 +17,10 @@ from txnscan import ConfigError, named_cluster
 from txnscan.cli.app import app
 from txnscan.cli.command import (
     CLUSTER_VARIABLE,
-    SETTINGS,
+    VARIABLES,
     OneCommand,
 )
-from txnscan.config.settings import SETTINGS as OF_CLUSTER
+from txnscan.config.settings import SETTINGS
 from txnscan.watch.clusters import CONFIG_VARIABLE, config_path
 
 COMMANDS: Mapping[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ NEEDED = {"bootstrap_server": "localhost:9", "tables": "/tmp/other"}
 @contextmanager
 def environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        for name in [*SETTINGS.values(), CLUSTER_VARIABLE, CONFIG_VARIABLE]:
+        for name in [*VARIABLES.values(), CLUSTER_VARIABLE, CONFIG_VARIABLE]:
             patch.delenv(name, raising=False)
         patch.setenv("XDG_CONFIG_HOME", "/nowhere")
         for name, value in variables.items():
@@ -62,7 +62,7 @@ def having(option: str) -> Iterator[tuple[str, Any, Any]]:
     """The commands with an option that is this setting, and the parameter."""
     for name, command in COMMANDS.items():
         for one in command.params:
-            if option in one.opts and getattr(one, "envvar", None) == SETTINGS[option]:
+            if option in one.opts and getattr(one, "envvar", None) == VARIABLES[option]:
                 yield name, command, one
 
 
@@ -87,9 +87,9 @@ def test_each_setting_by_command_line_variable_and_file(monkeypatch: pytest.Monk
                 with cases.case(f"{name} {option}"):
                     with environment(monkeypatch):
                         given = parsed(name, command, one.name, [option, value])[one.name]
-                    with environment(monkeypatch, **{SETTINGS[option]: value}):
+                    with environment(monkeypatch, **{VARIABLES[option]: value}):
                         assert parsed(name, command, one.name, [])[one.name] == given
-                    if option.removeprefix("--") not in OF_CLUSTER:
+                    if option.removeprefix("--") not in SETTINGS:
                         continue
                     key = option.removeprefix("--")
                     quoted = value if value.isdecimal() else json.dumps(value)
@@ -105,8 +105,8 @@ def test_each_setting_by_command_line_variable_and_file(monkeypatch: pytest.Monk
                         assert found in ("1200000ms", "300000ms", "3000ms")
                     else:
                         assert found == given
-    assert {*VALUES} == {*SETTINGS}
-    assert all(list(having(option)) for option in SETTINGS)
+    assert {*VALUES} == {*VARIABLES}
+    assert all(list(having(option)) for option in VARIABLES)
 
 
 def test_the_command_line_counts_before_a_variable_and_that_before_the_file(
@@ -198,7 +198,7 @@ def test_config_shows_each_value_and_where_it_is_from(tmp_path: Path) -> None:
     found = json.loads(ran.stdout)
     assert (found["file"], found["clusters"], found["cluster"]) == (str(file), ["c", "d"], "c")
     rows = {row["option"]: (row["value"], row["from"]) for row in found["options"]}
-    assert [*rows] == [*SETTINGS]
+    assert [*rows] == [*VARIABLES]
     assert rows["--bootstrap-server"] == ("localhost:1", f"{file}: clusters.c.bootstrap-server")
     assert rows["--timeout"] == ("2s", "TXNSCAN_TIMEOUT")
     assert rows["--tables"][1] == "TXNSCAN_TABLES" and "secret" not in ran.stdout

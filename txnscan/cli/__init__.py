@@ -1,6 +1,7 @@
 """The command line: parse, call, exit status.
 
-Each module holds a group of commands; `options` declares each option once.
+Each module holds a group of commands. `config/settings.py` declares the settings of a cluster, and `options` the other
+options of several commands.
 `ExitStatus` has the exit statuses. A sweep whose result could not be stored ends with FAILED, or with HANGING if
 --fail-on hanging applies, because a hanging transaction needs action. A line on stderr then reports the failed write.
 JSON goes to stdout alone; progress, warnings and errors go to stderr. If a reader closes stdout (`| head -1`), the
@@ -16,7 +17,7 @@ import sys
 
 # Importing a module declares its commands; `report/help.py` has their order.
 from txnscan.cli import sweep, find_hanging, explain, gate, check, watch, mcp, admin, tables, resolve, abort, offline
-from txnscan.cli import transaction_log, settings, prepare, capacity, demo
+from txnscan.cli import transaction_log, config, prepare, capacity, demo
 from txnscan.cli.app import app as commands
 from txnscan.cli.errors import complain
 from txnscan.cli.logs import silence

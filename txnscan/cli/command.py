@@ -1,7 +1,7 @@
 """A command whose shared options have values from elsewhere if they are not given: from a variable of the environment,
 then from a cluster in a file of named clusters (`--cluster`).
 
-- `config/settings.py` declares those of a cluster, and SETTINGS here has those of every cluster, too.
+- `config/settings.py` declares the settings of a cluster. VARIABLES has their options, and those of every cluster.
 - The file has the form of the file of `sweep --config`. TXNSCAN_CONFIG names it.
 - An error about such a value names the variable, or the file and the cluster (`where_from`).
 - An option on the command line may replace others: with `--config` the options of clusters stand in that file alone.
@@ -18,14 +18,13 @@ from typer.core import TyperOption
 from typer.exceptions import TyperException
 
 from txnscan.config import ConfigError, ScanConfig, printable
-from txnscan.config.settings import BOOTSTRAP_SERVER, TABLES, TOPIC
-from txnscan.config.settings import SETTINGS as OF_CLUSTER
+from txnscan.config.settings import BOOTSTRAP_SERVER, SETTINGS, TABLES, TOPIC
 from txnscan.report.help import PlainCommand
 
 CLUSTER_VARIABLE = "TXNSCAN_CLUSTER"
 # Each shared option with its variable: of one cluster, and of every cluster.
-SETTINGS: Mapping[str, str] = {
-    **{one.option: one.variable for one in OF_CLUSTER.values()},
+VARIABLES: Mapping[str, str] = {
+    **{one.option: one.variable for one in SETTINGS.values()},
     "--engine": "TXNSCAN_ENGINE",
     "--master": "TXNSCAN_MASTER",
     "--format": "TXNSCAN_FORMAT",
@@ -33,7 +32,7 @@ SETTINGS: Mapping[str, str] = {
 }
 # What an option or an argument on the command line replaces: these options count only if they are given, too.
 _REPLACES: Mapping[str, Collection[str]] = {
-    "--config": {one.option for one in OF_CLUSTER.values() if one is not TABLES},
+    "--config": {one.option for one in SETTINGS.values() if one is not TABLES},
     "--before-stop": ("--tables", "--master"),
     "--max-transaction-timeout": ("--late-after",),
     "--partitions": ("--bootstrap-server",),
@@ -49,7 +48,7 @@ class OneCommand(PlainCommand):
         super().__init__(*given, **named)
         shared = [one for one in self.params if _setting(one) is not None]
         for one in shared:
-            one.envvar = SETTINGS[_setting(one) or ""]
+            one.envvar = VARIABLES[_setting(one) or ""]
         if {BOOTSTRAP_SERVER.option, TABLES.option} & {_setting(one) for one in shared}:
             self.params.append(_cluster_option())
 
@@ -132,7 +131,7 @@ class _Usage(TyperException):
 
 def _setting(parameter: Any) -> str | None:
     """The setting that an option of a command is, if it is one."""
-    found = next((option for option in getattr(parameter, "opts", ()) if option in SETTINGS), None)
+    found = next((option for option in getattr(parameter, "opts", ()) if option in VARIABLES), None)
     # Of some commands --topic is a name.
     return None if found == TOPIC.option and parameter.metavar != TOPIC.metavar else found
 
@@ -166,7 +165,7 @@ def cluster_name(config: ScanConfig) -> str:
 
 def options_of(config: ScanConfig) -> Iterator[tuple[str, Any]]:
     """The options of a cluster that are not the defaults, as a command line has them."""
-    for setting in OF_CLUSTER.values():
+    for setting in SETTINGS.values():
         value = setting.written(config)
         if value is not None:
             yield setting.option, value

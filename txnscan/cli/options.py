@@ -1,4 +1,4 @@
-"""The options of the commands, each declared once."""
+"""The options of several commands, each declared once. `config/settings.py` declares the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from txnscan.config import EngineName
-from txnscan.config.settings import BOOTSTRAP_SERVER, LATE_AFTER, TIMEOUT
+from txnscan.config.settings import BOOTSTRAP_SERVER, LATE_AFTER, TABLES, TIMEOUT
 from txnscan.report.findings import FailOn
 
 
@@ -94,12 +94,7 @@ Verbose = Annotated[
 ]
 TablesLocation = Annotated[
     str,
-    typer.Option(
-        "--tables",
-        metavar="LOCATION",
-        help="Location of the Delta tables: a path (with a slash), or catalog.schema.",
-        show_default=False,
-    ),
+    typer.Option(TABLES.option, metavar=TABLES.metavar, help=TABLES.help, show_default=False),
 ]
 SweepId = Annotated[
     str | None,

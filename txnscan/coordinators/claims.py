@@ -7,7 +7,7 @@ On a busy cluster nearly every open transaction has an owner, and evidence *for*
     DescribeTransactions(the listed ids whose producer id has an open transaction, and the ids in Prepare*)
 
 A *claim* is a transactional id in one of these states, as a broker describes it. A transaction with a claim that counts
-is *claimed*. A claimed transaction skips the two proven reads and the proven snapshot between them. The same rules
+is *claimed*. A claimed transaction skips the two proven reads and the proven listing between them. The same rules
 apply to it as to all others (`rules.py`) and make it `ongoing`, `late_ongoing` or `pending_marker`. A claim exempts a
 transaction from the proof, so it counts only under these conditions:
 - It lists the partition, at the partition's producer epoch or a later epoch. The same producer may have left another

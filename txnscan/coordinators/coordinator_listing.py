@@ -1,4 +1,4 @@
-"""The snapshot: what every broker lists and describes as a coordinator, with proof that no id was missed.
+"""The coordinator listing: what every broker lists and describes as a coordinator, with proof that no id was missed.
 
 ListTransactions returns only the ids that a broker has cached. It silently leaves out all other ids, and ids that the
 principal may not describe. So each broker gets these requests in this order, with the listing between two probes:
@@ -98,7 +98,7 @@ class CoordinatorListing:
 
     @property
     def coverage_failure(self) -> Failure | None:
-        """Why, by the coverage errors, the absence of a producer id from this snapshot is no proof."""
+        """Why, by the coverage errors, the absence of a producer id from this listing is no proof."""
         if not self.coverage_errors:
             return None
         first = self.coverage_errors[0].failure
@@ -222,7 +222,7 @@ def conclude(
     after: AgreedMetadata,
     principal: str,
 ) -> CoordinatorListing:
-    """The snapshot that these answers prove, with its gaps. Pure.
+    """The listing that these answers prove, with its gaps. Pure.
 
     before, after: the agreed metadata of `__transaction_state` before and after the answers. principal: the principal
     that asked; it decides which ACLs hide ids.
@@ -279,7 +279,7 @@ def _partition_count(before: AgreedMetadata, after: AgreedMetadata) -> int:
 def _without_coordinators(
     by_broker: Mapping[int, CoordinatorAnswers], before: AgreedMetadata, failures: tuple[Failure, ...]
 ) -> CoordinatorListing:
-    """The snapshot if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
+    """The listing if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
         why, absent = _why_unprobed(len(before.indexes(TRANSACTION_STATE_TOPIC))), False

@@ -19,7 +19,7 @@ proof of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ from txnscan.reads.observation import Observation, ProvenRead
 from txnscan.txnlog.decode import UnknownRecord, decoded
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Context, Judged, KnownOutcome, OutcomeEvidence, Verdict
+from txnscan.verdict.join import by_producer_id
 from txnscan.verdict.outcome import outcome, with_outcome
 from txnscan.verdict.rules import judge_observation
 
@@ -102,25 +103,22 @@ def _log_partition_error(copies: Copies, k: int, count: int, logs: Sequence[Stat
 
 def views(
     copies: Copies, logs: Mapping[int, Sequence[StateLog]], uncovered: Mapping[int, str]
-) -> dict[int, list[CoordinatorView]]:
-    """For each id, its last record as its coordinator would describe it; by producer id.
+) -> Iterator[CoordinatorView]:
+    """For each id, its last record as its coordinator would describe it.
 
     An id that only another copy has is evidence against a hanging transaction, and no evidence for one.
     """
-    found: dict[int, list[CoordinatorView]] = {}
     for k, (log, *others) in logs.items():
         copy = copies.leading((TRANSACTION_STATE_TOPIC, k))
         ends = min(one.log_end_offset for one in copies.replicas[TRANSACTION_STATE_TOPIC, k])
         for name, last in log.ids.items():
             loose = f"the last record of '{name}' is not on every replica" if last.offset >= ends else None
-            view = _view(copy.broker_id, last, uncovered.get(k, uncovered.get(-1, loose)))
-            found.setdefault(last.producer_id, []).append(view)
+            yield _view(copy.broker_id, last, uncovered.get(k, uncovered.get(-1, loose)))
         for other in others:
             for name, last in other.ids.items():
                 if name not in log.last:
                     alone = f"'{name}' is in another copy of {TRANSACTION_STATE_TOPIC}-{k} alone"
-                    found.setdefault(last.producer_id, []).append(_view(None, last, alone))
-    return found
+                    yield _view(None, last, alone)
 
 
 def _view(broker_id: int | None, last: LoggedTransaction, doubt: str | None) -> CoordinatorView:
@@ -152,7 +150,7 @@ def judge_files(
     transaction is reported as hanging.
     """
     uncovered = coverage_errors(copies, logs)
-    by_pid = views(copies, logs, uncovered)
+    by_pid = by_producer_id(views(copies, logs, uncovered))
     context = Context(_incomplete(next(iter(uncovered.values()), None)), None, (), now_ms, late_after_ms)
     running = running_error(copies)
     leaders = {k: log for k, (log, *_) in logs.items()}

@@ -60,8 +60,8 @@ from txnscan.version import __version__
 from txnscan.waiting.blocking import LATE_DIVISOR, looked_at
 from txnscan.waiting.complete_up_to import TopicRead, concluded
 
-# At most this many open transactions are judged in the driver, in 0.8 s. A join on two cores takes five times as long:
-# `python -m tests.bench judge`.
+# At most this many open transactions are judged in the driver, in a second. Executors on two cores take three times as
+# long: `python -m tests.bench judge`.
 DRIVER_JUDGES_MAX = 20_000
 # The wide read reports closed producers of so many incidents: each answer is searched for each of them.
 CLOSED_PRODUCERS_MAX = 100

@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Facts that apply to all transactions of a sweep: gaps of the snapshot, the time, and the age threshold."""
+    """Facts that apply to all transactions of a sweep: gaps of the coordinator listing, time, and the age threshold."""
 
     coverage_failure: Failure | None
     split_failure: Failure | None
@@ -58,7 +58,7 @@ class Context:
 @dataclass(frozen=True)
 class Evidence:
     """All that a verdict may depend on: the observation, the coordinators' views of its producer id, and the gaps of
-    the snapshot. The same evidence always gives the same verdict.
+    the coordinator listing. The same evidence always gives the same verdict.
 
     log_contradiction: how the transaction log contradicts the coordinators; None if it does not, or was not read.
     joined_commit: how an earlier transaction committed a part of the open data, as a clause

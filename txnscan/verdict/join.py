@@ -4,6 +4,7 @@ for an engine: on executors the coordinators' views are broadcast with the funct
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ def batches_of(observations: Sequence[Observation]) -> list[JudgeBatch]:
 
 def by_producer_id(views: Iterable[CoordinatorView]) -> dict[int, tuple[CoordinatorView, ...]]:
     """The coordinators' views of each producer id, in order."""
-    found: dict[int, tuple[CoordinatorView, ...]] = {}
+    found: dict[int, list[CoordinatorView]] = defaultdict(list)
     for view in views:
-        found[view.producer_id] = (*found.get(view.producer_id, ()), view)
-    return found
+        found[view.producer_id].append(view)
+    return {producer_id: tuple(of_one) for producer_id, of_one in found.items()}

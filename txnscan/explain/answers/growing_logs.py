@@ -20,10 +20,7 @@ def cleaner(f: Facts, s: Subject) -> Told:
         f"Compaction of {p.name} has been stopped at offset {p.last_stable_offset} for {age}, before a transaction "
         f"{how_it_ends(f, judged)}."
     )
-    sooner, fence = how_to_end_sooner(f, claimant(judged), f.writes.blocker_of(judged))
-    passes = "The cleaner does not pass the last stable offset."
-    evidence = (judged.judgement.explanation, *sooner, *of_partition(p), passes)
-    return Told(sentence, evidence, (*commands_for(f, judged), *fence), numbers_of(f, p, judged))
+    return _held_back(f, s, sentence, "The cleaner does not pass the last stable offset.")
 
 
 def tiering(f: Facts, s: Subject) -> Told:
@@ -33,8 +30,14 @@ def tiering(f: Facts, s: Subject) -> Told:
         f"Segments of {p.name} from offset {p.last_stable_offset} on have stayed on local disks for {age}, behind a "
         f"transaction {how_it_ends(f, judged)}."
     )
+    return _held_back(f, s, sentence)
+
+
+def _held_back(f: Facts, s: Subject, sentence: str, *rules: str) -> Told:
+    """The answer for a log that a transaction holds back. rules: of Kafka, which explain the sentence."""
+    p, judged = both(s)
     sooner, fence = how_to_end_sooner(f, claimant(judged), f.writes.blocker_of(judged))
-    evidence = (judged.judgement.explanation, *sooner, *of_partition(p))
+    evidence = (judged.judgement.explanation, *sooner, *of_partition(p), *rules)
     return Told(sentence, evidence, (*commands_for(f, judged), *fence), numbers_of(f, p, judged))
 
 

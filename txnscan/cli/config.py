@@ -11,7 +11,7 @@ import typer
 from txnscan.cli.app import app, write_json
 from txnscan.cli.command import (
     CLUSTER_VARIABLE,
-    SETTINGS,
+    VARIABLES,
     OneCommand,
     in_file,
     options_of,
@@ -55,7 +55,7 @@ def config(
         of_file = dict(options_of(named_cluster(cluster, path))) if cluster is not None else {}
         clusters = list(named_clusters(path)) if path.exists() or os.environ.get(CONFIG_VARIABLE) else []
         rows = []
-        for option, variable in SETTINGS.items():
+        for option, variable in VARIABLES.items():
             value, origin = os.environ.get(variable) or None, variable
             if value is None and cluster is not None and option in of_file:
                 value, origin = shown_value(of_file[option]), in_file(path, cluster, option)
