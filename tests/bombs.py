@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tests.builders import NOW_MS
+from txnscan.tables.delta import By
+from txnscan.tables.maintain import kept, maintain
+from txnscan.tables.schema import SWEEPS
+from txnscan.tables.tables import Tables
 
 MIB = 1 << 20
 
@@ -97,3 +104,60 @@ def checkpoint(table: Path, files: int, statistics: str) -> None:
     added = [{**first, "add": {**first["add"], "path": f"{one:x}", "stats": statistics}} for one in range(files)]
     pq.write_table(pa.Table.from_pylist([*rows, *added], schema=actions.schema), path, compression="zstd")
     (table / "_delta_log" / "_last_checkpoint").unlink()
+
+
+BOMB = "cluster_id=cluster-1/part-bomb.parquet"
+
+
+def with_text(size: int, count: int = 1) -> Callable[[pa.Table], pa.Table]:
+    """The row, this many times, with a text of this size, which compresses to almost nothing."""
+
+    def made(row: pa.Table) -> pa.Table:
+        field = row.schema.field("settings")
+        rows = pa.concat_tables([row] * count).combine_chunks()
+        texts = equal_texts(size, count)
+        return rows.set_column(rows.schema.get_field_index("settings"), field.with_type(texts.type), texts)
+
+    return made
+
+
+def with_list(size: int) -> Callable[[pa.Table], pa.Table]:
+    """The row, with a list of so many texts."""
+
+    def made(row: pa.Table) -> pa.Table:
+        texts = one_list(equal_texts(10, size))
+        field = row.schema.field("warnings").with_type(texts.type)
+        return row.set_column(row.schema.get_field_index("warnings"), field, texts)
+
+    return made
+
+
+def planted(template: Path, place: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> Path:
+    """Tables in which somebody added a file with these rows, without statistics. options: of `write_table`."""
+    shutil.copytree(template, place)
+    plant(place / "sweeps", rows, **options)
+    return place
+
+
+def plant(table: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> None:
+    """Adds such a file to a table."""
+    (part,) = table.rglob("part-*.parquet")
+    pq.write_table(rows(pq.ParquetFile(part).read()), table / BOMB, **{"compression": "zstd", **options})
+    log = sorted((table / "_delta_log").glob("*.json"))
+    lines = (json.loads(line) for path in log for line in path.read_text().splitlines())
+    add: dict[str, Any] = next(line["add"] for line in lines if "add" in line)
+    add = {**add, "path": BOMB, "size": (table / BOMB).stat().st_size, "stats": None}
+    (table / "_delta_log" / f"{len(log):020}.json").write_text(json.dumps({"add": add}))
+
+
+def uses(tables: Tables) -> dict[str, Callable[[], object]]:
+    return {
+        "the last sweeps": tables.last_sweeps,
+        "rows": lambda: tables.rows(SWEEPS),
+        "rows in order": lambda: tables.rows(SWEEPS, order=(By("started_at"),)),
+        "the newest": lambda: tables.delta.newest(SWEEPS, ("cluster_id",), "started_at"),
+        "maintain": lambda: maintain(tables, kept(tables, 0, NOW_MS), vacuum_after_hours=1),
+    }
+
+
+PLAIN = {"use_dictionary": False}

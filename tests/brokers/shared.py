@@ -15,11 +15,13 @@ test have a prefix of its own, and it sweeps its own topics. Tests that stop or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from tests.brokers.principals import PASSWORD as PRINCIPALS_PASSWORD
 from tests.brokers.principals import USERS
@@ -143,3 +145,39 @@ def pkcs8(key_pem: bytes) -> str:
     key = serialization.load_pem_private_key(key_pem, password=None)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return key.private_bytes(*form).decode()
+
+
+def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name=name, config_operation=0, value=value)
+    request = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=2, resource_name=topic, configs=[config])]
+    )
+    assert wire.send(wire.any_broker(), request).responses[0].error_code == 0
+
+
+def at_stage(stage: str, act: Callable[[], object]) -> Callable[[str, int, int], None]:
+    """A progress callback that acts once, when this stage begins."""
+    waiting = [act]
+
+    def progress(now: str, done: int, total: int) -> None:
+        if now == stage and waiting:
+            waiting.pop()()
+
+    return progress
+
+
+# The demo's transactions, in order: verdict, reason, late.
+EXPECTED = {
+    "payments-solo-0": ("hanging", "missed_commit", True),
+    "clicks-0": ("hanging", "orphan", True),
+    "sensors-0": ("hanging", "orphan", False),
+    "shipments-0": ("hanging", "stale_epoch", True),
+    "invoices-1": ("hanging", "live_epoch", True),
+    "backfill-0": ("ongoing", "owned", False),
+    # The live epoch's owner has added its other partition.
+    "invoices-0": ("ongoing", "owned", False),
+}
+
+
+AT_SCENE = tuple(word for topic in SCENE_TOPICS for word in ("--topic", topic))

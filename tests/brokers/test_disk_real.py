@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from tests.brokers.locked import Locked
 from tests.brokers.principals import CONFIGS, IDS, TOPICS, Acl
-from tests.brokers.shared import Shared
-from tests.brokers.test_authorisation import Locked
-from tests.brokers.test_explain_real import set_topic
+from tests.brokers.shared import Shared, set_topic
 from tests.process import run_here
 from txnscan import ScanConfig, sweep
 from txnscan.demo.admin import create_topic, unverified

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kafka.protocol.admin import DeleteRecordsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin import DeleteRecordsRequest
 
+from tests.brokers.locked import Locked
 from tests.brokers.offsets import commit_offset, commit_offset_within
 from tests.brokers.principals import REPAIRED, Acl
-from tests.brokers.shared import Shared
-from tests.brokers.test_authorisation import Locked
+from tests.brokers.shared import Shared, set_topic
 from tests.cases import Cases
 from tests.process import run_here
 from txnscan.demo.admin import create_topic, unverified
@@ -303,15 +303,6 @@ def test_an_error_without_an_id_gets_a_cause_of_the_cluster(world: World) -> Non
                 found = world.explain("--error", text)
                 assert found["cause"] == cause, found
                 assert {name: found[name] for name in numbers} == numbers, found
-
-
-def set_topic(wire: Wire, topic: str, name: str, value: str) -> None:
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig(name=name, config_operation=0, value=value)
-    request = IncrementalAlterConfigsRequest(
-        resources=[resource(resource_type=2, resource_name=topic, configs=[config])]
-    )
-    assert wire.send(wire.any_broker(), request).responses[0].error_code == 0
 
 
 def test_without_a_permission_the_cause_is_not_observed(world: World, shared: Shared, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.brokers.shared import at_stage
 from tests.prove.faults.admin import delete_topic
 from txnscan import ScanConfig, find_hanging
 from txnscan.demo import plant
@@ -83,17 +84,6 @@ def on(scan: Scan, planted: Planted) -> Judged:
 def verdict(scan: Scan, planted: Planted) -> tuple[str, str]:
     judgement = on(scan, planted).judgement
     return str(judgement.verdict), str(judgement.reason)
-
-
-def at_stage(stage: str, act: Callable[[], object]) -> Callable[[str, int, int], None]:
-    """A progress callback that acts once, when this stage begins."""
-    waiting = [act]
-
-    def progress(now: str, done: int, total: int) -> None:
-        if now == stage and waiting:
-            waiting.pop()()
-
-    return progress
 
 
 def test_with_all_brokers_up_everything_is_proven(world: World) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers.test_lost_markers import AWAY, KEEPER, MORE, ended_all, swept
-from tests.brokers.test_lost_records import RECORDS, by_topic
+from tests.brokers.losses import AWAY, KEEPER, MORE, RECORDS, by_topic, ended_all, swept
 from txnscan import ScanConfig, sweep
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster

@@ -7,17 +7,15 @@ have earlier clocks, as if what hangs had been watched for long.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 
-from tests.brokers.test_lost_records import RECORDS, by_topic, markers
+from tests.brokers.losses import AWAY, KEEPER, MORE, RECORDS, ended_all, incidents_of, markers, swept
 from tests.prove.compaction import PROPERTIES, compact_transaction_log, id_served_by
 from tests.prove.moves import delete_records, reassign
-from txnscan import ScanConfig, sweep
+from txnscan import ScanConfig
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
@@ -28,12 +26,8 @@ from txnscan.demo.wait import wait_until
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS
 from txnscan.resolve.run import apply_to, plan_sweep
-from txnscan.tables.conditions import Is
 from txnscan.tables.delta import Row
-from txnscan.tables.open import open_tables
-from txnscan.tables.schema import INCIDENTS
 
-KEEPER, AWAY = 1, 3
 # The partitions of `__transaction_state`: one stays as it is, the other is compacted between the sweeps.
 KEPT_LOG, COMPACTED_LOG = 0, 1
 SAME_EPOCH, NEXT_EPOCH, TWO, MOVED, NEVER_ADDED = "same-epoch", "next-epoch", "two", "moved", "never-added"
@@ -51,7 +45,6 @@ V1 = (SAME_EPOCH, NEVER_ADDED, UPGRADED)
 LATER_SEEN = "two-solo-2"
 SOLOS = {**{name: (f"{name}-solo",) for name in LOGS}, TWO: ("two-solo", LATER_SEEN)}
 EARLIER_MINUTES = (40, 35)
-MORE = [b"more"] * 3
 
 
 @dataclass(frozen=True)
@@ -71,20 +64,6 @@ class World:
         return markers(self.wire, topic), len(read_values(self.wire, topic, 0, committed=True, offset=offset))
 
 
-def swept(config: ScanConfig, minutes_ago: int) -> dict[str, str | None]:
-    """The outcomes that a sweep tells whose clock is so late."""
-    with pytest.MonkeyPatch.context() as patch:
-        late = SimpleNamespace(time_ns=lambda: time.time_ns() - minutes_ago * 60_000_000_000)
-        patch.setattr("txnscan.kafka.clock.time", late)
-        patch.setattr("txnscan.engine.clock.time", late)
-        return {topic: row["outcome"] for topic, row in by_topic(sweep(None, config)).items()}
-
-
-def incidents_of(config: ScanConfig, topic: str) -> list[Row]:
-    """All incidents of a topic."""
-    return open_tables(str(config.tables), None).rows(INCIDENTS, Is("topic", topic))
-
-
 def without_broker(cluster: KafkaCluster, ends: Callable[[], object]) -> None:
     """Calls `ends` while the partitions of the last broker have no leader."""
     cluster.stop_broker(AWAY)
@@ -96,15 +75,6 @@ def without_broker(cluster: KafkaCluster, ends: Callable[[], object]) -> None:
     for topics in SOLOS.values():
         for topic in topics:
             cluster.wait_for_leader(topic, 0, AWAY)
-
-
-def ended_all(wire: Wire, producers: Mapping[str, Producer], commits: Mapping[str, bool]) -> None:
-    """Ends transactions, with a commit or not, and waits until their coordinator counts them as complete."""
-    states = {}
-    for name, commit in commits.items():
-        producers[name].end(commit=commit)
-        states[str(producers[name].transactional_id)] = "CompleteCommit" if commit else "CompleteAbort"
-    wait_until(lambda: {i: plant.describe_owner(wire, i).state for i in states} == states, "all were complete")
 
 
 def moved_without_its_first_records(cluster: KafkaCluster, wire: Wire, producer_id: int) -> None:

@@ -16,15 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tests.prove.compaction import PROPERTIES, batches, compact_transaction_log, id_served_by, logged
+from tests.brokers.losses import RECORDS, by_topic, markers
+from tests.prove.compaction import PROPERTIES, compact_transaction_log, id_served_by, logged
 from tests.prove.moves import reassign
 from tests.prove.placing import lead, replicas_of
 from tests.prove.steps import write_transaction_log
 from txnscan import ScanConfig, sweep
-from txnscan.api import SweepResult
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
@@ -46,11 +45,9 @@ MAX_TIMEOUT_MS = 20_000
 EVERY_OPTION = (COMPLETE_COMMITS, ACCEPT_UNKNOWN)
 # The brokers: the leader, the broker that expires idle ids, and the broker that is offline for a while.
 KEEPER, FORGETFUL, AWAY = 1, 2, 3
-RECORDS = [b"record %d" % number for number in range(5)]
 # The partitions of `__transaction_state`, by their fate.
 HOLED, CUT, EXPIRED, CONTRADICTED = range(4)
 LOG_ON = (AWAY, KEEPER, KEEPER, KEEPER)
-MARKERS = {b"\x00\x00\x00\x00": "ABORT", b"\x00\x00\x00\x01": "COMMIT"}
 # Torn commits by the later activity of their ids, with these topic names. v1: of a client of transactions v1.
 HOLES = ("rested", "went-on", "under-way", "rested-v1", "same-again-v1")
 FORGOTTEN = ("cut-rested", "cut-went-on", "cut-anew", "cut-expired")
@@ -124,12 +121,6 @@ def fate(wire: Wire, torn: Torn) -> str:
     if plant.open_transaction(wire, torn.solo, 0, torn.hanging.producer_id) is not None:
         return "open"
     return f"{', '.join(markers(wire, torn.solo))}: {len(read_values(wire, torn.solo, 0, committed=True))} records"
-
-
-def markers(wire: Wire, topic: str) -> list[str]:
-    """The markers on a topic, in order."""
-    found = (record for batch in batches(wire, (topic, 0)) if batch.is_control for record in batch.records or ())
-    return [MARKERS[bytes(key or b"")] for _, key, _ in found]
 
 
 def history(wire: Wire, torn: Torn) -> list[LoggedTransaction]:
@@ -270,12 +261,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         proven = {topic: row["outcome"] for topic, row in by_topic(first).items()}
         plan = plan_sweep(None, str(config.tables), sweep_id=last.scan.sweep_id)
         yield World(cluster, wire, config, torn, proven, by_topic(last), plan)
-
-
-def by_topic(swept: SweepResult) -> dict[str, Any]:
-    """The rows of a sweep: each topic has at most one open transaction."""
-    assert isinstance(swept.transactions, pa.Table)
-    return {row["topic"]: row for row in swept.transactions.to_pylist()}
 
 
 def apply_whole(world: World, options: Iterable[str]) -> Afterwards:

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers.test_lost_markers import incidents_of, swept
-from tests.brokers.test_lost_records import RECORDS, by_topic, markers
+from tests.brokers.losses import RECORDS, by_topic, incidents_of, markers, swept
 from tests.cases import Cases
 from tests.prove.disks import TWO_DISKS, log_dirs
 from tests.prove.moves import delete_records, move_to_other_disk, reassign

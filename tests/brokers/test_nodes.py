@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.shared import PASSWORD, PLAIN, SCENE_TOPICS, Shared
-from tests.brokers.test_sweep import AT_SCENE, EXPECTED
+from tests.brokers.shared import AT_SCENE, EXPECTED, PASSWORD, PLAIN, SCENE_TOPICS, Shared
 from tests.nodes import python_of_nodes
 from tests.process import ROOT
 from txnscan.demo.ports import HOST, choose_ports, is_listening

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.unit.test_old_apis import verdicts
+from tests.fakes.old_brokers import verdicts
 from txnscan import ScanConfig, find_hanging
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic

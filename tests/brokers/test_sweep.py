@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.brokers.shared import SCENE_TOPICS, Shared
+from tests.brokers.shared import AT_SCENE, EXPECTED, SCENE_TOPICS, Shared
 from tests.process import ROOT, run, run_here
 from tests.prove.faults.admin import delete_topic
 from txnscan import ScanConfig, find_hanging, sweep
@@ -28,18 +28,6 @@ from txnscan.verdict.evidence import Verdict
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The demo's transactions, in order: verdict, reason, late.
-EXPECTED = {
-    "payments-solo-0": ("hanging", "missed_commit", True),
-    "clicks-0": ("hanging", "orphan", True),
-    "sensors-0": ("hanging", "orphan", False),
-    "shipments-0": ("hanging", "stale_epoch", True),
-    "invoices-1": ("hanging", "live_epoch", True),
-    "backfill-0": ("ongoing", "owned", False),
-    # The live epoch's owner has added its other partition.
-    "invoices-0": ("ongoing", "owned", False),
-}
-AT_SCENE = tuple(word for topic in SCENE_TOPICS for word in ("--topic", topic))
 TABLE_FIELDS = {
     "topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset", "last_timestamp_ms",
     "verdict", "reason", "late", "outcome", "transactional_id", "coordinator_state", "explanation",

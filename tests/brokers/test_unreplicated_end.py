@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from tests.brokers.test_lost_markers import incidents_of, swept
+from tests.brokers.losses import incidents_of, swept
 from txnscan import ScanConfig, sweep
 from txnscan.demo import plant
 from txnscan.demo.admin import create_topic

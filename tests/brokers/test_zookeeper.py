@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.test_lost_markers import incidents_of, swept
-from tests.brokers.test_lost_records import RECORDS, markers
+from tests.brokers.losses import RECORDS, incidents_of, markers, swept
 from tests.cases import Cases
 from tests.prove.faults.admin import delete_topic
 from tests.prove.placing import replicas_of

@@ -18,14 +18,13 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
 from tests.cases import Cases
-from tests.commands.test_watch import Process
-from tests.commands.test_wire_cluster import planted
-from tests.fakes import ADDRESS, broker
+from tests.fakes.applying import PLAN
+from tests.fakes.cluster import ADDRESS, broker
+from tests.fakes.peer import API_VERSIONS, METADATA, SILENCE, FakeBroker, dripped, framed, starting
+from tests.fakes.wire import planted
 from tests.process import PEAK_KIB, run_here, run_python
 from tests.sim.wire import ClusterShape, WireCluster
-from tests.unit.test_apply import PLAN
-from tests.unit.test_client import API_VERSIONS, METADATA, SILENCE, FakeBroker, framed, starting
-from tests.unit.test_dripping_brokers import dripped
+from tests.watching import Process
 from txnscan import ScanConfig
 from txnscan.coordinators import cluster as cluster_module
 from txnscan.coordinators.cluster import ClusterUnreachable, opened_cluster

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -108,12 +109,10 @@ class Import:
 
 
 @cache
-@cache
 def files() -> list[str]:
     return sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
-@cache
 @cache
 def parsed(file: str) -> ast.Module:
     return ast.parse((PACKAGE / file).read_text("utf-8"))
@@ -134,7 +133,6 @@ def walk(node: ast.AST, file: str, when: str = "start") -> Iterator[Import]:
             yield from walk(child, file, when)
 
 
-@cache
 @cache
 def imports() -> list[Import]:
     found = [one for file in files() for one in walk(parsed(file), file)]
@@ -225,6 +223,17 @@ def test_no_two_test_modules_have_the_same_name() -> None:
     """pytest would import only one of them."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several of them need is in `tests/fakes/`, or in a module beside them."""
+    strangers = [
+        (path.name, one.module)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for one in walk(ast.parse(path.read_text("utf-8")), path.name)
+        if re.search(r"^tests\..*\btest_", one.module) and "test_" in one.module.rpartition(".")[0]
+    ]
+    assert strangers == []
 
 
 def test_only_the_client_opens_connections_to_brokers() -> None:

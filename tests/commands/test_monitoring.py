@@ -17,10 +17,10 @@ import pytest
 from typer.main import get_command
 
 from tests.cases import Cases
-from tests.commands.test_watch import Process
 from tests.debian import program
 from tests.process import ROOT, run_to_end
 from tests.sim.wire import ClusterShape, WireCluster
+from tests.watching import Process
 from txnscan.cli.app import app
 from txnscan.demo.ports import choose_ports
 from txnscan.demo.wait import wait_until

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
@@ -43,6 +43,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersResponse
 from kafka.record import MemoryRecords
 
 from tests.brokers.shared import PLAIN
+from tests.fakes.wire import Opened, ask, framed, planted, read
 from tests.process import ROOT, run
 from tests.sim.codec import Reader
 from tests.sim.wire import ClusterShape, WireCluster, partition_log, state_log
@@ -84,7 +85,6 @@ STARTED_AT_MS = 1_700_000_000_000
 SHAPE = ClusterShape(
     brokers=3, partitions=50, partitions_per_topic=20, hanging=6, ongoing=5, transactional_ids=40, replication_factor=2
 )
-Opened = set[tuple[str, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -133,39 +133,6 @@ def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Pa
 def judged(scan: Scan, verdict: Verdict) -> Opened:
     seen = [j.observation for j in scan.transactions if j.judgement.verdict is verdict]
     return {(o.topic, o.partition, o.producer_id, o.start_offset) for o in seen}
-
-
-def planted(shape: ClusterShape, *, hanging: bool) -> Opened:
-    """The open transactions of a shape, of one of the two kinds."""
-    return {
-        (*shape.key(ordinal), one.producer_id, one.start_offset)
-        for ordinal, opened in shape.open_transactions().items()
-        for one in opened
-        if bool(one.transactional_id) is not hanging
-    }
-
-
-def framed(request: Any, correlation_id: int = 1, version: int = 0) -> bytes:
-    """The request as bytes on the wire."""
-    request.API_VERSION = version
-    request.with_header(correlation_id=correlation_id, client_id="raw")
-    return bytes(request.encode(version=version, header=True, framed=True))
-
-
-def read(received: BinaryIO) -> tuple[int, bytes]:
-    """The next answer: its correlation id, and the rest of it."""
-    (length,) = struct.unpack(">i", received.read(4))
-    frame = received.read(length)
-    return struct.unpack_from(">i", frame)[0], frame[4:]
-
-
-def ask(port: int, request: Any, response: Any, version: int) -> Any:
-    """A broker's answer on a connection of its own, decoded by kafka-python."""
-    with socket.create_connection((HOST, port), 10) as raw, raw.makefile("rb") as received:
-        raw.sendall(framed(request, 1, version))
-        _, answer = read(received)
-    # A header without tags has one byte for them.
-    return response.decode(io.BytesIO(answer[1:]), version=version, header=False)
 
 
 def producers(port: int, topic: str, index: int) -> list[Any]:

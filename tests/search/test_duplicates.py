@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.cases import Cases
-from tests.search.test_simulator import ADD, END_MARKERS, INIT, end, go_on, send
 from tests.sim.records import BATCHES_KEPT, producer_state
 from tests.sim.scenarios import LOG, WIDE, A, P, heard, opened
+from tests.sim.stepping import ADD, END_MARKERS, INIT, end, go_on, send
 from tests.sim.table import Event
 from tests.sim.world import World
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from tests.cases import Cases
-from tests.search.test_simulator import DELETED_FIRST, END_MARKERS, INIT, end, go_on, shown_open
 from tests.sim import at_rest
 from tests.sim.at_rest import Said, counted, said_at_rest
 from tests.sim.check import Figures, History, run
 from tests.sim.history import Simulation, sweep
 from tests.sim.records import producer_state
 from tests.sim.scenarios import DELETED_V1, KEPT, LATE_DATA, LOG, OPENINGS, WIDE, A, P, heard, opened
+from tests.sim.stepping import DELETED_FIRST, END_MARKERS, INIT, end, go_on, shown_open
 from tests.sim.table import Event
 from tests.sim.transitions import can_happen
 from tests.sim.truth import hanging

@@ -48,6 +48,7 @@ from tests.sim.scenarios import (
     rest,
     torn_commit,
 )
+from tests.sim.stepping import ADD, DELETED_FIRST, END_MARKERS, INIT, end, go_on, send, shown_open
 from tests.sim.table import Event
 from tests.sim.transitions import TABLES, TRANSITIONS, can_happen, happen, possible
 from tests.sim.truth import hanging, settled
@@ -64,32 +65,10 @@ from txnscan.txnlog.rows import LogRow
 from txnscan.txnlog.scan import read_log
 
 STATE = ("__transaction_state", 0)
-INIT: Event = ("InitProducerId", (1, A))
-ADD: Event = ("AddPartitionsToTxn", (1, A, P))
-END_MARKERS: tuple[Event, ...] = (
-    ("write marker", (1, A, P)),
-    ("marker acknowledged", (1, A, P)),
-    ("write completion", (1, A)),
-)
-
-
-def send(version: int) -> tuple[Event, ...]:
-    return (("send data", (A, P, version)), ("append data", (0,)))
-
-
-def end(version: int, commit: bool = True) -> Event:
-    return ("EndTxn", (1, A, commit, version))
 
 
 def owner(world: World, broker_id: int = 1) -> TransactionMetadata:
     return world.held[broker_id, A].metadata
-
-
-def go_on(world: World, *events: Event) -> None:
-    for event in events:
-        assert can_happen(world, event), f"{event} cannot happen; {list(possible(world))} can"
-        happen(world, event)
-        rest(world)
 
 
 def test_every_transition_cites_its_model_in_a_sentence() -> None:
@@ -389,15 +368,6 @@ def test_a_tombstone_is_dropped_last_and_never_reaches_an_offline_replica() -> N
         happen(world, event)
         rest(world)
     assert states(world, 2) == ["Empty", "Ongoing", *[None] * 4, "Empty"]
-
-
-# Three records of a transaction whose commit lost p-0. The first two are deleted.
-DELETED_FIRST: tuple[Event, ...] = (*torn_commit(2, 3), ("delete records", (P, 2, 2)))
-
-
-def shown_open(world: World, broker_id: int) -> list[tuple[int, int]]:
-    """The open transactions on this replica of p-0: start offsets and last sequence numbers."""
-    return [(one.start_offset, one.last_sequence) for one in still_open(world.logs[P, broker_id]).values()]
 
 
 def test_a_moved_log_start_keeps_the_start_offset_of_open_transactions() -> None:

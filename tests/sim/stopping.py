@@ -17,7 +17,7 @@ from typing import Any
 
 from kafka.protocol.metadata import MetadataResponse
 
-from tests.fakes import as_bytes
+from tests.fakes.cluster import as_bytes
 from tests.sim.answers import CLUSTER_ID
 from tests.sim.history import CONFIG, NOW_MS, SimulatedCluster, SimulatedEngine, Simulation
 from tests.sim.records import NOBODY, Broker, Data, Image, TransactionLogRecord, TransactionMetadata

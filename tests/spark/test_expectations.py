@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.cases import Cases
-from tests.spark.test_stores import ORPHAN, STALE, sweep
+from tests.spark.storing import ORPHAN, STALE, sweep
 from txnscan import ConfigError, dqx_rules, expectations
 from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import INCIDENTS, TABLES

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bombs import MIB
+from tests.bombs import MIB, planted, uses, with_text
 from tests.cases import Cases
 from tests.conftest import Opens
+from tests.tables.planted import nothing_elsewhere_is_changed
 from tests.tables.stored import next_sweep
-from tests.tables.test_large_files import planted, uses, with_text
-from tests.tables.test_planted_files import test_nothing_elsewhere_is_changed as test_nothing_elsewhere_is_changed
 from txnscan.config import ConfigError
 from txnscan.tables.open import open_tables, through_spark
 
@@ -34,6 +33,10 @@ def template(tmp_path: Path) -> Path:
     tables.create()
     tables.write(next_sweep(1))
     return location
+
+
+def test_nothing_elsewhere_is_changed(opens: Opens, template: Path, tmp_path: Path) -> None:
+    nothing_elsewhere_is_changed(opens, template, tmp_path)
 
 
 def test_a_long_text_is_refused_before_spark_reads_it(opens: Opens, template: Path, tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.builders import MINUTE_MS, NOW_MS, judged, known, plan, scan, stored, view
+from tests.builders import NOW_MS, plan, scan, stored
 from tests.process import ROOT
-from tests.tables.stored import COMMIT, SEEN_COMMIT, read_for, reads_of, swept
+from tests.spark.storing import ORPHAN, STALE, sweep
+from tests.tables.stored import reads_of
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.guard import Limits
 from txnscan.resolve.plan import make_plan
@@ -20,32 +20,11 @@ from txnscan.tables.delta import By
 from txnscan.tables.open import open_tables, through_spark
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TABLES
 from txnscan.txnlog.facts import SeenMarker
-from txnscan.verdict.outcome import with_outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-    from txnscan.sweeps.result import Scan
-    from txnscan.verdict.evidence import Judged
-
-ORPHAN = with_outcome(judged(), known("committed", evidence=("offset 1",)))
-STALE = judged(view("Empty", 5), partition=1)
-
-
-def read_at(at_ms: int, one: Judged) -> Judged:
-    """The transaction as read at this time."""
-    o = replace(one.observation, first=replace(one.observation.first, read_at_ms=at_ms))
-    return replace(one, evidence=replace(one.evidence, observation=o))
-
-
-def sweep(number: int, *transactions: Judged) -> Scan:
-    at_ms = NOW_MS + number * 30 * MINUTE_MS
-    commit = replace(SEEN_COMMIT, producer_epoch=number)
-    read = read_for(ORPHAN, COMMIT, commits=[commit]) if ORPHAN in transactions else {}
-    seen = [read_at(at_ms, one) for one in transactions]
-    return swept(*seen, sweep_id=f"sweep-{number}", started_at_ms=at_ms, finished_at_ms=at_ms + 500, **read)
 
 
 def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSession, tmp_path: Path) -> None:

@@ -138,3 +138,7 @@ class Prepared:
             self._opens(str(there)).create()
         self._made.append((sweeps, there))
         return there
+
+
+# A sweep with a hanging transaction that committed, and another.
+SWEEP = next_sweep(1, ORPHAN, STALE, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT]))

@@ -12,11 +12,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bombs import MIB, checkpoint, commit, file_added, file_removed, sizes, with_numbers, with_statistics
+from tests.bombs import (
+    BOMB,
+    MIB,
+    PLAIN,
+    checkpoint,
+    commit,
+    file_added,
+    file_removed,
+    plant,
+    sizes,
+    with_list,
+    with_numbers,
+    with_statistics,
+    with_text,
+)
 from tests.cases import Cases
+from tests.fakes.deletion_vectors import bitmaps, full, inline
 from tests.process import PEAK_KIB, run_python
-from tests.tables.test_large_files import BOMB, PLAIN, plant, with_list, with_text
-from tests.unit.test_deletion_vectors import bitmaps, full, inline
 from txnscan.tables.parquet import FOOTER_BYTES_MAX
 
 # Of processor time, for each use after those of a table without such files. An idle machine takes half of it.
@@ -121,7 +134,7 @@ HOSTILE: dict[str, Plant] = {
 USES = f"""
 import sys, time
 from pyarrow import ArrowInvalid
-from tests.tables.test_large_files import uses
+from tests.bombs import uses
 from txnscan.config import ConfigError
 from txnscan.tables.data_files import TooLarge
 from txnscan.tables.open import open_tables

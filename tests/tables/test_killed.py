@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.process import run_python
-from tests.tables.stored import COMMIT, ORPHAN, SEEN_COMMIT, STALE, next_sweep, read_for, reads_of
+from tests.tables.stored import ORPHAN, SEEN_COMMIT, SWEEP, next_sweep, reads_of
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, OPEN_TRANSACTIONS, TABLES
 
-SWEEP = next_sweep(1, ORPHAN, STALE, **read_for(ORPHAN, COMMIT, commits=[SEEN_COMMIT]))
 READ = reads_of(SWEEP)
 # Forks a process for each write, before delta-rs starts a thread, and kills it instead of that write.
 KILLED = """
 import json, os, signal, sys
-from tests.tables.test_killed import SWEEP
+from tests.tables.stored import SWEEP
 from txnscan.tables.delta_rs import DeltaRs
 from txnscan.tables.open import open_tables
 

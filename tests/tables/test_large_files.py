@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bombs import MIB, equal_texts, one_list, sizes, with_numbers
+from tests.bombs import (
+    BOMB,
+    MIB,
+    PLAIN,
+    planted,
+    sizes,
+    uses,
+    with_list,
+    with_numbers,
+    with_text,
+)
 from tests.builders import NOW_MS
 from tests.cases import Cases
 from tests.conftest import Opens
@@ -25,66 +34,12 @@ from txnscan.tables.delta import By
 from txnscan.tables.maintain import kept, maintain
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, SWEEPS, TOPIC_READS
-from txnscan.tables.tables import Tables
 from txnscan.waiting.complete_up_to import PartitionRead, TopicRead
-
-BOMB = "cluster_id=cluster-1/part-bomb.parquet"
 
 
 def repeated(times: int) -> Callable[[pa.Table], pa.Table]:
     """The row of the sweep, many times: a run of the same values."""
     return lambda row: pa.concat_tables([row] * times).combine_chunks()
-
-
-def with_text(size: int, count: int = 1) -> Callable[[pa.Table], pa.Table]:
-    """The row, this many times, with a text of this size, which compresses to almost nothing."""
-
-    def made(row: pa.Table) -> pa.Table:
-        field = row.schema.field("settings")
-        rows = pa.concat_tables([row] * count).combine_chunks()
-        texts = equal_texts(size, count)
-        return rows.set_column(rows.schema.get_field_index("settings"), field.with_type(texts.type), texts)
-
-    return made
-
-
-def with_list(size: int) -> Callable[[pa.Table], pa.Table]:
-    """The row, with a list of so many texts."""
-
-    def made(row: pa.Table) -> pa.Table:
-        texts = one_list(equal_texts(10, size))
-        field = row.schema.field("warnings").with_type(texts.type)
-        return row.set_column(row.schema.get_field_index("warnings"), field, texts)
-
-    return made
-
-
-def planted(template: Path, place: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> Path:
-    """Tables in which somebody added a file with these rows, without statistics. options: of `write_table`."""
-    shutil.copytree(template, place)
-    plant(place / "sweeps", rows, **options)
-    return place
-
-
-def plant(table: Path, rows: Callable[[pa.Table], pa.Table], **options: Any) -> None:
-    """Adds such a file to a table."""
-    (part,) = table.rglob("part-*.parquet")
-    pq.write_table(rows(pq.ParquetFile(part).read()), table / BOMB, **{"compression": "zstd", **options})
-    log = sorted((table / "_delta_log").glob("*.json"))
-    lines = (json.loads(line) for path in log for line in path.read_text().splitlines())
-    add: dict[str, Any] = next(line["add"] for line in lines if "add" in line)
-    add = {**add, "path": BOMB, "size": (table / BOMB).stat().st_size, "stats": None}
-    (table / "_delta_log" / f"{len(log):020}.json").write_text(json.dumps({"add": add}))
-
-
-def uses(tables: Tables) -> dict[str, Callable[[], object]]:
-    return {
-        "the last sweeps": tables.last_sweeps,
-        "rows": lambda: tables.rows(SWEEPS),
-        "rows in order": lambda: tables.rows(SWEEPS, order=(By("started_at"),)),
-        "the newest": lambda: tables.delta.newest(SWEEPS, ("cluster_id",), "started_at"),
-        "maintain": lambda: maintain(tables, kept(tables, 0, NOW_MS), vacuum_after_hours=1),
-    }
 
 
 # Name, the limit, its value, and the rows.
@@ -166,7 +121,7 @@ def test_tables_of_too_many_files_are_not_read_and_maintain_merges_them(
 # Uses the tables in each of these ways, and prints the most memory of the process in KiB, if all failed.
 PEAK = f"""
 import sys
-from tests.tables.test_large_files import uses
+from tests.bombs import uses
 from txnscan.tables.data_files import TooLarge
 from txnscan.tables.open import open_tables
 from txnscan.config import ConfigError
@@ -219,7 +174,6 @@ def test_no_writer_exceeds_the_values_that_lists_may_have(location: str, monkeyp
     assert len(tables.rows(TOPIC_READS)) == 60
 
 
-PLAIN = {"use_dictionary": False}
 READS = ("the last sweeps", "rows", "rows in order", "the newest")
 # With the real limits: the rows, the options of the file, and the uses. Each would take from 400 MB to 16 GB.
 LARGE: dict[str, tuple[Callable[[pa.Table], pa.Table], dict[str, Any], tuple[str, ...]]] = {

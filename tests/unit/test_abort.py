@@ -12,9 +12,9 @@ import pytest
 
 from tests.builders import NOW_MS, P, failed, judged, known, lacks, scan, unobserved, view
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition
+from tests.fakes.applying import ACTION, PLAN, FakeBrokers, FakeJournal, now
+from tests.fakes.cluster import FakeCluster, FakePartition
 from tests.sim.encode import batch
-from tests.unit.test_apply import ACTION, PLAN, FakeBrokers, FakeJournal, now
 from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import read_all_views
 from txnscan.coordinators.transactions import Transaction

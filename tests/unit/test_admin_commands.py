@@ -13,11 +13,11 @@ import pytest
 
 from tests.builders import said, unobserved
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakeId, FakePartition, producer
+from tests.fakes.cluster import FakeCluster, FakeId, FakePartition, producer
+from tests.fakes.old_brokers import FakeOld, connected
+from tests.fakes.transaction_log import LOG, log_of
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
-from tests.unit.test_log_scan import LOG, log_of
-from tests.unit.test_old_apis import FakeOld, connected
 from txnscan.config import ConfigError
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.cluster import Cluster

@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import failed, said
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition, broker, lacking, one_by_one
+from tests.fakes.cluster import FakeCluster, FakePartition, broker, lacking, one_by_one
 from txnscan.coordinators.agreed_metadata import (
     TOPIC_DELETED,
     TOPIC_RECREATED,

@@ -12,7 +12,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 
 from tests.builders import NOW_MS
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakeFactory, FakeId, lacking, no_progress, producer
+from tests.fakes.cluster import FakeCluster, FakeFactory, FakeId, lacking, no_progress, producer
 from txnscan import ConfigError, ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine

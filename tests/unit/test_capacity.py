@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes import broker
+from tests.fakes.cluster import broker
 from tests.sim.wire import ClusterShape, WireCluster
 from txnscan import ScanConfig, find_hanging
 from txnscan.config import ConfigError

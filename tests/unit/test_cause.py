@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, judged, known, view
+from tests.fakes.logged import AGAIN, START_MS, logged
 from txnscan.kafka.answers import State
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
@@ -15,34 +15,11 @@ from txnscan.verdict.outcome import with_outcome
 from txnscan.waiting.cause import Cause, cause_of
 
 P, Q = ("p", 0), ("q", 0)
-START_MS = NOW_MS - 60 * MINUTE_MS
 OPEN_MS = START_MS + 1_000
-
-
-def logged(offset: int, state: State, epoch: int, *partitions: tuple[str, int], **changes: Any) -> LoggedTransaction:
-    """A record of X with producer id 7, one second after its predecessor, in a log without gaps."""
-    base = LoggedTransaction(
-        offset=offset,
-        contiguous_from=0,
-        transactional_id="X",
-        producer_id=7,
-        producer_epoch=epoch,
-        state=state,
-        partitions=frozenset(partitions),
-        client_version=0,
-        start_time_ms=START_MS,
-        updated_ms=START_MS + offset * 1_000,
-        leader_epoch=0,
-        acknowledged=True,
-        log_epoch=0,
-        epochs_rise=True,
-    )
-    return replace(base, **changes)
 
 
 # Transactions v1: an epoch has many transactions, and InitProducerId raises it.
 BEFORE = logged(0, State.EMPTY, 2)
-AGAIN = logged(1, State.EMPTY, 3)
 ONGOING_Q = logged(2, State.ONGOING, 3, Q)
 COMMIT_Q = (logged(3, State.PREPARE_COMMIT, 3, Q), logged(4, State.COMPLETE_COMMIT, 3))
 ONGOING_P = logged(2, State.ONGOING, 3, P)

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
-from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
+from tests.fakes.cluster import FakeCluster, FakeId, FakePartition, no_progress, one_by_one, producer
+from tests.fakes.old_brokers import PRODUCER_IDS, FakeOld, connected, open_on, swept_fake
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
 from txnscan.coordinators.claims import (
     ClaimAnswers,

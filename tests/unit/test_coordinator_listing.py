@@ -14,8 +14,9 @@ from kafka.protocol.admin import ListTransactionsRequest
 
 from tests.builders import failed, lacks, said
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakeId, FakePartition, lacking, one_by_one
-from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
+from tests.fakes.cluster import FakeCluster, FakeId, FakePartition, lacking
+from tests.fakes.coordinators import LEADERS, WHO, agree, log, take, tokens
+from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.coordinator_listing import (
     COORDINATOR_PARTITIONS_MAX,
     CoordinatorAnswers,
@@ -32,7 +33,7 @@ from txnscan.kafka.protocol.coordinator_partition import coordinator_partition, 
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.list_transactions import ListedTransaction
-from txnscan.kafka.protocol.metadata import MetadataRound, read_metadata
+from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.security.acls import explained
 from txnscan.kafka.security.needs import DESCRIBE_IDS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
@@ -41,10 +42,8 @@ from txnscan.kafka.topology import ClusterView, Topic
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-LEADERS = (1, 2, 3, 1)
 OPEN: Mapping[int, frozenset[str]] = {7: frozenset()}
 P = frozenset({"p"})
-WHO = "User:bob"
 ALL = ListTransactionsRequest(state_filters=[], producer_id_filters=[])
 LISTED = ListedTransaction(7, "Ongoing")
 REFUSED = lacks(DESCRIBE_IDS.permission, WHO)
@@ -63,38 +62,11 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def agree(cluster: FakeCluster) -> AgreedMetadata:
-    return read_all_views(cluster.send, (1, 2, 3), [STATE], one_by_one, lambda brokers: None)
-
-
-def log() -> MetadataRound:
-    return MetadataRound([STATE])
-
-
 def shown_by(broker_id: int) -> ClusterView:
     """The broker's own Metadata of `__transaction_state`."""
     fake = FakeCluster()
     fake.lead(STATE, LEADERS)
     return read_metadata(fake.send, broker_id, [STATE])
-
-
-def tokens() -> Callable[[], str]:
-    """Makes different tokens."""
-    numbers = itertools.count()
-    return lambda: f"probe-{next(numbers)}"
-
-
-def take(
-    cluster: FakeCluster, meanwhile: Callable[[], object] = lambda: None, topics: frozenset[str] = frozenset()
-) -> CoordinatorListing:
-    """A snapshot as the driver takes it, with open transactions on these topics. `meanwhile` happens after the first
-    round of Metadata.
-    """
-    before = agree(cluster)
-    probes = probe_ids(len(before.indexes(STATE)), tokens())
-    meanwhile()
-    answers = [ask_coordinators(cluster.send, b.broker_id, log(), probes, {7: topics}) for b in before.brokers]
-    return conclude(answers, before, agree(cluster), WHO)
 
 
 def described_by(cluster: FakeCluster, topics: frozenset[str], **change: Callable[[], object]) -> str | None:

@@ -17,8 +17,8 @@ import pytest
 from kafka.protocol.admin import DescribeClusterResponse
 
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
-from tests.unit.test_impact import FakeGroups
+from tests.fakes.cluster import FakeCluster, FakePartition, broker, no_progress, one_by_one, producer
+from tests.fakes.groups import FakeGroups
 from txnscan import ScanConfig
 from txnscan.coordinators import cluster as cluster_module
 from txnscan.coordinators import coordinator_listing

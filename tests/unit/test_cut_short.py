@@ -14,15 +14,15 @@ from typing import Any, cast
 import pytest
 
 from tests.cases import Cases
-from tests.fakes import FakeId, FakePartition, broker, last_offset, producer
+from tests.fakes.cluster import FakeId, FakePartition, broker, last_offset, producer
+from tests.fakes.groups import FakeGroup, FakeGroups
+from tests.fakes.transaction_log import history, id_for
 from tests.sim.encode import batch
 from tests.sim.history import NOW_MS, SimulatedCluster, Simulation
 from tests.sim.history import sweep as simulated_sweep
 from tests.sim.scenarios import DELETED, DELETED_V1, NEW_REPLICA, P, opened, torn_commit
 from tests.sim.table import Event
 from tests.sim.transitions import happen, settle
-from tests.unit.test_impact import FakeGroup, FakeGroups
-from tests.unit.test_log_reads import history, id_for
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable
 from txnscan.engine.threads import ThreadsEngine

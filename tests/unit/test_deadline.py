@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cases import Cases
-from tests.fakes import broker
-from tests.unit.test_client import LIST_TRANSACTIONS, SILENCE, SOON, FakeBroker, ask, instead, listing, starting
+from tests.fakes.cluster import broker
+from tests.fakes.peer import LIST_TRANSACTIONS, SILENCE, SOON, FakeBroker, ask, instead, listing, starting
 from txnscan.cli.options import QUESTION
 from txnscan.config import parse_duration_ms
 from txnscan.kafka.client import deadline as under_test

@@ -7,34 +7,15 @@ import struct
 import pytest
 from kafka.record.util import calc_crc32c
 
-from tests.fakes import FakeCluster, FakePartition
-from tests.sim.encode import batch, marker
-from tests.sim.records import Marker
+from tests.fakes.cluster import FakeCluster, FakePartition
+from tests.fakes.delivered import LSO, data, ends, partition
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, MARKER_SIZE
 from txnscan.kafka.topology import Partition
 from txnscan.waiting import delivered as under_test
 from txnscan.waiting.delivered import Starved, starved
 
-LSO = 100
 P = Partition("p", "id", 0, 1, 5)
-VALUE = (None, b"value")
-
-
-def partition(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FakePartition:
-    """These batches, and a transaction that hangs at the last stable offset."""
-    kept = FakePartition(leader=1, epoch=5, last_stable=LSO, aborted=list(aborted))
-    for one in (*batches, batch(LSO, [VALUE], producer_id=7, producer_epoch=3)):
-        kept.write(one)
-    return kept
-
-
-def data(offset: int, count: int = 1, producer_id: int = 8) -> bytes:
-    return batch(offset, count * [VALUE], producer_id=producer_id, producer_epoch=0)
-
-
-def ends(offset: int, producer_id: int = 8, *, commits: bool = True) -> bytes:
-    return marker(offset, Marker(producer_id, 0, 0, commits))
 
 
 def read(kept: FakePartition, *committed: int) -> Starved:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cases import Cases
+from tests.fakes.delta import CHECKPOINT, SAFE, ZERO, field, metadata, struct, written
 from txnscan.config import ConfigError
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.metadata import TableRefused, why_metadata_refused, why_protocol_refused
@@ -24,27 +25,12 @@ OURS = dict(SWEEPS.checks)
 UDT = {"type": "udt", "class": None, "pyClass": "a.B", "serializedClass": "gAR9lC4=", "sqlType": "string"}
 
 
-def field(name: Any = "extra", type_: Any = "string", *, nullable: Any = True, **metadata: Any) -> dict[str, Any]:
-    return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
-
-
-def struct(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "struct", "fields": list(fields)}
-
-
 def array(element: Any) -> dict[str, Any]:
     return {"type": "array", "elementType": element, "containsNull": True}
 
 
 def mapped(key: Any, value: Any) -> dict[str, Any]:
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-
-
-def metadata(*fields: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The metadata of a table with these columns."""
-    schema = json.dumps(struct(field("sweep_id", nullable=False, comment="x"), *fields))
-    return {"id": "1", "format": {"provider": "parquet", "options": {}}, "schemaString": schema,
-            "partitionColumns": [], "configuration": {}} | changes  # fmt: skip
 
 
 def generated(**keys: Any) -> dict[str, Any]:
@@ -156,8 +142,6 @@ def test_features_that_are_known_to_run_nothing_are_allowed() -> None:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-ZERO, CHECKPOINT = f"{0:020}.json", f"{1:020}.checkpoint.parquet"
-SAFE = json.dumps({"metaData": metadata()})
 EVIL = json.dumps({"metaData": metadata(generated())})
 # JSON may spell a letter in two ways.
 ESCAPED = EVIL.replace("metaData", "metaD\\u0061ta", 1)
@@ -234,14 +218,6 @@ HARMLESS: dict[str, dict[str, str | bytes]] = {
     "half a hint, which Spark ignores": {ZERO: SAFE, "_last_checkpoint": '{"version":'},
     "a checkpoint": {ZERO: SAFE, CHECKPOINT: checkpoint(metaData=in_arrow(metadata()))},
 }  # fmt: skip
-
-
-def written(folder: Path, files: dict[str, str | bytes]) -> Path:
-    for name, content in files.items():
-        path = folder / "_delta_log" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-    return folder
 
 
 def test_every_file_that_a_reader_may_take_the_metadata_from_is_examined(tmp_path: Path) -> None:

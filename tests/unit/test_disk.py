@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import NOW_MS, judged, scan, view
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition, LogDirResult
+from tests.fakes.cluster import FakeCluster, FakePartition, LogDirResult
 from txnscan.engine.clock import BootTime
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure

@@ -5,13 +5,11 @@ Every byte restarts the timeout of a socket, and every answer restarts the timeo
 
 from __future__ import annotations
 
-import itertools
-import struct
 import sys
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,8 +19,9 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from tests.cases import Cases
-from tests.fakes import broker
-from tests.unit.test_client import (
+from tests.fakes.cluster import broker
+from tests.fakes.http import HttpPeer
+from tests.fakes.peer import (
     API_VERSIONS,
     FETCH,
     LIST_TRANSACTIONS,
@@ -30,11 +29,11 @@ from tests.unit.test_client import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     ask,
+    dripped,
     framed,
     listing,
     starting,
 )
-from tests.unit.test_hostile_peers import HttpPeer
 from txnscan.kafka.client.client import Client, Send
 from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.client.deadline import Deadline
@@ -50,7 +49,6 @@ LIMIT_MS, LATE_S = 500, 2.0
 # A session lasts at least a second for kafka-python.
 SESSION_LIMIT_MS = 2_500
 BYTES_MAX = 32 << 20
-DRIP_S = 0.05
 # Much longer than any test: only the limit of the sweep can end a request.
 LONG_MS = 600_000
 PARTITION = Partition("t", "00000000-0000-0000-0000-000000000001", 0, 1, 1)
@@ -85,13 +83,6 @@ def authenticated(version: int, correlation_id: int, token: bytes = b"", lifetim
         version=version, error_code=0, error_message=None, auth_bytes=token, session_lifetime_ms=lifetime_ms
     )
     return framed(answer, correlation_id)
-
-
-def dripped(correlation_id: int) -> Iterator[bytes]:
-    """An answer of 100 KB, a byte at a time."""
-    for byte in itertools.chain(struct.pack(">ii", 100_000, correlation_id), itertools.repeat(0)):
-        yield bytes([byte])
-        time.sleep(DRIP_S)
 
 
 def dripping_at(step: int, mechanism: str = "PLAIN") -> Callable[[int, int, int], Any]:

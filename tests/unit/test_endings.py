@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import judged, scan
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakeFactory, offset_kind
+from tests.fakes.cluster import FakeCluster, FakeFactory, offset_kind
 from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.client.deadline import Deadline, TimeLeft

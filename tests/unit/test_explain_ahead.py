@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition
+from tests.fakes.cluster import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.kafka.errors import ErrorCode

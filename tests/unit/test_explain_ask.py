@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.builders import judged, scan, view
-from tests.unit.test_in_sync import FakeBrokers as FakeReplicas
+from tests.fakes.replicas import FakeBrokers as FakeReplicas
 from txnscan.coordinators.transactions import Transaction
 from txnscan.explain import ask as under_test
 from txnscan.explain.ask import Asking

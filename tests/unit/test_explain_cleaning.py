@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition
+from tests.fakes.cluster import FakeCluster, FakePartition
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.explain.cleaning import is_due, read_cleaning

@@ -8,41 +8,26 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
-from kafka.record.util import calc_crc32c
 
 from tests.cases import Cases
-from tests.fakes import LAST_OFFSET_DELTA_AT, FakeCluster, FakePartition, FetchedPartition, FetchedTopic
+from tests.fakes.batches import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    GZIP,
+    HEADER_BYTES,
+    LENGTH_AT,
+    MAGIC_AT,
+    compacted,
+    control,
+    patched,
+)
+from tests.fakes.cluster import FakeCluster, FakePartition, FetchedPartition, FetchedTopic
 from tests.sim.encode import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import marker
-
-LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21
-CONTROL, GZIP = 0x20, 1
-HEADER_BYTES = 61
-
-
-def patched(data: bytes, at: int, form: str, value: int) -> bytes:
-    """A batch with another number in its header and a valid checksum."""
-    changed = bytearray(data)
-    struct.pack_into(form, changed, at, value)
-    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
-    return bytes(changed)
-
-
-def control(offset: int, producer_id: int, epoch: int, kind: int = 1) -> bytes:
-    """A COMMIT marker, or a control record of another type."""
-    marker = batch(
-        offset, [(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 5))], producer_id=producer_id, producer_epoch=epoch
-    )
-    return patched(marker, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", marker, ATTRIBUTES_AT)[0] | CONTROL)
-
-
-def compacted(data: bytes, last_delta: int) -> bytes:
-    """A batch that lost its last records to compaction."""
-    return patched(data, LAST_OFFSET_DELTA_AT, ">i", last_delta)
 
 
 def held(*batches: bytes, **changes: Any) -> FakeCluster:

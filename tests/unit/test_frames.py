@@ -19,7 +19,7 @@ from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResp
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tests.builders import said
-from tests.fakes import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
+from tests.fakes.cluster import MetadataTopic, ProducersPartition, ProducersTopic, as_bytes, producer, producer_state
 from tests.sim import encode
 from txnscan.kafka.answers import OpenProducer
 from txnscan.kafka.errors import RequestFailed, error_name

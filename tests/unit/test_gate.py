@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tests.builders import NOW_MS
 from tests.cases import Cases
-from tests.fakes import IMAGE_OFFSET, FakeCluster, FakeFactory, no_progress
+from tests.fakes.cluster import IMAGE_OFFSET, FakeCluster, FakeFactory, no_progress
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine

@@ -6,7 +6,6 @@ Times have wide margins for a busy machine. Unbounded, each of these took minute
 from __future__ import annotations
 
 import gzip
-import itertools
 import socket
 import struct
 import sys
@@ -28,12 +27,13 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.parser import KafkaProtocol
 
 from tests.cases import Cases
-from tests.fakes import ADDRESS, broker
+from tests.fakes.batches import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
+from tests.fakes.cluster import ADDRESS, broker
+from tests.fakes.http import HTTP_DEADLINE_S, SECONDS_MAX, HttpPeer
+from tests.fakes.peer import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
 from tests.sim.encode import batch
 from tests.sim.encode import marker as marker_batch
 from tests.sim.records import Marker
-from tests.unit.test_client import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
-from tests.unit.test_fetch import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from txnscan.kafka.client.client import THROTTLE_MS_MAX, Client
 from txnscan.kafka.client.connection import OAuthSettings
 from txnscan.kafka.client.listener import look
@@ -52,7 +52,6 @@ from txnscan.watch import notifier
 from txnscan.watch.notifier import NotSent, Target, post_json
 
 MIB = 1 << 20
-SECONDS_MAX = 60.0
 PEER_BYTES_MAX = 4 * MIB
 ENDLESS = b"\xff" * (900 * 1024)
 
@@ -510,53 +509,6 @@ DRIPS: tuple[tuple[str, str, bytes, bytes], ...] = (
     ("an error's header", "http", b"HTTP/1.1 500 No\r\nX-Header: ", b"x"),
     ("a TLS handshake", "https", b"\x16\x03\x03\x3f\xff\x02", b"\0"),
 )
-HTTP_DEADLINE_S, DRIP_S = 0.5, 0.05
-
-
-class HttpPeer:
-    """A server that answers each connection with `first`, and then with the bytes of `again` until it is closed. It
-    waits if `again` is empty, and closes the connection if there is no `again`.
-    """
-
-    def __init__(self, first: bytes, again: bytes | None = None) -> None:
-        self._first, self._again = first, again
-        self._closed = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                self._threads.append(threading.Thread(target=self._drip, args=(connection,), daemon=True))
-                self._threads[-1].start()
-
-    def _drip(self, connection: socket.socket) -> None:
-        """Sends until its client disconnects or it is closed."""
-        with connection, suppress(OSError):
-            connection.sendall(self._first)
-            if self._again is None:
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(64 * 1024):
-                    pass
-                return
-            for byte in itertools.cycle(self._again or b"\0"):
-                if self._closed.wait(DRIP_S):
-                    return
-                if self._again:
-                    connection.sendall(bytes([byte]))
-
-    def __enter__(self) -> HttpPeer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(SECONDS_MAX)
 
 
 def delivered(url: str) -> None:

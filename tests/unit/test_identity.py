@@ -11,9 +11,8 @@ import pytest
 
 from tests.builders import failed, judged, observation, scan
 from tests.cases import Cases
-from tests.fakes import FakeCluster
-from tests.sim.encode import batch
-from tests.unit.test_fetch import control
+from tests.fakes.batches import control, data
+from tests.fakes.cluster import FakeCluster
 from txnscan.coordinators.agreed_metadata import TOPIC_RECREATED, AgreedMetadata
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.reads.observation import Observation, ProvenRead
@@ -93,10 +92,6 @@ def test_another_start_offset_is_another_transaction_only_with_evidence() -> Non
         for case in OF_FACTS:
             with cases.case(case.why):
                 assert identity(case.earlier, case.later, case.log) is case.expected
-
-
-def data(offset: int, sequence: int, producer_id: int = 7, count: int = 3, epoch: int = 3) -> bytes:
-    return batch(offset, [(None, b"x")] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
 @dataclass(frozen=True)

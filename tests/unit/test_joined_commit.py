@@ -12,10 +12,9 @@ from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, Q, evidence, judged, known, observation, scan, view
 from tests.cases import Cases
-from tests.fakes import FakeCluster
-from tests.unit.test_fetch import control
-from tests.unit.test_identity import data
-from tests.unit.test_outcome import V2, empty, numbered, ongoing, v1, v2
+from tests.fakes.batches import control, data
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.records import V2, empty, numbered, ongoing, v1, v2
 from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, AgreedMetadata
 from txnscan.coordinators.claims import CountedClaims
 from txnscan.kafka.answers import OpenProducer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cases import Cases
-from tests.fakes import FakeCluster
+from tests.fakes.cluster import FakeCluster
 from txnscan.kafka.protocol.api_versions import leader_epochs_rise
 
 

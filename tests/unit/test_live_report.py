@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tests.builders import plan, stored
-from tests.unit.test_apply import FakeBrokers, FakeJournal
+from tests.fakes.applying import FakeBrokers, FakeJournal
 from txnscan.report.progress import TerminalProgress
 from txnscan.report.resolution import LiveReport
 from txnscan.resolve.apply import Status, apply_plan

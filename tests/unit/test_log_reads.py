@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.builders import judged, said, view
-from tests.fakes import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
-from tests.sim.encode import batch, transaction_log_value
-from tests.sim.records import TransactionMetadata
-from tests.unit.test_fetch import ATTRIBUTES_AT, compacted, control, patched
+from tests.fakes.batches import ATTRIBUTES_AT, compacted, control, patched
+from tests.fakes.cluster import FakeCluster, FakeId, FakePartition, broker, no_progress, partition
+from tests.fakes.transaction_log import LEADERS, P, Record, history, id_for, record
+from tests.sim.encode import batch
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
@@ -23,10 +23,9 @@ from txnscan.kafka.answers import EpochEnd, State
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
 from txnscan.kafka.errors import ErrorCode, RequestFailed
-from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC as STATE
-from txnscan.kafka.topology import Broker, Key
+from txnscan.kafka.topology import Broker
 from txnscan.resolve.abort import ReadAnyway
 from txnscan.sweeps.enrichment import with_outcomes
 from txnscan.sweeps.history import FactsAlone, History, NoHistory
@@ -42,11 +41,8 @@ from txnscan.verdict.rules import judge
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-LEADERS = (1, 2, 3)
 ENGINE, LANES = ThreadsEngine(1), 1
-P = ("p", 0)
 LEADER_EPOCH_AT = 12
-Record = tuple[bytes | None, bytes | None]
 
 
 @dataclass(frozen=True)
@@ -103,25 +99,6 @@ class FakeLogs(FakeCluster):
 @pytest.fixture
 def cluster() -> FakeLogs:
     return FakeLogs()
-
-
-def id_for(k: int, prefix: str = "app") -> str:
-    """A transactional id on partition k of three."""
-    return next(name for n in itertools.count() if coordinator_partition(name := f"{prefix}-{n}", len(LEADERS)) == k)
-
-
-def record(name: str, state: State, epoch: int = 3, producer_id: int = 7, partitions: tuple[Key, ...] = ()) -> Record:
-    metadata = TransactionMetadata(producer_id, epoch, state.value, frozenset(partitions))
-    return transactional_id_key(name), transaction_log_value(metadata, 1_700_000_000_000)
-
-
-def history(name: str, producer_id: int = 7) -> list[Record]:
-    return [
-        record(name, State.EMPTY, 3, producer_id),
-        record(name, State.ONGOING, 3, producer_id, (P,)),
-        record(name, State.PREPARE_COMMIT, 3, producer_id, (P,)),
-        record(name, State.COMPLETE_COMMIT, 3, producer_id),
-    ]
 
 
 STATES = [State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT]

@@ -21,10 +21,11 @@ from kafka.record.util import calc_crc32c
 import txnscan.txnlog.scan
 from tests.builders import said
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition, partition
+from tests.fakes.batches import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
+from tests.fakes.cluster import FakeCluster, FakePartition
+from tests.fakes.transaction_log import LOG, kept, log_of
 from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
-from tests.unit.test_fetch import ATTRIBUTES_AT, GZIP, HEADER_BYTES, LENGTH_AT, compacted, control, patched
 from txnscan.kafka.answers import EpochEnd
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol import records as decoding
@@ -48,7 +49,6 @@ RECORDS_COUNT_AT = 57
 Record = tuple[bytes | None, bytes | None]
 WANTED = 0x0102030405060708
 OTHER = 0x1112131415161718
-LOG = partition(STATE, 0)
 
 
 def record(name: str, producer_id: int = WANTED, state: str = "Ongoing") -> Record:
@@ -67,23 +67,9 @@ def compressed(data: bytes) -> bytes:
     return patched(packed, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", packed, ATTRIBUTES_AT)[0] | GZIP)
 
 
-def log_of(*batches: bytes, **changes: Any) -> FakeCluster:
-    """A cluster with these batches in the log."""
-    cluster = FakeCluster()
-    cluster.partitions[STATE, 0] = kept = FakePartition(**{"high_watermark": 0, **changes})
-    for one in batches:
-        kept.write(one)
-    return cluster
-
-
 def row_of(cluster: FakeCluster, *producer_ids: int) -> LogRow:
     (row,) = read_log(LogBatch(0, 1, (LOG,), producer_ids or (WANTED,)), cluster.send)
     return row
-
-
-def kept(row: LogRow) -> list[tuple[int, str]]:
-    assert said(row.failure) is None
-    return [(one.offset, one.transactional_id) for one in row.records]
 
 
 def offsets_asked(cluster: FakeCluster) -> list[int]:

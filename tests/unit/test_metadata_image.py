@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders import failed, said
 from tests.cases import Cases
-from tests.fakes import (
+from tests.fakes.cluster import (
     ADDRESS,
     IMAGE_OFFSET,
     FakeCluster,

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, scan, unobserved, view
 from tests.cases import Cases
+from tests.fakes.write_states import LOG, Q0, state
 from tests.sim.wire import ClusterShape, WireCluster
-from tests.unit.test_writability import LOG, Q0, state
 from txnscan.cli import app as base
 from txnscan.cli.app import app
 from txnscan.report import metrics

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.fakes import no_progress, producer
+from tests.fakes.cluster import no_progress, producer
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.coordinator_listing import CoordinatorListing
 from txnscan.kafka.answers import OpenProducer

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cases import Cases
-from tests.fakes import ADDRESS
-from tests.unit.test_client import SOON, ask, starting
+from tests.fakes.cluster import ADDRESS
+from tests.fakes.peer import SOON, ask, starting
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.client import names
 from txnscan.kafka.client.client import Client

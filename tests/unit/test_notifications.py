@@ -7,7 +7,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS
 from tests.cases import Cases
+from tests.fakes.http import SECRET, Hook
 from tests.process import ROOT, run_python
 from txnscan.config import ConfigError
 from txnscan.demo.wait import wait_until
@@ -39,7 +39,6 @@ ROW = {column.name: None for column in NEWS_COLUMNS} | {
 }
 OPENED = News(Change.OPENED, "prod", "cluster-1", "0f3a", WHERE, NOW_MS - 60 * MINUTE_MS, NOW_MS, ROW, None)
 CLOSED = replace(OPENED, kind=Change.CLOSED, at_ms=NOW_MS + MINUTE_MS, how="ended")
-SECRET = "T0-B0-hunter2"
 
 
 IN_DANGER = replace(OPENED, row=ROW | {"reason": "joined_commit"})
@@ -301,48 +300,6 @@ def test_an_unusable_template_is_refused_at_the_start(text: str, says: str) -> N
 # --- sending
 
 
-class Hook:
-    """A server that accepts POSTs. answers: the statuses of the next answers, then 200."""
-
-    def __init__(self) -> None:
-        self.received: list[tuple[str, str | None, Any]] = []
-        self.answers: list[int] = []
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = hook.answers.pop(0) if hook.answers else 200
-                hook.received.append((self.path, self.headers["Authorization"], json.loads(body)))
-                self.send_response(status)
-                if status in (301, 302, 307):
-                    self.send_header("Location", f"{hook.url}/elsewhere")
-                self.end_headers()
-
-            def do_GET(self) -> None:
-                hook.received.append(("GET " + self.path, None, None))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def hook() -> Iterator[Hook]:
-    made = Hook()
-    yield made
-    made.close()
-
-
 def numbered() -> Shape:
     """Bodies that are the events' ids."""
     return lambda batch, _: [one.event_id for one in batch]
@@ -355,6 +312,16 @@ def ids(*names: str) -> list[EventNews]:
 def sending(*targets: Target, post: Callable[[Target, bytes], None] | None = None) -> tuple[Notifier, list[str]]:
     said: list[str] = []
     return Notifier(targets, said.append, post, wait_s=0.0), said
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    made = Hook()
+    yield made
+    made.close()
+
+
+SECONDS_MAX = 60.0
 
 
 def test_each_notification_is_sent_once_and_in_order(hook: Hook) -> None:

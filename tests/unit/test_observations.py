@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW_MS, context, failed, judged, observation, view
-from tests.fakes import producer
+from tests.fakes.cluster import producer
 from txnscan.coordinators.claims import ClaimedTransaction
 from txnscan.kafka.answers import OpenProducer
 from txnscan.reads.observation import Observation, ProvenRead

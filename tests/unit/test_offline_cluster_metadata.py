@@ -12,24 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
+from tests.fakes.metadata_log import ID, OTHER, framed, one_replica, registration, topic
 from tests.offline import MS, data, partition_directory, plain, shut_down, snapshot_of
 from tests.sim.wire.batches import batch
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.primitives import numbers, string, unsigned
+from txnscan.kafka.protocol.primitives import numbers, unsigned
 from txnscan.offline.cluster_metadata import Assigned, Metadata
 from txnscan.offline.files import offset_of
 from txnscan.offline.paths import read_paths
 
-ID, OTHER = bytes(15) + b"\1", bytes(15) + b"\2"
 NAME = "AAAAAAAAAAAAAAAAAAAAAQ"
-
-
-def framed(kind: int, version: int, body: bytes) -> bytes:
-    return unsigned(1) + unsigned(kind) + unsigned(version) + body
-
-
-def topic(name: str = "t", topic_id: bytes = ID) -> bytes:
-    return framed(2, 0, string(name) + topic_id + b"\0")
 
 
 def partition(index: int = 0, topic_id: bytes = ID, leader: int = 1) -> bytes:
@@ -37,26 +29,9 @@ def partition(index: int = 0, topic_id: bytes = ID, leader: int = 1) -> bytes:
     return framed(3, 1, struct.pack(">i", index) + topic_id + lists + struct.pack(">iii", leader, 5, 7) + b"\1\0")
 
 
-def one_replica(topic_id: bytes) -> bytes:
-    """Partition 0 of a topic, on broker 1 alone."""
-    lists = numbers([1]) + numbers([1]) + numbers([]) + numbers([])
-    return framed(3, 1, struct.pack(">i", 0) + topic_id + lists + struct.pack(">iii", 1, 5, 7) + b"\1\0")
-
-
 def change(index: int, *tags: tuple[int, bytes]) -> bytes:
     written = b"".join(unsigned(tag) + unsigned(len(value)) + value for tag, value in tags)
     return framed(5, 0, struct.pack(">i", index) + ID + unsigned(len(tags)) + written)
-
-
-def registration(broker_id: int, epoch: int, *directories: bytes, version: int = 3) -> bytes:
-    """As of Kafka 3.7: an endpoint, a feature, no rack, and the ids of log directories."""
-    endpoint = string("PLAINTEXT") + string("127.0.0.1") + struct.pack(">Hh", 9092, 0) + b"\0"
-    feature = string("metadata.version") + struct.pack(">hh", 1, 20) + b"\0"
-    flags = b"\0" * (version >= 2) + ID + struct.pack(">q", epoch)
-    lists = unsigned(2) + endpoint + unsigned(2) + feature + string(None) + b"\1" + b"\0" * (version >= 1)
-    ids = unsigned(len(directories) + 1) + b"".join(directories)
-    tags = unsigned(1) + unsigned(0) + unsigned(len(ids)) + ids if directories else b"\0"
-    return framed(0, version, struct.pack(">i", broker_id) + flags + lists + tags)
 
 
 def taken(*records: bytes) -> Metadata:

@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cases import Cases
+from tests.fakes.metadata_log import ID, OTHER, framed, one_replica, registration, topic
 from tests.golden.disks import unpacked
 from tests.offline import MS, data, end, partition_directory, plain, shut_down, snapshot_of
 from tests.sim.wire.batches import batch
-from tests.unit.test_offline_cluster_metadata import ID, OTHER, framed, one_replica, registration, topic
 from txnscan.cli.app import app
 from txnscan.errors import ExitStatus
 from txnscan.kafka.protocol.primitives import numbers, unsigned

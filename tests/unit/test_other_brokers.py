@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import context, failed, observation, view
-from tests.fakes import FakeCluster
-from tests.unit.test_coordinator_listing import take
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.coordinators import take
 from txnscan.kafka.topology import ClusterView
 from txnscan.sweeps.preflight import Level, _coordinators
 from txnscan.verdict.evidence import Outcome, OutcomeEvidence, Verdict

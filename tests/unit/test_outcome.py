@@ -18,6 +18,24 @@ from hypothesis import strategies as st
 
 from tests.builders import NOW_MS, failed, judged, observation, view
 from tests.cases import Cases
+from tests.fakes.records import (
+    ABORT,
+    BEFORE,
+    COMMIT,
+    V1,
+    V2,
+    Records,
+    complete,
+    empty,
+    led,
+    numbered,
+    ongoing,
+    prepare,
+    record,
+    told,
+    v1,
+    v2,
+)
 from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
 from txnscan.reads.observation import Observation
@@ -32,64 +50,8 @@ if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
 P, Q = ("p", 0), ("q", 0)
-V1, V2 = 0, 2
-Records = list[LoggedTransaction]
 COMMITTED, MAYBE, NOT, UNKNOWN = Outcome.COMMITTED, Outcome.MAYBE_COMMITTED, Outcome.NOT_COMMITTED, Outcome.UNKNOWN
 MIXED_DATA = Outcome.MIXED
-
-
-def record(state: State, epoch: int, *partitions: Key, client: int = V1, **changes: Any) -> LoggedTransaction:
-    base = LoggedTransaction(0, 0, "X", 7, epoch, state, frozenset(partitions), client, NOW_MS, NOW_MS)
-    return replace(base, **{"leader_epoch": 0, "acknowledged": True, "epochs_rise": True, **changes})
-
-
-def empty(epoch: int, **changes: Any) -> LoggedTransaction:
-    return record(State.EMPTY, epoch, **changes)
-
-
-def ongoing(epoch: int, *partitions: Key, **changes: Any) -> LoggedTransaction:
-    return record(State.ONGOING, epoch, *partitions, **changes)
-
-
-def prepare(committed: bool, epoch: int, *partitions: Key, client: int = V1, **changes: Any) -> LoggedTransaction:
-    state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
-    return record(state, epoch, *partitions, client=client, **changes)
-
-
-def complete(committed: bool, epoch: int, client: int = V1, **changes: Any) -> LoggedTransaction:
-    return record(State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT, epoch, client=client, **changes)
-
-
-def v1(committed: bool, *partitions: Key, epoch: int = 3, raised: int = 0, client: int = V1, **changes: Any) -> Records:
-    """A whole transaction; `raised` by a fence."""
-    return [
-        ongoing(epoch, *partitions, client=client, **changes),
-        prepare(committed, epoch + raised, *partitions, client=client, **changes),
-        complete(committed, epoch + raised, client=client, **changes),
-    ]
-
-
-def v2(committed: bool, *partitions: Key, epoch: int = 3, **changes: Any) -> Records:
-    return v1(committed, *partitions, epoch=epoch, raised=1, client=V2, **changes)
-
-
-def numbered(logged: Iterable[LoggedTransaction | None]) -> tuple[LoggedTransaction, ...]:
-    """These records in sequence, with a gap at each None."""
-    found: Records = []
-    contiguous_from = 0
-    for offset, one in enumerate(logged):
-        if one is None:
-            contiguous_from = offset + 1
-        else:
-            found.append(replace(one, offset=offset, contiguous_from=contiguous_from))
-    return tuple(found)
-
-
-def led(
-    leader_epoch: int, logged: Iterable[LoggedTransaction | None], **changes: Any
-) -> list[LoggedTransaction | None]:
-    """These records, written by the coordinator of this leader epoch."""
-    return [None if one is None else replace(one, leader_epoch=leader_epoch, **changes) for one in logged]
 
 
 def seen_at(*epochs: int) -> dict[str, Any]:
@@ -107,13 +69,6 @@ def marker_on(*topics: str, epoch: int) -> dict[str, Any]:
     return {"seen": ProducerFacts(markers=tuple(SeenMarker(topic, 0, 9, 7, epoch) for topic in topics))}
 
 
-def told(logged: Iterable[LoggedTransaction | None], o: dict[str, Any] | None = None, **changes: Any) -> KnownOutcome:
-    """The outcome for this log. `o` changes the observation."""
-    seen = observation(**{"coordinator_epoch": -1, **(o or {})})
-    base = OutcomeEvidence(seen, 9, seen.producer_epoch, 0, None, numbered(logged), None, None)
-    return outcome(replace(base, **changes))
-
-
 @dataclass(frozen=True)
 class Case:
     why: str
@@ -123,12 +78,10 @@ class Case:
     changes: dict[str, Any] = field(default_factory=dict)
 
 
-COMMIT, ABORT = True, False
 GAP = None
 LATER = ("a field of tag 3",)
 NO_MORE = replace(tombstone(0, 0, "X"), leader_epoch=0, acknowledged=True, epochs_rise=True)
 MARKED = {"coordinator_epoch": 0}
-BEFORE = [empty(2), empty(3)]
 OPEN = observation(coordinator_epoch=-1)
 FROM_3: dict[str, Any] = {"first_epoch": 3}
 GONE: dict[str, Any] = {"first_epoch": None, "batch_failure": failed("it is deleted")}

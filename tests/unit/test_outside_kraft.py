@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.cases import Cases
-from tests.unit.test_old_apis import FakeOld, connected, swept_fake
+from tests.fakes.old_brokers import FakeOld, connected, swept_fake
 from txnscan.coordinators.agreed_metadata import TOPIC_DELETED
 from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import judged, view
 from tests.cases import Cases
-from tests.unit.test_cause import AGAIN
+from tests.fakes.logged import AGAIN
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.waiting.owner import Framework, Owner, live_owner_of, may_be_flinks, owner_of
 

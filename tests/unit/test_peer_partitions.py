@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import NOW_MS
-from tests.fakes import FakeCluster
+from tests.fakes.batches import control
+from tests.fakes.cluster import FakeCluster
 from tests.sim.encode import batch
-from tests.unit.test_fetch import control
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.topology import Partition
 from txnscan.resolve import peer_partitions as module

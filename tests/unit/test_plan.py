@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes import partition
+from tests.fakes.cluster import partition
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.topology import NO_LISTENER_ID, Key, Partition, Topic
 from txnscan.reads.planner import plan_logs, plan_proven, plan_wide

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.fakes import partition
-from tests.unit.test_offset_for_leader_epoch import Leader
+from tests.fakes.cluster import partition
+from tests.fakes.leader import Leader
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
 from txnscan.sweeps.positions import ends_of

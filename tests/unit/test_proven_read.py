@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import lacks, said
 from tests.cases import Cases
-from tests.fakes import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
+from tests.fakes.cluster import FakeCluster, FakePartition, ProducersTopic, offset_kind, producer
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.frames import Body

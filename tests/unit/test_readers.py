@@ -10,10 +10,10 @@ import pytest
 
 from tests.builders import judged, scan
 from tests.cases import Cases
-from tests.fakes import FakePartition, one_by_one
+from tests.fakes.cluster import FakePartition, one_by_one
+from tests.fakes.groups import ORPHAN, FakeGroups, live, marker_before, row
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
-from tests.unit.test_impact import ORPHAN, FakeGroups, live, marker_before, row
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode

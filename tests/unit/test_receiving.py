@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kafka.errors import KafkaConnectionError
 from kafka.protocol.parser import KafkaProtocol
 
-from tests.fakes import ADDRESS
+from tests.fakes.cluster import ADDRESS
 from txnscan.kafka.client.receiving import received
 
 SOON_S = 20.0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.bombs import commit, file_added, file_removed, with_statistics
 from tests.cases import Cases
-from tests.unit.test_delta_log import SAFE, ZERO, written
+from tests.fakes.delta import SAFE, ZERO, written
 from txnscan.tables import replay
 from txnscan.tables.delta_log import Examination
 from txnscan.tables.metadata import TableRefused

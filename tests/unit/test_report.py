@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, known, scan, unobserved, view
-from tests.unit.test_writability import LOG, state
+from tests.fakes.write_states import LOG, state
+from tests.printed import shown
 from txnscan.kafka.failure import Permission
 from txnscan.kafka.units import duration, first_of
 from txnscan.report import paragraphs
@@ -51,14 +52,6 @@ EVIL_SHOWN = "\\x1b[31mred\\nhanging (orphan)\\r\\u202e[bold]x[/bold]"
 
 def hanging(**changes: Any) -> Judged:
     return judged(view("Empty", 9, transactional_id=changes.pop("transactional_id", "X")), **changes)
-
-
-def shown(found: Any, *, every: bool = False, terminal: bool = False, verbose: bool = True) -> str:
-    output = io.StringIO()
-    colors: Literal["standard"] | None = "standard" if terminal else None
-    console = Console(file=output, width=300, highlight=False, force_terminal=terminal, color_system=colors)
-    print_sweep(console, found if isinstance(found, dict) else scan_object(found), every=every, verbose=verbose)
-    return output.getvalue()
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

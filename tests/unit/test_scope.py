@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import judged, scan
 from tests.cases import Cases
-from tests.unit.test_report import shown
+from tests.printed import shown
 from txnscan.config import ConfigError, ScanConfig
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Failure, Unobserved

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Cases
-from tests.sim.encode import batch
-from tests.unit.test_fetch import (
+from tests.fakes.batches import (
     ATTRIBUTES_AT,
     CRC_AT,
     GZIP,
@@ -29,6 +28,7 @@ from tests.unit.test_fetch import (
     control,
     patched,
 )
+from tests.sim.encode import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol import search, search_columns
 from txnscan.kafka.protocol.record_batch import COMPRESSED, CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, Q, judged, view
-from tests.fakes import FakeId
-from tests.unit.test_old_apis import PRODUCER_IDS, FakeOld, open_on, swept_fake
+from tests.fakes.cluster import FakeId
+from tests.fakes.old_brokers import PRODUCER_IDS, FakeOld, open_on, swept_fake
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.sweeps.stuck_markers import stuck_marker_warning

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeAclsResponse
 
 from tests.builders import lacks
-from tests.fakes import FakeCluster, acl_resource
+from tests.fakes.cluster import FakeCluster, acl_resource
 from txnscan.coordinators.visibility import (
     Unprobed,
     Visibility,

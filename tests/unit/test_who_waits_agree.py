@@ -15,11 +15,11 @@ from typing import Any, cast
 
 from tests.builders import MINUTE_MS, NOW_MS
 from tests.cases import Cases
-from tests.fakes import FakeId, FakePartition, broker, producer
+from tests.fakes.cluster import FakeId, FakePartition, broker, producer
+from tests.fakes.delivered import LSO, VALUE, data, ends, partition
+from tests.fakes.groups import FakeGroup, FakeGroups, key_of
 from tests.golden.spark_checkpoints import lay_out
 from tests.sim.encode import batch
-from tests.unit.test_delivered import LSO, VALUE, data, ends, partition
-from tests.unit.test_impact import FakeGroup, FakeGroups, key_of
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, view
 from tests.cases import Cases
+from tests.fakes.write_states import LOG, P0, Q0, replicas, state
 from txnscan.kafka.answers import State
-from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, TRANSACTION_STATE_TOPIC, Key, PartitionReplicas
+from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, PartitionReplicas
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge
 from txnscan.waiting.writability import (
@@ -31,26 +32,9 @@ from txnscan.waiting.writability import (
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-P0, Q0 = ("p", 0), ("q", 0)
-LOG: Key = (TRANSACTION_STATE_TOPIC, 0)
 # Times of transaction X, which is open on p-0.
 YOUNG = {"start_time_ms": NOW_MS - 2 * MINUTE_MS}
 OVERDUE = {"start_time_ms": NOW_MS - 18 * MINUTE_MS}
-
-
-def replicas(
-    in_sync: tuple[int, ...] = (1, 2, 3), key: Key = P0, *, leader: int | None = None, **changes: Any
-) -> PartitionReplicas:
-    """Three replicas, of which these are in sync. The first of them leads."""
-    first = in_sync[0] if in_sync else NO_LEADER_ID
-    base = PartitionReplicas(*key, first if leader is None else leader, (1, 2, 3), in_sync)
-    return replace(base, **changes)
-
-
-def state(
-    in_sync: tuple[int, ...] = (1, 2, 3), key: Key = P0, min_in_sync: int | None = 2, **changes: Any
-) -> WriteState:
-    return WriteState(replicas(in_sync, key, **changes), min_in_sync)
 
 
 def states(log: WriteState | None = None, *others: WriteState, dropping: frozenset[int] = frozenset()) -> WriteStates:

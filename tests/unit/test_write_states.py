@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import MINUTE_MS, NOW_MS, P, judged, unobserved, view
 from tests.cases import Cases
-from tests.unit.test_writability import LOG, Q0, state
+from tests.fakes.write_states import LOG, Q0, state
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, ClusterView, Key, Topic
