@@ -249,11 +249,6 @@ EXPLAINED: dict[Key, str] = {
         "record.producer_epoch < o.producer_epoch → record.producer_epoch <= o.producer_epoch",
     ): "they differ here",
     ("txnlog/lineage.py", "", "-1 → -2"): "offsets begin at 0",
-    (
-        "txnlog/lineage.py",
-        "_confirmed",
-        "at offset {record.offset}') → at offset {record.offset}') break #2",
-    ): "the outer loop begins anew after each read that grew, and comes to the others then",
     ("txnlog/lineage.py", "_confirmed", "(None, True, 0) → (None, True, -1)"): _CHOSEN,
     ("txnlog/lineage.py", "_confirmed", "(None, True, 0) → (None, True, 1)"): _CHOSEN,
     ("txnlog/lineage.py", "_confirmed", "looked_at > _LOOKED_AT_MAX → looked_at >= _LOOKED_AT_MAX"): _CHOSEN,

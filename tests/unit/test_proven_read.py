@@ -213,6 +213,12 @@ def test_a_failed_wide_request_is_an_error_row_per_partition(cluster: FakeCluste
     assert {said(row.failure) for row in rows.values()} == {"broker 1 cannot be reached"}
 
 
+def test_a_failed_wide_request_counts_nothing(cluster: FakeCluster) -> None:
+    cluster.unreachable = {1}
+    answer = read_wide(wide_batch(*KEYS), cluster.send)
+    assert (answer.answered, answer.producers, answer.read_bytes) == (0, 0, 0)
+
+
 def test_a_leader_without_describe_producers_is_reported_with_the_missing_api(
     cluster: FakeCluster,
 ) -> None:

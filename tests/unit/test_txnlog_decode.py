@@ -18,6 +18,7 @@ from txnscan.kafka.topology import Key
 from txnscan.txnlog.decode import (
     UnknownRecord,
     decode,
+    decoded,
     peeked,
     producer_id,
     producer_id_bytes,
@@ -25,7 +26,7 @@ from txnscan.txnlog.decode import (
     transactional_id,
     transactional_id_key,
 )
-from txnscan.txnlog.facts import LoggedTransaction
+from txnscan.txnlog.facts import LoggedTransaction, RawRecord
 
 KEY = bytes.fromhex("0000000474782d30")
 START_MS, UPDATED_MS = 1_700_000_000_000, 1_700_000_001_000
@@ -118,6 +119,13 @@ def test_a_tombstone_has_no_state_but_dead() -> None:
     assert tombstone(9, 4, "tx-0") == LoggedTransaction(
         9, 4, "tx-0", -1, -1, State.DEAD, frozenset(), client_version=0, start_time_ms=-1, updated_ms=-1
     )
+
+
+def test_a_raw_record_is_decoded_with_its_place_and_leader_epoch() -> None:
+    with Cases() as cases:
+        for value, expected in ((V0, decode(9, 4, "tx-0", V0)), (None, tombstone(9, 4, "tx-0"))):
+            with cases.case("a tombstone" if value is None else "a value"):
+                assert decoded(RawRecord(9, 4, "tx-0", value, leader_epoch=6)) == replace(expected, leader_epoch=6)
 
 
 @pytest.mark.parametrize(("status", "state"), enumerate(State))
