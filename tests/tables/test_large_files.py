@@ -30,7 +30,7 @@ from tests.process import PEAK_KIB, run_python
 from tests.tables.stored import next_sweep
 from txnscan.config import ConfigError
 from txnscan.tables import data_files, delta_rs, parquet
-from txnscan.tables.delta import By
+from txnscan.tables.delta import By, Compacted
 from txnscan.tables.maintain import kept, maintain
 from txnscan.tables.open import open_tables
 from txnscan.tables.schema import INCIDENTS, SWEEPS, TOPIC_READS
@@ -157,6 +157,22 @@ def test_compaction_makes_small_row_groups(location: str, monkeypatch: pytest.Mo
     footer = pq.read_metadata(file)
     assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == [2, 2, 1]
     assert footer.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_many_files_are_merged_in_two_steps(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one step, delta-rs took 500 MB for four thousand files."""
+    tables = open_tables(location, None)
+    tables.create()
+    for number in range(5):
+        tables.write(next_sweep(number))
+    (size, *_) = sorted(path.stat().st_size for path in Path(location, SWEEPS.name).rglob("part-*"))
+    monkeypatch.setattr(delta_rs, "_FILES_AT_ONCE", 4)
+    monkeypatch.setattr(delta_rs, "_FIRST_BYTES", 3 * size)
+    before = tables.rows(SWEEPS)
+    assert tables.delta.compact(SWEEPS) == Compacted(5, 1)
+    assert sorted(tables.rows(SWEEPS), key=str) == sorted(before, key=str)
+    commits = sorted(Path(location, SWEEPS.name, "_delta_log").glob("*.json"))
+    assert ["OPTIMIZE" in path.read_text() for path in commits[-2:]] == [True, True]
 
 
 def test_no_writer_exceeds_the_values_that_lists_may_have(location: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,10 +74,9 @@ _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired
 _ROWS_OF_GROUP_MAX = 20_000
 # A row of these has hundreds of partitions.
 ROWS_OF_GROUP_MAX = dict.fromkeys((FACTS.name, SWEEPS.name, TOPIC_READS.name), 2_000)
-# Reads files one after another. By default each core has one in memory, and most files have a few rows.
-_ONE_FILE = {"datafusion.execution.target_partitions": "1"}
-# Of rows with lists, a thousand take megabytes.
-_FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
+# Reads files one after another: by default each core has one in memory, and most files have a few rows. Of rows with
+# lists, a thousand take megabytes.
+_FEW_ROWS = {"datafusion.execution.target_partitions": "1", "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
 # A sweep merges the small files of a table when it adds one to so many files, or to so many bytes. That takes about two
 # seconds. Files of half the size of a merged file are left alone from then on. If nobody ever merged the small files of
@@ -85,6 +84,8 @@ _MAPPING = "delta.columnmapping."
 SMALL_FILES_MAX, _SMALL_BYTES_MAX = 100, 16 << 20
 _MERGED_BYTES, _SMALL_BYTES, _TIDY_BYTES_MAX = 4 << 20, 2 << 20, 64 << 20
 _TIDY_ROWS = 1_024
+# `maintain` merges more files than these in two steps, the first of which makes files of this size.
+_FILES_AT_ONCE, _FIRST_BYTES = 400, 1 << 20
 
 
 class DeltaRs:
@@ -275,7 +276,14 @@ class DeltaRs:
     def compact(self, table: Table) -> Compacted:
         """See Delta."""
         values = ListValues()
-        return _merged(table, self._writable(table, decodes=True, values=values), values)
+        found = self._writable(table, decodes=True, values=values)
+        if len(found.file_uris()) <= _FILES_AT_ONCE:
+            return _merged(table, found, values)
+        # delta-rs keeps what it knows of the files of one merge, so these are small at first.
+        small = _merged(table, found, values, _FIRST_BYTES)
+        large = _merged(table, found, values)
+        again = min(small.added, large.removed)
+        return Compacted(small.removed + large.removed - again, small.added + large.added - again)
 
     def _tidy(self, table: Table, found: DeltaTable) -> None:
         """Merges the files of a table if many are small, so that it can be opened also where nobody runs `maintain`.
@@ -298,12 +306,18 @@ class DeltaRs:
             return values
         with self._one_examines:
             examination.check_data(paths)
+        self._decode(table, paths, values)
+        return values
+
+    def _decode(self, table: Table, paths: Iterable[str], values: ListValues) -> None:
+        """Reads these files one after another, and counts the values in their lists. delta-rs would keep what it knows
+        of each file. Raises TooLarge.
+        """
         for path in paths:
             with pq.ParquetFile(f"{self._uri(table)}/{path}") as file:
                 for batch in file.iter_batches(_TIDY_ROWS):
                     check_batch(batch)
                     values.add(batch)
-        return values
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
         """See Delta. A full vacuum, as Spark's is: the files of the change data feed are in no list of removed ones."""
@@ -417,10 +431,7 @@ class DeltaRs:
             self._check_data(table, found)
             try:
                 # A read shares equal texts, and a write does not.
-                for batch in _reader(found, "SELECT * FROM t", _ONE_FILE):
-                    check_batch(batch)
-                    if values is not None:
-                        values.add(batch)
+                self._decode(table, _paths(found.get_add_actions()), values or ListValues())
             except TooLarge as error:
                 raise TableRefused(table, f"it {error}; {REMEDY}") from None
         if is_local(scheme_of(self.location)):
@@ -489,7 +500,10 @@ def _merged(table: Table, found: DeltaTable, values: ListValues, target_size: in
     """Merges files, up to this size or Delta's own. values: in the lists of the rows that may be merged."""
     written = _written(values.rows_max(VALUES_MAX, ROWS_OF_GROUP_MAX.get(table.name, _ROWS_OF_GROUP_MAX)))
     metrics = found.optimize.compact(
-        target_size=target_size, writer_properties=written, post_commithook_properties=_AFTER_COMMIT
+        target_size=target_size,
+        max_concurrent_tasks=1,
+        writer_properties=written,
+        post_commithook_properties=_AFTER_COMMIT,
     )
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
@@ -510,9 +524,9 @@ def _queried(table: DeltaTable, sql: str) -> pa.Table:
     return pa.Table.from_batches(_batches(reader), reader.schema)
 
 
-def _reader(table: DeltaTable, sql: str, settings: dict[str, str] = _FEW_ROWS) -> pa.RecordBatchReader:
+def _reader(table: DeltaTable, sql: str) -> pa.RecordBatchReader:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
-    return pa.RecordBatchReader.from_stream(QueryBuilder(settings).register("t", table).execute(sql))
+    return pa.RecordBatchReader.from_stream(QueryBuilder(_FEW_ROWS).register("t", table).execute(sql))
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
