@@ -8,7 +8,7 @@ are sorted by producer id. A marker ends a run of batches of one producer. Every
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import Any
@@ -291,7 +291,16 @@ def _producers(columns: dict[str, Any], sizes: Any, theirs: Any, state: LogState
         figures.sizes.merge(len(whole), *_spread(batches[whole]))
         figures.durations_ms.merge(len(whole), *_spread(ms[run_ends[whole] - 1] - ms[first_data[whole]]))
 
-    _count_odd(columns, order, pid, new_pid, epoch, control, data, runs, first_data, is_carried, starts, pids, state)
+    odd = {
+        "an earlier producer epoch than the one before": _earlier_epochs(epoch, starts, pids, state),
+        "non-transactional data within an open transaction of its producer": _not_transactional(
+            control, data, runs, first_data, is_carried
+        ),
+        "a marker of an earlier coordinator epoch than the one before": _earlier_markers(
+            columns["coordinator_epoch"][order], control, starts, pids, state
+        ),
+    }
+    state.figures.odd.update({what: number for what, number in odd.items() if number})
     changed = np.empty(n, bool)
     changed[0], changed[1:] = True, (epoch[1:] != epoch[:-1]) | new_pid[1:]
     changes = np.cumsum(changed)
@@ -363,49 +372,37 @@ def _spread(values: Any) -> tuple[int, int, int]:
     return int(values.sum()), int(values.min()), int(values.max())
 
 
-def _count_odd(
-    columns: Any,
-    order: Any,
-    pid: Any,
-    new_pid: Any,
-    epoch: Any,
-    control: Any,
-    data: Any,
-    runs: Any,
-    first_data: Any,
-    is_carried: Any,
-    starts: Any,
-    pids: list[int],
-    state: LogState,
-) -> None:
-    """Counts batches that contradict the batches before them, as `LogState` does."""
-    before = np.empty(len(pid), np.int64)
+def _earlier_epochs(epoch: Any, starts: Any, pids: Sequence[int], state: LogState) -> int:
+    """How many batches have an earlier producer epoch than the batch before them."""
+    before = np.empty(len(epoch), np.int64)
     before[1:] = epoch[:-1]
     # The first batch of a producer has no predecessor, so its epoch cannot be too low.
     before[starts] = [state.producers[p].producer_epoch if p in state.producers else -_FAR for p in pids]
-    earlier = int((epoch < before).sum())
-    odd = state.figures.odd
-    if earlier:
-        odd["an earlier producer epoch than the one before"] += earlier
-    plain = ~control & ~data
-    if plain.any():
-        run = np.searchsorted(runs, np.flatnonzero(plain), "right") - 1
-        within = is_carried[run] | (np.flatnonzero(plain) > first_data[run])
-        if within.any():
-            odd["non-transactional data within an open transaction of its producer"] += int(within.sum())
+    return int((epoch < before).sum())
+
+
+def _not_transactional(control: Any, data: Any, runs: Any, first_data: Any, is_carried: Any) -> int:
+    """How many batches without a transaction are within an open transaction of their producer."""
+    plain = np.flatnonzero(~control & ~data)
+    run = np.searchsorted(runs, plain, "right") - 1
+    return int((is_carried[run] | (plain > first_data[run])).sum())
+
+
+def _earlier_markers(coordinator_epoch: Any, control: Any, starts: Any, pids: Sequence[int], state: LogState) -> int:
+    """How many markers have an earlier coordinator epoch than the marker before them. coordinator_epoch: of each
+    batch.
+    """
     marks = np.flatnonzero(control)
-    if len(marks):
-        coordinator = columns["coordinator_epoch"][order[marks]]
-        held = np.full(len(marks), NONE, np.int64)
-        held[1:] = coordinator[:-1]
-        of_pid = np.searchsorted(starts, marks, "right") - 1
-        first_of_pid = np.empty(len(marks), bool)
-        first_of_pid[0], first_of_pid[1:] = True, of_pid[1:] != of_pid[:-1]
-        known = [
-            state.producers[pids[k]].coordinator_epoch if pids[k] in state.producers else NONE
-            for k in of_pid[first_of_pid].tolist()
-        ]
-        held[first_of_pid] = known
-        fewer = int((coordinator < held).sum())
-        if fewer:
-            odd["a marker of an earlier coordinator epoch than the one before"] += fewer
+    if not len(marks):
+        return 0
+    coordinator = coordinator_epoch[marks]
+    held = np.full(len(marks), NONE, np.int64)
+    held[1:] = coordinator[:-1]
+    of_pid = np.searchsorted(starts, marks, "right") - 1
+    first_of_pid = np.empty(len(marks), bool)
+    first_of_pid[0], first_of_pid[1:] = True, of_pid[1:] != of_pid[:-1]
+    held[first_of_pid] = [
+        state.producers[pids[k]].coordinator_epoch if pids[k] in state.producers else NONE
+        for k in of_pid[first_of_pid].tolist()
+    ]
+    return int((coordinator < held).sum())
