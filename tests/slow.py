@@ -48,6 +48,7 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/brokers/test_lost_records.py": "a log that forgets, on brokers of its own",
         "tests/brokers/test_lowered_timeout.py": "a broker that starts again with another setting",
         "tests/brokers/test_moved_start_real.py": "replicas that move, and a broker that hangs",
+        "tests/brokers/test_no_listener.py": "a cluster whose brokers have different listeners",
         "tests/brokers/test_no_writes.py": "a broker that stops, and clusters of one broker",
         "tests/brokers/test_nodes.py": "a Spark cluster whose nodes have a Python of their own",
         "tests/brokers/test_notebook.py": "notebooks in a kernel and a Spark session of their own",
