@@ -127,6 +127,7 @@ _CHOSEN = "a chosen limit, whose neighbours are not wrong"
 _OF_EACH_VIEW = "there is one of them for each view"
 _ENDS = "a slice ends where the log ends"
 _DECISIONS = "neither a decision nor the record before it completes it"
+_TYPED = "only type checkers use it"
 _NOT_SHOWN = "the error is not shown: the answer is unknown"
 _TYPES = "the types cannot say so"
 _HEADERS = "headers are enough, and what is decoded besides is not looked at"
@@ -259,7 +260,7 @@ EXPLAINED: dict[Key, str] = {
         "waiting/relation.py",
         "",
         "TypeVar('One', BlockedGroup, BlockedReader) → TypeVar('', BlockedGroup, BlockedReader)",
-    ): "only type checkers use the name",
+    ): _TYPED,
     ("waiting/event.py", "Member.shared", "('producer', self.producer_id) → (self.producer_id,)"): _LABELS,
     ("waiting/event.py", "Member.shared", "('producer', self.producer_id) → ('', self.producer_id)"): _LABELS,
     ("waiting/event.py", "Member.shared", "('owner', self.owner_id) → ('', self.owner_id)"): _LABELS,
@@ -315,6 +316,27 @@ EXPLAINED: dict[Key, str] = {
     ("sweeps/identity.py", "_between", "records=False → records=True"): _HEADERS,
     ("sweeps/identity.py", "_between", "if data else None → if data else 'mutant'"): "a text has no number of an epoch",
     ("sweeps/identity.py", "_between", "return found → pass #2"): "a read without progress ends, and shows no more",
+    (
+        "txnlog/scan.py",
+        "pieces",
+        "if end is None: high_watermark(send, partition) → if True: high_watermark(send, partition)",
+    ): "only the error of an end that is not known counts, and here the end is given",
+    (
+        "resolve/guard.py",
+        "",
+        "TypeVar('About', bound=Swept, contravariant=True) → TypeVar('About', contravariant=True)",
+    ): _TYPED,
+    (
+        "resolve/guard.py",
+        "",
+        "TypeVar('About', bound=Swept, contravariant=True) → TypeVar('About', bound=Swept)",
+    ): _TYPED,
+    (
+        "resolve/guard.py",
+        "",
+        "TypeVar('About', bound=Swept, contravariant=True) → TypeVar('', bound=Swept, contravariant=True)",
+    ): _TYPED,
+    ("resolve/guard.py", "", "contravariant=True → contravariant=False"): _TYPED,
     (
         "resolve/offer.py",
         "swept",

@@ -33,7 +33,7 @@ from txnscan.sweeps.observations import CLAIMED
 from txnscan.sweeps.result import COMPLETED, ENDED, TORN
 from txnscan.verdict.ending import coordinator_aborts
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Reason, Verdict
-from txnscan.verdict.outcome import joined_commit, with_outcome
+from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
 from txnscan.verdict.rules import judge
 from txnscan.waiting.cause import Cause
 from txnscan.waiting.impact import Impact
@@ -93,6 +93,18 @@ def test_a_commit_is_joined_only_if_it_is_proven_and_earlier() -> None:
                 found = joined_commit(case.facts)
                 assert (found is not None) == case.found
                 assert found is None or (found.outcome, found.unproven) == ("committed", None)
+
+
+def test_a_joined_commit_has_the_reason_and_the_evidence_of_the_commit_itself() -> None:
+    """As if the next transaction had not written."""
+    stored = [one if one is None else replace(one, stored_by="sweep-1") for one in numbered(COMMITTED)]
+    with Cases() as cases:
+        for what, logged in (("from the log", numbered(COMMITTED)), ("as a sweep stored it", stored)):
+            with cases.case(what):
+                alone = outcome(replace(facts(COMMITTED, 3), logged=logged))
+                found = joined_commit(replace(facts(COMMITTED), logged=logged))
+                assert found is not None and alone.evidence
+                assert (found.why, found.evidence) == (alone.why, alone.evidence)
 
 
 def test_a_live_transaction_with_earlier_committed_data_is_an_incident() -> None:
