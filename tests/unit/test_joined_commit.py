@@ -97,7 +97,7 @@ def test_a_commit_is_joined_only_if_it_is_proven_and_earlier() -> None:
 
 def test_a_joined_commit_has_the_reason_and_the_evidence_of_the_commit_itself() -> None:
     """As if the next transaction had not written."""
-    stored = [one if one is None else replace(one, stored_by="sweep-1") for one in numbered(COMMITTED)]
+    stored = tuple(replace(one, stored_by="sweep-1") for one in numbered(COMMITTED))
     with Cases() as cases:
         for what, logged in (("from the log", numbered(COMMITTED)), ("as a sweep stored it", stored)):
             with cases.case(what):
