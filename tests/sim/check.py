@@ -182,12 +182,12 @@ def wrong_verdicts(found: Scan, end: World, world: World, history: History, prot
     If a sweep accuses a transaction that does not hang in the end, it is repeated, to learn what was true when it
     asked.
     """
-    wrong = false_accusations(found, (), end) + held_in_vain(found, (), end)
+    wrong = false_accusations(found, (), end) + held_in_vain(found, world, (), end)
     if wrong:
         again = Simulation(world.copy(), Scripted(history.during), in_turns(history.turns), keeps_worlds=True)
         same = protocol.sweep(again)
         wrong = false_accusations(same, again.asked_worlds, again.world)
-        wrong += held_in_vain(same, again.claim_worlds, again.world)
+        wrong += held_in_vain(same, world, again.claim_worlds, again.world)
     known = protocol.history.unresolved(found.cluster_id)() if isinstance(protocol.history, Memory) else {}
     wrong += mistaken(found, end) + closed_too_early(found, known, end)
     return wrong + torn(found, end) + overlooked(end) + missed(found, world, end)

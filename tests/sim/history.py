@@ -455,14 +455,14 @@ def missed(found: Scan, begun: World, end: World) -> list[Wrong]:
     ]
 
 
-def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list[Wrong]:
+def held_in_vain(found: Scan, begun: World, claim_worlds: Sequence[World], end: World) -> list[Wrong]:
     """Transactions that hung when all brokers were asked for claims, but whose claimant, which will not end them, kept
     them from the proof.
 
     Some of these claims are no error. Late data between a marker and its acknowledgement hangs, and its coordinator
-    claims it for a moment longer. A deposed coordinator claims until any broker learns of the change, and a re-elected
-    one until it learns of that and loads its log. A broker that knows no live broker does not count: a sweep, like
-    every client, treats its Metadata as a failure.
+    claims it for a moment longer. A deposed coordinator claims in a sweep that began before any broker learned of the
+    change, and a re-elected one until it learns of that and loads its log. A broker that knows no live broker does not
+    count: a sweep, like every client, treats its Metadata as a failure.
     """
     held = [judged for judged in found.transactions if judged.observation.first.failure == CLAIMED]
     now = hanging(end) if held else frozenset()
@@ -470,15 +470,15 @@ def held_in_vain(found: Scan, claim_worlds: Sequence[World], end: World) -> list
         Wrong(*_identity(judged), "", "", "it hangs, and a coordinator that will not end it kept it from the proof")
         for judged in held
         if _identity(judged) in now
-        and all(_identity(judged) in hanging(w) and not _is_held(w, *_identity(judged)) for w in claim_worlds)
+        and all(_identity(judged) in hanging(w) and not _is_held(w, begun, *_identity(judged)) for w in claim_worlds)
     ]
 
 
-def _is_held(world: World, key: Key, producer_id: int, start_offset: int) -> bool:
+def _is_held(world: World, begun: World, key: Key, producer_id: int, start_offset: int) -> bool:
     """Whether a valid coordinator of some id claims the partition for this producer id. Valid: it leads the id's log at
-    the latest leader epoch that any broker knows, or will load the log again as its leader.
+    the latest leader epoch that any broker knew when the sweep began, or will load the log again as its leader.
     """
-    up = (broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id))
+    up = (broker.metadata for broker_id, broker in begun.brokers.items() if begun.up(broker_id))
     heard = [image for image in up if image.brokers]
     for (broker_id, name), held in world.held.items():
         log = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
