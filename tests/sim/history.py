@@ -476,24 +476,28 @@ def held_in_vain(found: Scan, begun: World, claim_worlds: Sequence[World], end: 
 
 def _is_held(world: World, begun: World, key: Key, producer_id: int, start_offset: int) -> bool:
     """Whether a valid coordinator of some id claims the partition for this producer id. Valid: it leads the id's log at
-    the latest leader epoch that any broker knew when the sweep began, or will load the log again as its leader.
+    the latest leader epoch that any broker knows, or knew when the sweep began; or it will load the log again as its
+    leader.
     """
-    up = (broker.metadata for broker_id, broker in begun.brokers.items() if begun.up(broker_id))
-    heard = [image for image in up if image.brokers]
     for (broker_id, name), held in world.held.items():
         log = (TRANSACTION_STATE_TOPIC, world.coordinator_of(name))
-        named = (world.leadership(image, log) for image in heard)
-        _, latest = max(((led.epoch, led.leader) for led in named), default=(0, NOBODY))
         now = world.leadership(world.image, log)
         served = world.coordinators[broker_id, world.coordinator_of(name)]
         elected_anew = now.leader == broker_id and served.epoch < now.epoch
         if (
-            (latest == broker_id or elected_anew)
+            (elected_anew or broker_id in (_latest_leader(world, log), _latest_leader(begun, log)))
             and held.metadata.producer_id == producer_id
             and key in held.metadata.partitions
         ):
             return not held.metadata.state.startswith("Complete")
     return False
+
+
+def _latest_leader(world: World, log: Key) -> int:
+    """The leader at the latest leader epoch that a broker knows which knows a live broker."""
+    up = (broker.metadata for broker_id, broker in world.brokers.items() if world.up(broker_id))
+    named = (world.leadership(image, log) for image in up if image.brokers)
+    return max(((led.epoch, led.leader) for led in named), default=(0, NOBODY))[1]
 
 
 def _wrong(judged: Judged, why: str) -> Wrong:
