@@ -16,6 +16,7 @@ from tests.sim.history import NOW_MS, Simulation
 from tests.sim.obligations import EVERYTHING
 from tests.sim.scenarios import DELETED, DELETED_V1, NEW_REPLICA, WIDE, A, P, heard, opened, torn_commit
 from tests.sim.shorten import shortened
+from tests.sim.show import lines_of, named_history
 from tests.sim.table import Event
 from tests.sim.transitions import can_happen, happen, settle
 from tests.sim.wander import wander_again
@@ -257,3 +258,16 @@ def test_no_position_falls_in_a_cluster_that_loses_nothing(monkeypatch: pytest.M
                 wander_again(scenario, seed)
     assert len(signs) > 500
     assert set(signs) <= {None, Sign.IMAGE_OFFSET}
+
+
+@pytest.mark.parametrize(
+    ("world", "seed", "several"), [("upgraded-commit", 198, True), ("never-added-v1-v2", 883, False)]
+)
+def test_a_history_is_shown_with_all_its_sweeps(world: str, seed: int, several: bool) -> None:
+    """Of two coordinators that claim what they cannot end: one was deposed, and one elected, after the sweep began. The
+    search counted their claims as errors.
+    """
+    history = named_history(None, world, seed, several=several)
+    lines = list(lines_of(history))
+    assert len([line for line in lines if line.startswith(("Sweep ", "The sweep"))]) == len(history.earlier) + 1
+    assert "pending_marker (stuck)" in "\n".join(lines) and "No verdict" in lines[-1]

@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--story", metavar="NAME", help="a history in which a sweep without one obligation is wrong")
     parser.add_argument("--world", metavar="NAME", help="a random history of this world, by its --seed")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same history (default: 0)")
+    parser.add_argument("--several", action="store_true", help="several sweeps in the random history (`wander_again`)")
     parser.add_argument("--without", metavar="NAME", help="sweep without this obligation, to see it go wrong")
     parser.add_argument("--list", action="store_true", help="list the stories, worlds and obligations")
     parser.add_argument("--transitions", action="store_true", help="show the transitions, and what each models")
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif options.transitions:
             lines = table_lines()
         else:
-            history = named_history(options.story, options.world, options.seed)
+            history = named_history(options.story, options.world, options.seed, several=options.several)
             lines = lines_of(history, named_protocol(options.without))
         for line in lines:
             print(line)  # noqa: T201

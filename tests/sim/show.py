@@ -4,10 +4,11 @@ requests of the sweep, its verdicts, and the truth. This module does not print t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from tests.sim.check import History, in_turns, wrong_verdicts
+from tests.sim.check import History, Schedule, Sweeps, in_turns, wrong_verdicts
 from tests.sim.history import Simulation
 from tests.sim.obligations import DROPPED, EVERYTHING, Protocol
 from tests.sim.records import Data, Entry, Gone, Held, Idle, Marker, producer_state
@@ -16,7 +17,7 @@ from tests.sim.stories import STORIES
 from tests.sim.table import Event
 from tests.sim.transitions import TABLES, TRANSITIONS, can_happen, happen
 from tests.sim.truth import hanging
-from tests.sim.wander import wander
+from tests.sim.wander import wander, wander_again
 from tests.sim.world import Scenario, World
 from txnscan.config import ConfigError, printable
 from txnscan.coordinators.cluster import ClusterUnreachable
@@ -43,25 +44,26 @@ def table_lines() -> Iterator[str]:
 def lines_of(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]:
     """The lines of a history."""
     yield from _world_lines(history.scenario)
-    yield ""
-    yield "Before the sweep"
-    world = World(history.scenario)
-    shown = _state(world)
-    number = 0
-    for event in (*history.opening, *history.before):
-        number += 1
-        yield f"{number:4d} {event_text(world, event)}"
-        happen(world, event)
-        if number <= len(history.opening):
-            rest(world)
-        yield from _changes(shown, world)
-        shown = _state(world)
+    world, sweeps = World(history.scenario), Sweeps(protocol)
+    teller = _Teller(world)
+    first, opening = True, history.opening
+    for which, visit in enumerate(history.earlier, 1):
+        yield from teller.before(f"Before sweep {which}", world, opening if first else (), visit.before)
+        narrator = _Narrator(visit.during, teller)
+        with suppress(ClusterUnreachable):
+            sweeps.sweep(Simulation(world, narrator), visit.known, visit.now_ms)
+        yield ""
+        yield f"Sweep {which}"
+        yield from narrator.finished()
+        first = False
+    yield from teller.before("Before the sweep", world, opening if first else (), history.before)
     yield ""
     yield "The sweep" if protocol is EVERYTHING else f"The sweep, without this: {protocol.lacks}"
-    narrator = _Narrator(history, number, shown)
+    narrator = _Narrator(history.during, teller)
     simulation = Simulation(world.copy(), narrator, in_turns(history.turns))
+    told = sweeps.next(history.known, history.now_ms)
     try:
-        found = protocol.sweep(simulation)
+        found = told.sweep(simulation)
     except ClusterUnreachable as unreachable:
         yield from narrator.finished()
         yield f"{_INDENT}failed: {unreachable}"
@@ -81,7 +83,7 @@ def lines_of(history: History, protocol: Protocol = EVERYTHING) -> Iterator[str]
     yield "The truth, when every broker is back and no client acts any more"
     for key, _ in history.scenario.topics:
         yield f"  {_name(key)}: {_fate(simulation.world, key)}"
-    wrong = wrong_verdicts(found, simulation.world, world, history, protocol)
+    wrong = wrong_verdicts(found, simulation.world, world, history, told)
     for one in wrong:
         yield f"  The verdict on producer id {one.producer_id} is WRONG: {one.why}."
     if not wrong:
@@ -104,10 +106,15 @@ def listed() -> Iterator[str]:
         yield f"{_INDENT}{'; '.join(_places(scenario))}; transactions v{' and v'.join(map(str, scenario.versions))}"
 
 
-def named_history(story: str | None, world: str | None, seed: int) -> History:
-    """The history of a story, or a random history of a world. Raises ConfigError."""
+def named_history(story: str | None, world: str | None, seed: int, *, several: bool = False) -> History:
+    """The history of a story, or a random history of a world. several: with several sweeps, up to the first wrong one.
+    Raises ConfigError.
+    """
     if story is not None and world is not None:
         raise ConfigError("--story", "and --world exclude each other")
+    if several:
+        figures, histories = wander_again(_one_of(WIDE, "--world", world or next(iter(WIDE))), seed)
+        return next((history for history, _ in figures.wrong), histories[-1])
     if world is not None:
         return wander(_one_of(WIDE, "--world", world), seed)[1]
     return _one_of(STORIES, "--story", story or next(iter(STORIES))).history
@@ -233,12 +240,38 @@ def _held(held: Held) -> str:
     return f"{metadata.state} {metadata.producer_id}/{metadata.producer_epoch}, {listed}{pending}"
 
 
-class _Narrator:
-    """Makes a history's events happen during a sweep, and records the requests between them."""
+class _Teller:
+    """Makes events happen, and tells each with its number and its changes."""
 
-    def __init__(self, history: History, number: int, shown: dict[str, str]) -> None:
-        self.due = list(history.during)
-        self.number, self.shown = number, shown
+    def __init__(self, world: World) -> None:
+        self._number, self._shown = 0, _state(world)
+
+    def before(self, title: str, world: World, opening: Iterable[Event], events: Iterable[Event]) -> Iterator[str]:
+        """The events before a sweep. In a shortened history, some are not possible."""
+        yield ""
+        yield title
+        for event in opening:
+            yield from self.happens(world, event, rests=True)
+        for event in events:
+            if can_happen(world, event):
+                yield from self.happens(world, event)
+
+    def happens(self, world: World, event: Event, *, rests: bool = False) -> Iterator[str]:
+        """One event. rests: whether what follows by itself happens, too."""
+        self._number += 1
+        yield f"{self._number:4d} {event_text(world, event)}"
+        happen(world, event)
+        if rests:
+            rest(world)
+        yield from _changes(self._shown, world)
+        self._shown = _state(world)
+
+
+class _Narrator:
+    """Makes the events of a schedule happen during a sweep, and records the requests between them."""
+
+    def __init__(self, schedule: Schedule, teller: _Teller) -> None:
+        self.due, self._teller = list(schedule), teller
         self.said: list[str] = []
         self.asked: list[tuple[int, list[str]]] = []
 
@@ -248,11 +281,7 @@ class _Narrator:
             self._flush()
             world = simulation.world
             if can_happen(world, event):
-                self.number += 1
-                self.said.append(f"{self.number:4d} {event_text(world, event)}")
-                happen(world, event)
-                self.said += _changes(self.shown, world)
-                self.shown = _state(world)
+                self.said += self._teller.happens(world, event)
         if not self.asked or self.asked[-1][0] != broker_id:
             self.asked.append((broker_id, []))
         self.asked[-1][1].append(api_name(request))
