@@ -151,4 +151,4 @@ pins: setup
 	@$(BIN)/python -m tests.pins
 
 clean:
-	rm -rf $(VENV) $(VENV)-spark-* .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse
+	rm -rf $(VENV) $(VENV)-spark-* .prove .coverage .pytest_cache .mypy_cache .ruff_cache spark-warehouse

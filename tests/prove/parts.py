@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# Beside the environment: `make clean` removes both.
-KEPT = Path(sys.prefix) / "prove"
+# Beside the environment, which is made anew when its packages change. `make clean` removes both.
+KEPT = Path(sys.prefix).resolve().parent / ".prove"
 _CHANGED = "-changed"
 
 
