@@ -464,8 +464,8 @@ def prepare(storage: str) -> None:
     hypothesis.settings.load_profile("mutants")
 
 
-def run(target: Target, took: Path) -> tuple[dict[Key, Mutant], str]:
-    """Runs the mutants of this target. Returns the survivors, and a line with the figures."""
+def run(target: Target, took: Path) -> dict[str, Any]:
+    """Runs the mutants of this target. Returns their number, how long it took, and each survivor with its line."""
     preload(module_of(target.file))
     # The children's garbage collector ignores the parent's objects, and so copies no memory pages of theirs.
     gc.freeze()
@@ -475,12 +475,14 @@ def run(target: Target, took: Path) -> tuple[dict[Key, Mutant], str]:
     began_s = time.monotonic()
     results = list(tried(target, mutants_of(target.source, target.function), took))
     lived = {(target.file, m.function, m.change): m for m, survived in results if survived}
-    explained = len(lived.keys() & EXPLAINED.keys())
-    figures = (len(results), len(results) - len(lived), len(lived), explained, f"{time.monotonic() - began_s:.0f} s")
-    return lived, ROW.format(target.file, *figures)
+    return {
+        "mutants": len(results),
+        "took_s": round(time.monotonic() - began_s),
+        "lived": [[*key, mutant.line] for key, mutant in lived.items()],
+    }
 
 
-ROW = "{:<24}{:>9}{:>9}{:>10}{:>11}{:>8}"
+ROW = "{:<36}{:>9}{:>9}{:>10}{:>11}{:>8}"
 
 
 def chosen_by(arguments: Sequence[str], changed: Callable[[str], Collection[str]] = changed_since) -> list[Target]:
@@ -510,11 +512,12 @@ def main(arguments: Sequence[str]) -> int:
             files = (f"txnscan/{target.file}", *(f"tests/{test}" for test in target.tests))
             known = kept.result(part, {"tests/prove/mutations.py", *imported_by(files)})
             if known is None:
-                lived, row = run(target, Path(storage) / f"took-{number}.json")
-                known = {"row": row, "lived": [[*key, mutant.line] for key, mutant in lived.items()]}
+                known = run(target, Path(storage) / f"took-{number}.json")
                 kept.keep(part, known)
-            say(known["row"])
-            lines |= {(file, function, change): line for file, function, change, line in known["lived"]}
+            lived = {(file, function, change): line for file, function, change, line in known["lived"]}
+            mutants, explained = known["mutants"], len(lived.keys() & EXPLAINED.keys())
+            say(ROW.format(target.file, mutants, mutants - len(lived), len(lived), explained, f"{known['took_s']} s"))
+            lines |= lived
     unexplained = {key: line for key, line in lines.items() if key not in EXPLAINED}
     for (file, function, change), line in unexplained.items():
         say(f"{file}:{line} {function}: {change}")
