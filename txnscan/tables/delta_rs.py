@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,9 +74,10 @@ _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired
 _ROWS_OF_GROUP_MAX = 20_000
 # A row of these has hundreds of partitions.
 ROWS_OF_GROUP_MAX = dict.fromkeys((FACTS.name, SWEEPS.name, TOPIC_READS.name), 2_000)
-# Reads files one after another: by default each core has one in memory, and most files have a few rows. Of rows with
-# lists, a thousand take megabytes.
-_FEW_ROWS = {"datafusion.execution.target_partitions": "1", "datafusion.execution.batch_size": "1024"}
+# Reads files one after another. By default each core has one in memory, and most files have a few rows.
+_ONE_FILE = {"datafusion.execution.target_partitions": "1"}
+# Of rows with lists, a thousand take megabytes.
+_FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
 # A sweep merges the small files of a table when it adds one to so many files, or to so many bytes. That takes about two
 # seconds. Files of half the size of a merged file are left alone from then on. If nobody ever merged the small files of
@@ -306,18 +307,12 @@ class DeltaRs:
             return values
         with self._one_examines:
             examination.check_data(paths)
-        self._decode(table, paths, values)
-        return values
-
-    def _decode(self, table: Table, paths: Iterable[str], values: ListValues) -> None:
-        """Reads these files one after another, and counts the values in their lists. delta-rs would keep what it knows
-        of each file. Raises TooLarge.
-        """
         for path in paths:
             with pq.ParquetFile(f"{self._uri(table)}/{path}") as file:
                 for batch in file.iter_batches(_TIDY_ROWS):
                     check_batch(batch)
                     values.add(batch)
+        return values
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
         """See Delta. A full vacuum, as Spark's is: the files of the change data feed are in no list of removed ones."""
@@ -431,7 +426,10 @@ class DeltaRs:
             self._check_data(table, found)
             try:
                 # A read shares equal texts, and a write does not.
-                self._decode(table, _paths(found.get_add_actions()), values or ListValues())
+                for batch in _reader(found, "SELECT * FROM t", _ONE_FILE):
+                    check_batch(batch)
+                    if values is not None:
+                        values.add(batch)
             except TooLarge as error:
                 raise TableRefused(table, f"it {error}; {REMEDY}") from None
         if is_local(scheme_of(self.location)):
@@ -524,9 +522,9 @@ def _queried(table: DeltaTable, sql: str) -> pa.Table:
     return pa.Table.from_batches(_batches(reader), reader.schema)
 
 
-def _reader(table: DeltaTable, sql: str) -> pa.RecordBatchReader:
+def _reader(table: DeltaTable, sql: str, settings: dict[str, str] = _FEW_ROWS) -> pa.RecordBatchReader:
     # `to_pyarrow_table` may end the process when it ends itself (status 134); a query does not.
-    return pa.RecordBatchReader.from_stream(QueryBuilder(_FEW_ROWS).register("t", table).execute(sql))
+    return pa.RecordBatchReader.from_stream(QueryBuilder(settings).register("t", table).execute(sql))
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
