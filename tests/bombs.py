@@ -156,6 +156,7 @@ def uses(tables: Tables) -> dict[str, Callable[[], object]]:
         "rows": lambda: tables.rows(SWEEPS),
         "rows in order": lambda: tables.rows(SWEEPS, order=(By("started_at"),)),
         "the newest": lambda: tables.delta.newest(SWEEPS, ("cluster_id",), "started_at"),
+        "compact": lambda: tables.delta.compact(SWEEPS),
         "maintain": lambda: maintain(tables, kept(tables, 0, NOW_MS), vacuum_after_hours=1),
     }
 

@@ -197,6 +197,7 @@ LARGE: dict[str, tuple[Callable[[pa.Table], pa.Table], dict[str, Any], tuple[str
     "a text of 200 MiB": (with_text(200 * MIB), PLAIN, ("rows", "maintain")),
     "a text of 200 MiB in a dictionary": (with_text(200 * MIB), {}, ("rows", "maintain")),
     "a text of 15 MiB that 1,000 rows share": (with_text(15 * MIB, 1_000), {}, (*READS, "maintain")),
+    "a text of 1 MiB that 1,000 rows share": (with_text(MIB, 1_000), {}, ("compact",)),
     "a list of 30,000,000 texts": (with_list(30_000_000), {}, ("rows", "maintain")),
 }
 
