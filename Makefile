@@ -19,8 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
-	@echo "make test         the tests, in about thirteen minutes (ARGS=... passes options on)"
-	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; twenty minutes"
+	@echo "make test         the tests, in about six minutes (ARGS=... passes options on)"
+	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; forty minutes"
 	@echo "make test-unit    most tests that need neither brokers nor Spark, in a minute"
 	@echo "make test-spark   the tests of Spark and tables with another Spark (SPARK=4.1), in an environment of its own, .venv-spark-4.1"
 	@echo "make coverage     the tests of make test, and which lines of txnscan they run"

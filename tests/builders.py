@@ -157,6 +157,7 @@ def stored(**changes: Any) -> StoredTransaction:
         log_failure=None,
         transactional_id="X",
         owner_epoch=9,
+        transaction_timeout_ms=15 * MINUTE_MS,
         blocked_records=5,
         explanation="Transactional id 'X' went on to epoch 9 (Empty).",
         first_seen_ms=NOW_MS - 60 * MINUTE_MS,

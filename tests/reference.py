@@ -93,6 +93,9 @@ With a master `local`, Spark would also write in the driver's process, and a swe
 if a table has a feature of Delta that delta-rs does not know. `DESCRIBE HISTORY` names the writer of each commit in
 `engineInfo`.
 
+delta-rs cannot open a path with one of `[ ] ^ | \\`, a control character, bytes that are not UTF-8, or `%` before two
+hexadecimal digits. Commands refuse such a path before they make tables.
+
 ## Clustering
 
 The tables are partitioned by `cluster_id`, and `incidents` also by `is_open`. On Databricks they are clustered by

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from txnscan.config import (
     ConfigError,
     EngineName,
+    Location,
     ScanConfig,
     check_topic_name,
-    is_catalog_schema,
-    parse_location,
+    is_local,
     printable,
     scheme_of,
 )
@@ -139,7 +139,7 @@ def sweep(
 ) -> SweepResult:
     """Sweeps the cluster, and stores the result in the tables of `config.tables`, if that is set.
 
-    spark: the session that reads and writes. With None and the engine "threads", neither Spark nor Java is needed:
+    spark: the session that reads and writes. Without a session, the engine "threads" needs neither Spark nor Java:
     delta-rs writes the tables, and the result has Arrow tables. In a session with the master `local`, delta-rs writes
     the tables of a local path (`tables.open`). The tables are created before the first request to the
     cluster. say: called with a sentence if a table is made again. Without it, such a sentence is a line on stderr, and
@@ -151,7 +151,7 @@ def sweep(
     settings = config.connection()
     with interruptible(spark, NotStored), described(spark, config.bootstrap_servers, progress) as named:
         engine = _engine(spark, config)
-        tables = _created(spark, config.tables, named, say or to_stderr) if config.tables is not None else None
+        tables = None if config.location is None else _created(spark, config.location, named, say or to_stderr)
         result = _swept(spark, config, settings, engine, tables, named)
     if say is None and (warning := result.scan.engine.warning) is not None:
         to_stderr(warning)
@@ -188,13 +188,13 @@ def _all_swept(
     with described(spark, "sweep_clusters", progress) as named:
         engines = {name: _engine(spark, config) for name, config in configs.items()}
         # Create the tables once: two sweeps would both try to create them.
-        for location in {config.tables: None for config in configs.values() if config.tables is not None}:
+        for location in {one.location: None for one in configs.values() if one.location is not None}:
             _created(spark, location, named, say)
 
     def swept(name: str, config: ScanConfig) -> ClusterSweep:
         try:
             # Each sweep opens its own tables: they keep the state from the start of the sweep until it is written.
-            tables = open_tables(config.tables, spark) if config.tables is not None else None
+            tables = None if config.location is None else open_tables(config.location, spark)
             with described(spark, name, quiet) as named:
                 result = _swept(spark, config, config.connection(), engines[name], tables, named)
         except NotStored as error:
@@ -252,7 +252,7 @@ def _engine(spark: SparkSession | None, config: ScanConfig) -> _Chosen:
     return _Chosen(auto, lambda: auto.choice)
 
 
-def _created(spark: SparkSession | None, location: str, progress: Progress, say: Callable[[str], None]) -> Tables:
+def _created(spark: SparkSession | None, location: Location, progress: Progress, say: Callable[[str], None]) -> Tables:
     tables = open_tables(location, spark)
     progress("open tables", 0, 1)
     tables.create(say)
@@ -310,7 +310,7 @@ def table(spark: SparkSession, tables: str, name: str) -> DataFrame:
     found = next((one for one in TABLES if one.name == name), None)
     if found is None:
         raise ConfigError("table", f"there is none of the name '{printable(name)}'; see docs/tables.md")
-    return frame_of_table(spark, tables, found)
+    return frame_of_table(spark, Location.of(tables), found)
 
 
 def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
@@ -318,19 +318,20 @@ def create_views(spark: SparkSession, tables: str) -> dict[str, str]:
 
     In a catalog, the views are in the schema of the tables. For tables at a path they are temporary views of this
     session, with names that begin with `txnscan_`. tables: the location of the tables. Raises ConfigError for an
-    invalid location.
+    invalid location, and for tables that this release cannot read by their version.
     """
     from txnscan.tables.spark import SparkDelta
+    from txnscan.tables.tables import Tables
     from txnscan.tables.views import VIEWS, view_name, view_statements
 
-    location = parse_location(tables)
-    in_catalog = is_catalog_schema(location)
+    location = Location.of(tables)
     delta = SparkDelta(spark, location)
     for one in TABLES:
         delta.check(one)
-    for statement in view_statements(location, in_catalog):
+    Tables(delta).check_readable()
+    for statement in view_statements(location):
         spark.sql(statement)
-    return {view.name: view_name(view, location, in_catalog) for view in VIEWS}
+    return {view.name: view_name(view, location) for view in VIEWS}
 
 
 def find_hanging(
@@ -363,7 +364,7 @@ def gate(
     until_ms = wall_clock_ms() if until is None else round(until.timestamp() * 1_000)
     for name in topics:
         check_topic_name("topics", name)
-    tables = None if config.tables is None else open_tables(config.tables, spark)
+    tables = None if config.location is None else open_tables(config.location, spark)
     wait_ms = round(wait_s * 1_000)
     return gate_of_cluster(config, tables, topics, until_ms=until_ms, wait_ms=wait_ms, progress=progress)[0]
 
@@ -459,8 +460,9 @@ def explain_symptom(config: ScanConfig | None, symptom: Symptom, *, progress: Pr
     """The cause of a symptom. Only reads. config: with None, an error is answered by its text alone, and any other
     symptom raises ConfigError. Raises the same errors as `sweep`.
     """
-    from txnscan.explain.ask import Asking, ask
+    from txnscan.explain.ask import ask
     from txnscan.explain.causes import cause_of, cause_unasked
+    from txnscan.explain.cluster_reads import Asking
     from txnscan.explain.facts import Facts
 
     if symptom.needs_no_broker and (config is None or not symptom.brokers_know_more):
@@ -563,7 +565,7 @@ def _opens_checkpoints(spark: SparkSession | None) -> OpenFiles:
     from txnscan.engine.spark.files import hadoop_files
 
     remote = hadoop_files(spark, FILE_BYTES_MAX) or open_files
-    return lambda path: (open_files if scheme_of(path) in ("", "file") else remote)(path)
+    return lambda path: (open_files if is_local(scheme_of(path)) else remote)(path)
 
 
 def new_sweep_id(now_ms: Callable[[], int]) -> str:

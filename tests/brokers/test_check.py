@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tests.brokers.shared import Shared
 from txnscan.cli.app import app
-from txnscan.config import parse_bootstrap_servers
+from txnscan.config import Location, parse_bootstrap_servers
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def found(path: Path) -> Finding:
-    return next(iter(check_tables(str(path), lambda: open_tables(str(path), None))))
+    return next(iter(check_tables(Location.of(str(path)), lambda: open_tables(str(path), None))))
 
 
 def test_a_fully_visible_cluster_is_reported_on_one_page(shared: Shared, wording: SnapshotAssertion) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,11 @@ from tests.cases import Cases
 from tests.check_and_sweep import MACHINES, NO_JAVA, STORES, disagreement
 from tests.process import run_here
 from tests.sim.wire import ClusterShape, WireCluster
+from txnscan import ScanConfig
+from txnscan.api import check
 from txnscan.errors import ExitStatus
+from txnscan.sweeps import preflight
+from txnscan.sweeps.preflight import Level
 
 SHAPE = ClusterShape(brokers=1, partitions=20, hanging=1, transactional_ids=20, log_records=50, groups=1)
 # Where Spark starts, tests/spark/test_check_and_sweep_spark.py compares them.
@@ -88,3 +93,21 @@ def test_check_and_sweep_agree_on_every_scope(address: str, tmp_path: Path) -> N
                 for variable, value in NO_JAVA.items():
                     here.setenv(variable, value)
                 assert disagreement(address, options) is None
+
+
+def test_check_claims_nothing_about_brokers_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not answer is no matter of ACLs, and shows no clock."""
+    monkeypatch.setattr(preflight, "QUESTION_MS", 3_000)
+    shape = replace(SHAPE, brokers=3)
+    findings: dict[str, dict[Level, str]] = {}
+    with WireCluster(shape) as cluster:
+        cluster.pause(1)
+        for one in check(ScanConfig(cluster.bootstrap_servers)).findings:
+            findings.setdefault(one.area, {})[one.level] = one.said
+    assert "acls" not in findings
+    gaps = {"connection", "partitions", "coordinators"}
+    assert {area for area, found in findings.items() if Level.INCOMPLETE in found} == gaps
+    assert set(findings["clock"]) == {Level.NOTE}
+    assert all("answer" in findings[area][Level.OK] for area in ("metadata", "apis", "causes"))
+    said = findings["coordinators"][Level.INCOMPLETE]
+    assert said.startswith(f"0 of {shape.transaction_state_partitions} coordinator partitions proven")

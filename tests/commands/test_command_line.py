@@ -32,6 +32,7 @@ from tests.cases import Cases
 from tests.process import ROOT, ended, run, run_to_end
 from txnscan.cli import app as base
 from txnscan.cli.app import app
+from txnscan.cli.command import NAMES
 from txnscan.cli.errors import errors_in_one_line
 from txnscan.config import ConfigError, EngineName
 from txnscan.demo.wait import wait_until
@@ -176,6 +177,45 @@ USAGE: list[tuple[str, tuple[str, ...]]] = [
     ("--tables", (*ABORT, "--start-offset", "1", "--tables", " ")),
     ("--transactional-id", ("force-terminate", *AT)),
     ("--transactional-id", ("force-terminate", *AT, "--transactional-id", "")),
+    *(
+        (command[-1], (*command, "a\udcff"))
+        for command in (
+            ("describe", *AT, "--transactional-id"),
+            ("force-terminate", *AT, "--yes", "--transactional-id"),
+            ("transaction-log", *AT, "--transactional-id"),
+            ("coordinator", "--partitions", "50", "--group"),
+            ("list", *AT, "--transactional-id-pattern"),
+            ("explain", *AT, "--group"),
+            (*SWEEP, "--topic"),
+            (*SWEEP, "--owner-pattern"),
+            ("show", "--tables", "./t", "--cluster-id"),
+            ("apply", "plan.json", *AT, "--tables", "./t", "--only"),
+        )
+    ),
+    ("--error", ("explain", *AT, "--error", "PRODUCER_FENCED transactionalId=a\udcff")),
+    *(
+        (command[-1], (*command, "99999999999999999999"))
+        for command in (
+            ("transaction-log", *AT, "--producer-id"),
+            ("list", *AT, "--producer-id"),
+            ("list", *AT, "--broker-id"),
+            ("list", *AT, "--duration-filter"),
+            ("describe-producers", *AT, "--broker-id"),
+            ("explain", *AT, "--producer-id"),
+            ("explain", *AT, "--topic", "t", "--partition"),
+            (*FIND, "--broker-id"),
+            (*FIND, "--topic", "t", "--partition"),
+            ("check", *AT, "--before-stop"),
+            ("capacity", "--partitions", "3", "--brokers"),
+            ("capacity", "--brokers", "3", "--partitions"),
+        )
+    ),
+    ("--topic", ("explain", *AT, "--group", "a", "--topic", "b")),
+    ("--partition", ("explain", *AT, "--partition", "7")),
+    ("--out", ("plan", "--tables", "./t", "--out", "-")),
+    ("--out", ("report", "--tables", "./t", "--out", "-")),
+    ("--metrics-file", (*FIND, "--metrics-file", "-")),
+    ("--topc", (*FIND, "--topc", "t")),
     ("sweeep", ("sweeep",)),
 ]
 
@@ -194,6 +234,24 @@ def test_a_wrong_option_is_named_with_exit_status_2_and_no_request(
                 assert listener.connections == 0
                 sentences[name] = sentence.replace(listener.address, "<address>")
     assert sentences == wording
+
+
+# The metavars of options whose values are no names: words of txnscan, numbers, times, and places.
+NO_NAMES = {
+    *("DURATION", "FILE", "HOST:PORT", "HOST:PORT[,...]", "LOCATION", "MASTER", "PATH", "REASON", "STATE", "TEXT"),
+    *("TIME", "URL|@FILE", "json|slack|pagerduty|alertmanager|apprise"),
+}
+
+
+def test_every_option_with_a_text_is_known_to_be_a_name_or_none() -> None:
+    """Names are checked to be UTF-8 (`cli.command`)."""
+    texts = {
+        one.metavar
+        for command in get_command(app).commands.values()  # type: ignore[attr-defined]
+        for one in command.params
+        if one.type.name == "str"
+    }
+    assert texts - NAMES == NO_NAMES
 
 
 MADE = plan(stored(), stored(incident_id="incident-2", partition=1, reason="live_epoch"))
@@ -634,6 +692,12 @@ def test_every_stage_of_a_command_has_a_description() -> None:
     assert stages <= _STAGES.keys()
 
 
+def test_only_commands_with_tables_say_that_they_read_them() -> None:
+    """`find-hanging` and `explain` have the stages of a sweep, and no tables."""
+    told = {stage for stage, texts in _STAGES.items() if re.search("tables|earlier", " ".join(texts))}
+    assert told == {"open tables", "write tables", "read tables", "tidy tables"}
+
+
 def test_progress_is_one_fitting_line_and_shows_the_next_stage_after_a_finished_one() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     seen = []
@@ -651,7 +715,7 @@ def test_progress_is_one_fitting_line_and_shows_the_next_stage_after_a_finished_
     assert all("\n" not in line and len(line) <= 80 for line in seen)
     for line, says in zip(
         seen,
-        ("Starting Spark", "Reading every partition 999,999 of 1,000,000", "Reading earlier sweeps"),
+        ("Starting Spark", "Reading every partition 999,999 of 1,000,000", "Looking for open transactions"),
         strict=True,
     ):
         assert says in line

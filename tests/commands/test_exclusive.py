@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txnscan.config import scheme_of
-from txnscan.tables.exclusive import is_local, why_not_exclusive
+from txnscan.config import is_local, scheme_of
+from txnscan.tables.exclusive import why_not_exclusive
 
 CLASS = "spark.delta.logStore.class"
 DYNAMODB = "io.delta.storage.S3DynamoDBLogStore"

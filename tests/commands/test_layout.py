@@ -42,7 +42,7 @@ PURE = (
     *(f"offline/{name}.py" for name in ("cluster_metadata", "columns", "contents", "files", "judging")),
     *(f"offline/{name}.py" for name in ("producer_snapshots", "state_log", "walk")),
     *(f"resolve/{name}.py" for name in ("apply", "guard", "plan")),
-    *(f"sweeps/{name}.py" for name in ("column", "history", "news", "observations", "result", "row")),
+    *(f"sweeps/{name}.py" for name in ("column", "history", "log_facts", "news", "observations", "result", "row")),
     *("tables/exclusive.py", "tables/schema.py", "txnlog/decode.py", "txnlog/timeline.py", "watch/incident_tracker.py"),
 )
 IMPURE_MODULES = ("socket", "selectors", "asyncio", "time", "threading", "random", "secrets", "subprocess", "os", "ssl")
@@ -52,6 +52,7 @@ IMPURE_HOMES = (
     *(
         "reads.tasks",
         "sweeps.enrichment",
+        "sweeps.log_partition",
         "sweeps.log_reads",
         "sweeps.pipeline",
         "sweeps.reader",

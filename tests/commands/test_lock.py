@@ -22,8 +22,9 @@ from txnscan.resolve.apply import ApplyRunning, JournalLost
 from txnscan.resolve.lock import Lock, check_exclusive, location_of
 from txnscan.resolve.plan import Plan
 from txnscan.resolve.run import apply_to
+from txnscan.tables.delta import READABLE_PROPERTY, VERSION_PROPERTY
 from txnscan.tables.open import open_tables, through_spark
-from txnscan.tables.schema import APPLY_LOCKS
+from txnscan.tables.schema import APPLY_LOCKS, SCHEMA_VERSION, SWEEPS
 from txnscan.tables.tables import Tables
 
 if TYPE_CHECKING:
@@ -255,10 +256,21 @@ def test_an_apply_refuses_s3_before_any_request() -> None:
         apply_to(cast(SparkSession, Untouched({})), config, cast(Plan, None), execute=True)
 
 
+@pytest.mark.parametrize("execute", [True, False])
+def test_an_apply_refuses_tables_of_a_later_version_before_any_request(location: str, execute: bool) -> None:
+    """A rehearsal refuses what the execution would refuse."""
+    later = {VERSION_PROPERTY: str(SCHEMA_VERSION + 1), READABLE_PROPERTY: str(SCHEMA_VERSION)}
+    tables = open_tables(location, None)
+    tables.create()
+    tables.delta.set_properties(SWEEPS, later)
+    with pytest.raises(ConfigError, match=f"version {SCHEMA_VERSION + 1}"):
+        apply_to(None, ScanConfig("127.0.0.1:1", tables=location), cast(Plan, None), execute=execute)
+
+
 def test_s3_with_an_exclusive_log_store_is_accepted() -> None:
     settings = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
     location = "s3a://bucket/txnscan"
-    check_exclusive(open_tables(location, cast(SparkSession, Untouched(settings))), location)
+    check_exclusive(open_tables(location, cast(SparkSession, Untouched(settings))))
 
 
 def test_session_settings_do_not_count_because_delta_ignores_them(spark: SparkSession) -> None:
@@ -266,7 +278,7 @@ def test_session_settings_do_not_count_because_delta_ignores_them(spark: SparkSe
     spark.conf.set(name, "io.delta.storage.S3DynamoDBLogStore")
     try:
         with pytest.raises(ConfigError, match="excludes no other process"):
-            check_exclusive(through_spark(location, spark), location)
+            check_exclusive(through_spark(location, spark))
     finally:
         spark.conf.unset(name)
 
@@ -278,17 +290,17 @@ def test_tables_of_a_catalog_are_located_by_their_files(spark: SparkSession, mon
     tables.create()
     location = location_of(tables, APPLY_LOCKS)
     assert location.startswith("file:/") and location.endswith("/locked.db/apply_locks")
-    check_exclusive(tables, "spark_catalog.locked")
+    check_exclusive(tables)
     with Lock(tables, CLUSTER):
         assert list(Path(location.removeprefix("file:")).glob("_*.lock"))
     monkeypatch.setattr("txnscan.resolve.lock.location_of", lambda tables, table: f"s3a://bucket/{table.name}")
     with pytest.raises(ConfigError, match=r"refuses spark_catalog\.locked: .*for s3a"):
-        check_exclusive(tables, "spark_catalog.locked")
+        check_exclusive(tables)
 
 
 def test_a_location_without_tables_is_reported(opens: Opens, location: str, wording: SnapshotAssertion) -> None:
     with pytest.raises(ConfigError) as error:
-        check_exclusive(opens(location), location)
+        check_exclusive(opens(location))
     assert str(error.value) == wording
 
 
@@ -297,8 +309,8 @@ def test_delta_rs_commits_are_exclusive_unless_configured_otherwise(
     wording: SnapshotAssertion,
 ) -> None:
     location = "s3://bucket/txnscan"
-    check_exclusive(open_tables(location, None), location)
+    check_exclusive(open_tables(location, None))
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     with pytest.raises(ConfigError) as error:
-        check_exclusive(open_tables(location, None), location)
+        check_exclusive(open_tables(location, None))
     assert str(error.value) == wording

@@ -73,6 +73,26 @@ def closes_both(process: subprocess.Popen[str]) -> None:
     closes_stdin(process)
 
 
+# A line, with the code of the answer.
+NO_MESSAGES = (("garbage", -32_700), ("{", -32_700), ("[]", -32_600), ('{"jsonrpc": "2.0"}', -32_600))
+
+
+def test_a_line_that_is_no_message_is_answered_with_an_error() -> None:
+    with silent() as (_, servers), Cases() as cases:
+        process = started(servers)
+        assert process.stdin is not None and process.stdout is not None
+        for line, code in NO_MESSAGES:
+            with cases.case(line):
+                process.stdin.write(f"{line}\n")
+                process.stdin.flush()
+                answer = json.loads(process.stdout.readline())
+                assert (answer["id"], answer["error"]["code"]) == (None, code)
+        send(process, {"jsonrpc": "2.0", "id": 3, "method": "ping"})
+        assert json.loads(process.stdout.readline())["id"] == 3
+        closes_stdin(process)
+        assert process.wait(10) == ExitStatus.DONE
+
+
 # The last step of the client, the exit status, and lines on stderr.
 ENDS = (
     (closes_stdin, ExitStatus.DONE, 0),

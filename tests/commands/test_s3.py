@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from tests.builders import judged, scan
 from tests.process import ROOT
 from tests.s3 import BUCKET, s3_server
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, Location
 from txnscan.resolve.apply import ApplyRunning
 from txnscan.resolve.lock import Lock, check_exclusive
 from txnscan.tables.delta_rs import DeltaRs
@@ -68,7 +68,7 @@ def at_s3(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_processes_that_race_lose_no_commit_and_never_apply_at_once(tmp_path: Path) -> None:
     tables = open_tables(LOCATION, None)
     tables.create()
-    check_exclusive(tables, LOCATION)
+    check_exclusive(tables)
     seen = tmp_path / "seen"
     racing = [
         subprocess.Popen([sys.executable, "-c", _RACES, who, LOCATION, str(seen)], cwd=ROOT) for who in ("one", "other")
@@ -102,7 +102,7 @@ def test_apply_is_refused_if_a_commit_can_overwrite_another(
         tables.create()
         tables.write(scan(judged(), sweep_id="sweep"))
         with pytest.raises(ConfigError) as error:
-            check_exclusive(tables, LOCATION)
+            check_exclusive(tables)
         assert str(error.value) == wording
 
 
@@ -112,7 +112,7 @@ def test_an_unconditional_put_is_refused_without_a_trial(
 ) -> None:
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     with pytest.raises(ConfigError) as error:
-        check_exclusive(open_tables(LOCATION, None), LOCATION)
+        check_exclusive(open_tables(LOCATION, None))
     assert str(error.value) == wording
 
 
@@ -122,19 +122,19 @@ def test_apply_is_refused_if_commits_cannot_be_tried(
 ) -> None:
     nowhere = f"s3a://{BUCKET}-that-is-not-there/txnscan"
     with pytest.raises(ConfigError) as error:
-        check_exclusive(open_tables(nowhere, None), nowhere)
+        check_exclusive(open_tables(nowhere, None))
     what_storage_says = "Object at location "
     assert str(error.value).partition(what_storage_says)[0] == wording
     monkeypatch.setattr("txnscan.tables.delta_rs.find_spec", lambda _: None)
     with pytest.raises(ConfigError) as error:
-        check_exclusive(open_tables(LOCATION, None), LOCATION)
+        check_exclusive(open_tables(LOCATION, None))
     assert str(error.value) == wording
 
 
 def test_amazon_s3_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
-    check_exclusive(open_tables(LOCATION, None), LOCATION)
+    check_exclusive(open_tables(LOCATION, None))
 
 
 def test_a_storage_error_is_one_plain_sentence_without_colours(wording: SnapshotAssertion) -> None:
@@ -143,4 +143,4 @@ def test_a_storage_error_is_one_plain_sentence_without_colours(wording: Snapshot
         "in 5 s, "
         "after 10 retries - HTTP error \x1b[31m\u21b3\x1b[0m error sending request"
     )
-    assert DeltaRs("s3://b/x").said(error) == wording
+    assert DeltaRs(Location("s3://b/x")).said(error) == wording

@@ -11,6 +11,7 @@ import pytest
 from tests.golden.spark_checkpoints import lay_out
 from tests.process import run_here
 from tests.sim.wire import ClusterShape, WireCluster
+from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import FailureCode
 
 SHAPE = ClusterShape(brokers=2, partitions=20, partitions_per_topic=10, hanging=2)
@@ -63,6 +64,14 @@ def test_a_checkpoint_that_cannot_be_read_changes_no_verdict(tmp_path: Path) -> 
         at = ("--bootstrap-server", cluster.bootstrap_servers, "--format", "json", "--fail-on", "hanging")
         plain = run_here("find-hanging", *at)
         ran = run_here("find-hanging", *at, "--spark-checkpoint", missing)
+        same = (*at[:2], "--spark-checkpoint", missing)
+        others = [
+            run_here("find-hanging", *same, "--fail-on", "incomplete"),
+            run_here("check", *same),
+            run_here("explain", *same),
+        ]
+    # No part of the proof, and not observed, say all.
+    assert {one.returncode for one in others} == {ExitStatus.INCOMPLETE}
     found, before = json.loads(ran.stdout), json.loads(plain.stdout)
     assert (ran.returncode, found["sweep"]["counts"]) == (plain.returncode, before["sweep"]["counts"])
     assert found["sweep"]["complete"]

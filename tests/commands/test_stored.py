@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from txnscan.cli.app import app
 from txnscan.config import ConfigError
 from txnscan.resolve.plan import from_json
 from txnscan.sweeps.result import Scan
+from txnscan.tables import delta_rs
 from txnscan.tables.delta_rs import DeltaRs
 from txnscan.tables.open import open_tables
 from txnscan.tables.selection import choose, stale
@@ -251,6 +252,16 @@ def test_a_damaged_commit_is_named_before_any_request(
     assert said.replace(str(last), "<file>") == wording
 
 
+@pytest.mark.parametrize("spoil", [lambda file: os.truncate(file, file.stat().st_size // 2), os.remove])
+@pytest.mark.parametrize("command", ["show", "history"])
+def test_a_damaged_data_file_is_named(damaged: Path, command: str, spoil: Callable[[Path], object]) -> None:
+    for file in (damaged / "sweeps").rglob("*.parquet"):
+        spoil(file)
+    status, out, said = invoke(command, "--tables", str(damaged))
+    assert (status, out) == (2, "") and said.startswith("txnscan: --tables: ") and said.count("\n") == 1
+    assert f"{damaged}/sweeps/" in said and "restore" in said
+
+
 # --- findings survive storage -----------------------------------------------------------------------------------------
 
 STORED = [((), 1), (("--fail-on", "hanging"), 3), (("--fail-on", "incomplete"), 1)]
@@ -277,6 +288,17 @@ def test_findings_are_printed_even_if_the_tables_cannot_be_written(
     assert "1 hanging" in out if format == "table" else json.loads(out)["sweep"]["candidates"] == 1
     assert said.startswith("txnscan: --tables: ") and said.count("\n") == 1
     assert said.replace(str(damaged), "<tables>") == wording
+
+
+def test_findings_are_printed_even_if_delta_rs_panics(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panics(*_: object, **__: object) -> None:
+        raise type("PanicException", (BaseException,), {})("called Option::unwrap() on a None value")
+
+    monkeypatch.setattr(api, "_scan", lambda *_, **__: swept(9, hanging()))
+    monkeypatch.setattr(delta_rs, "write_deltalake", panics)
+    status, out, said = invoke(*SWEEP, str(damaged), "--engine", "threads", "--format", "json")
+    assert (status, json.loads(out)["sweep"]["candidates"]) == (1, 1)
+    assert said.startswith("txnscan: --tables: ") and said.count("\n") == 1
 
 
 def test_findings_are_printed_even_if_ctrl_c_interrupts_storing(

@@ -147,7 +147,7 @@ def test_all_errors_are_reported_at_once(tmp_path: Path, wording: SnapshotAssert
     [
         ("", "there is no cluster"),
         ("clusters = 3", "there is no cluster"),
-        ("[clusters]\na = 3", "clusters.a: is no table"),
+        ("[clusters]\na = 3", "clusters.a: must be a table"),
         ("[clusters.a\n", "is not TOML"),
         ('[clusters.a]\nbootstrap-server = "h"', "clusters.a: bootstrap-server: 'h' is not host:port"),
         ('[clusters.a]\nbootstrap-server = "h:1"\n[notify]\nurl = "x"', "notify is not a list of tables"),
@@ -177,6 +177,8 @@ USAGE: tuple[tuple[str, list[str]], ...] = (
     ("--notify", ["--bootstrap-server", "h:1", "--notify-as", "slack"]),
     ("--notify-as", ["--bootstrap-server", "h:1", "--notify", "http://h", "--notify-as", "x"]),
     ("--tls-cert", ["--bootstrap-server", "h:1", "--tls-cert", "x"]),
+    ("--tls-key", ["--bootstrap-server", "h:1", "--tls-key", "x"]),
+    ("--listen", ["--bootstrap-server", "h:1", "--listen", "127.0.0.1:80000"]),
     ("--tls-client-ca", ["--bootstrap-server", "h:1", "--tls-client-ca", "x"]),
     ("--basic-auth-file", ["--bootstrap-server", "h:1", "--basic-auth-file", "nowhere"]),
     ("--tables", ["--bootstrap-server", "h:1", "--tables", "plain"]),

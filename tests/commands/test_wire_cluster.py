@@ -130,6 +130,23 @@ def test_the_log_has_each_request_and_no_secret(wired: WireCluster, tmp_path: Pa
     assert "DEBUG txnscan.kafka.client.client" in refused.stderr and "s3cr3t" not in refused.stderr
 
 
+def test_each_command_says_once_that_there_is_no_such_id(wired: WireCluster) -> None:
+    known = run("list", "--bootstrap-server", wired.bootstrap_servers).stdout.split()[-1]
+    mistyped = f"{known}x"
+    for words in (("describe",), ("transaction-log",), ("explain",), ("force-terminate", "--yes")):
+        ran = run(*words, "--bootstrap-server", wired.bootstrap_servers, "--transactional-id", mistyped)
+        assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
+        assert ran.stderr.startswith("txnscan: --transactional-id: ") and f"'{mistyped}'" in ran.stderr
+        # What is suggested is an id of the cluster.
+        assert re.search(r"; did you mean '[a-z-]+\d{7}'\?$", ran.stderr.rstrip()), ran.stderr
+
+
+@pytest.mark.parametrize("words", [("--verbose",), ("--verbose", "--all"), ()])
+def test_the_exit_status_is_no_part_of_a_paragraph(wired: WireCluster, words: tuple[str, ...]) -> None:
+    said = run("find-hanging", "--bootstrap-server", wired.bootstrap_servers, *words).stdout
+    assert ("\n\nExit status: " in said) is bool(words) and "\nExit status: " in said
+
+
 def judged(scan: Scan, verdict: Verdict) -> Opened:
     seen = [j.observation for j in scan.transactions if j.judgement.verdict is verdict]
     return {(o.topic, o.partition, o.producer_id, o.start_offset) for o in seen}

@@ -520,6 +520,10 @@ class FakeFactory:
     brokers: tuple[Broker, ...] = (broker(-1),)
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
 
+    def for_controller(self) -> FakeFactory:
+        """See ClientFactory."""
+        return self
+
     def client(self) -> Any:
         """The fake brokers."""
         return self.fake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,8 @@ from tests.sim.records import Marker
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.protocol.frames import api_name
 from txnscan.kafka.protocol.share_group_offsets import DescribeShareGroupOffsetsResponse
-from txnscan.kafka.topology import Key
+from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, Broker, ClusterView, Key
+from txnscan.kafka.topology import Topic as ShownTopic
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
 from txnscan.waiting.impact import BlockedGroup
@@ -151,13 +152,21 @@ class FakeGroups(FakeCluster):
 ORPHAN = with_outcome(judged(), known("unknown", "nothing is known"))
 
 
+def shown(broker_ids: Iterable[int], offsets_partitions: int = 5) -> ClusterView:
+    """The newest Metadata, by the first of these brokers."""
+    brokers = tuple(Broker(one, "h", 9092) for one in broker_ids)
+    indexes = tuple(range(offsets_partitions))
+    leaders, epochs = (1,) * offsets_partitions, (0,) * offsets_partitions
+    topics = (ShownTopic(CONSUMER_OFFSETS_TOPIC, "", indexes, leaders, epochs),)
+    return ClusterView(brokers[0].broker_id if brokers else 1, "c", brokers, topics)
+
+
 def blockage(cluster: FakeCluster, *hanging: Judged, live: Sequence[Judged] = ()) -> Blockage:
     return read_blockage(
         cluster.send,
         one_by_one,
+        shown(cluster.brokers),
         hanging or (() if live else (ORPHAN,)),
-        cluster.brokers,
-        5,
         random_token=lambda: NOBODY,
         live=live,
     )

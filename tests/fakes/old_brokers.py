@@ -77,6 +77,10 @@ class ConnectToFake:
     brokers: tuple[Broker, ...] = (broker(1),)
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
 
+    def for_controller(self) -> ConnectToFake:
+        """See ClientFactory."""
+        return self
+
     def client(self) -> FakeOld:
         return self.fake
 

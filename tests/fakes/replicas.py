@@ -25,7 +25,8 @@ OLD, NEW, LEVEL_4_2, LEVEL_4_3 = 9, 10, 29, 30
 @dataclass
 class FakeBrokers:
     """partitions: leader and in-sync replicas, of the replicas 1 to 3. settings: by broker and topic, else by topic.
-    produce, levels: of all brokers, or of one. refused: topics whose settings may not be read.
+    produce, level: of all brokers. refused: topics whose settings may not be read. silent: APIs without an answer.
+    down: brokers without an answer.
     """
 
     partitions: dict[Key, tuple[int, tuple[int, ...]]]
@@ -35,13 +36,14 @@ class FakeBrokers:
     level: int = LEVEL_4_2
     refused: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
+    down: tuple[int, ...] = ()
     replicas: tuple[int, ...] = (1, 2, 3)
     asked: list[tuple[str, int]] = field(default_factory=list)
 
     def send(self, broker_id: int, request: Any) -> Any:
         name = api_name(request)
         self.asked.append((name, broker_id))
-        if name in self.silent:
+        if name in self.silent or broker_id in self.down:
             raise RequestFailed(f"broker {broker_id} cannot be reached", FailureCode.UNREACHABLE)
         answer = getattr(self, f"_{name}")(broker_id, getattr(request, "request", request))
         return as_bytes(answer) if name == "Metadata" else answer

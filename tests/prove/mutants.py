@@ -342,6 +342,7 @@ EXPLAINED: dict[Key, str] = {
         "swept",
         "row_of(TRANSACTION_COLUMNS, None, judged) → row_of(TRANSACTION_COLUMNS, 'mutant', judged)",
     ): "these columns do not look at the sweep",
+    ("resolve/offer.py", "in_words", "| Refused, partitions: int=1 → | Refused, partitions: int=0"): "neither is many",
     ("resolve/peer_partitions.py", "_commit_marker", "records=False → records=True"): _HEADERS,
 }
 

@@ -37,7 +37,9 @@ from txnscan.kafka.protocol.metadata import MetadataRound
 from txnscan.kafka.topology import ClusterView
 from txnscan.sweeps import before_stop as reads
 from txnscan.waiting import before_stop as rules
+from txnscan.waiting import in_sync
 from txnscan.waiting.before_stop import StopVerdict
+from txnscan.waiting.exposure import read_versions
 
 SEEDS = range(150)
 
@@ -151,9 +153,10 @@ def _asks_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ignores_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignores brokers that do not answer, for their images and as coordinators: either alone would report them."""
+    """Ignores brokers that do not answer, for their images, as coordinators and in sync: each would report them."""
     _returns(Latest, "unreachable", ())(monkeypatch)
     _changes(Cluster, "coordinator_listing", coverage_errors=())(monkeypatch)
+    monkeypatch.setattr(in_sync, "read_versions", lambda *asked: (read_versions(*asked)[0], {}))
 
 
 class Dropped(NamedTuple):
@@ -186,10 +189,10 @@ _HIDDEN = replace(WIDE, hidden=frozenset({A}))
 RULES = (
     ("no replica remains", _without(*_LEADERLESS), SOLO, None, None, range(100), "torn"),
     ("too few remain in sync", _without("too_few_in_sync"), WIDE, None, None, range(30), "blocked"),
-    ("an unclean election", _without("unclean_election"), UNCLEANLY, _NO_CHANGE, ANSWERED, range(300, 330), "lost"),
+    ("an unclean election", _without("unclean_election"), UNCLEANLY, _NO_CHANGE, ANSWERED, range(320, 340), "lost"),
     ("transactions that a partition concerns", _returns(reads._Ids, "concerned", ()), SOLO, None, None, range(100),
      "torn"),
-    ("partitions without data", _changes(reads, "_by_place", by_key={}), SOLO, None, None, range(780, 800), "torn"),
+    ("partitions without data", _changes(reads, "_by_place", by_key={}), SOLO, None, None, range(1580, 1590), "torn"),
 )  # fmt: skip
 IMAGES = (
     ("the same leaders in both", _returns(_READING, "_same_leaders", True), _MOVES, _MEANWHILE, ANSWERED,
@@ -200,7 +203,7 @@ IMAGES = (
      ANSWERED, range(30), "torn"),
     ("the newest", _asks_the_oldest, _SLOW, _BEFORE, ANSWERED, range(30), "torn"),
     ("no broker lags, as it may be cut off", _returns(Cluster, "late", ()), _with(PAIR, "cut", "leader move"), _BEFORE,
-     ANSWERED, range(320, 330), "torn"),
+     ANSWERED, range(1420, 1430), "torn"),
 )  # fmt: skip
 FAILURES = (
     ("a broker that does not answer", _ignores_silence, _with(PAIR, "pause"), _BEFORE, "ApiVersions", range(480, 490),
@@ -216,7 +219,7 @@ FAILURES = (
     ("ids that are hidden", _changes(Cluster, "coordinator_listing", visibility_failures=()), _HIDDEN, _NO_CHANGE,
      ANSWERED, range(30), "blocked"),
     ("whether elections may be unclean", _changes(reads, "judge", unknown=()), UNCLEANLY, _NO_CHANGE,
-     "DescribeConfigs", range(280, 300), "lost"),
+     "DescribeConfigs", range(660, 670), "lost"),
     ("how many must be in sync", _changes(reads, "judge", unknown=()), WIDE, _NO_CHANGE, "DescribeConfigs", range(30),
      "blocked"),
 )  # fmt: skip

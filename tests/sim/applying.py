@@ -29,7 +29,7 @@ from txnscan.resolve.brokers import LiveBrokers
 from txnscan.resolve.guard import ACCEPT_UNKNOWN, COMPLETE_COMMITS, Limits, StoredTransaction
 from txnscan.resolve.plan import Action, Plan, make_plan
 from txnscan.sweeps.history import FactsAlone, History
-from txnscan.sweeps.log_reads import with_stored
+from txnscan.sweeps.log_facts import with_stored
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.facts import NO_FACTS, SeenMarker
 from txnscan.verdict.evidence import Judged
@@ -217,6 +217,7 @@ def _stored(judged: Judged, found: Scan, memory: Memory) -> StoredTransaction:
         log_failure=judged.known_outcome.log_failure if judged.known_outcome is not None else None,
         transactional_id=views[0].transactional_id if views else None,
         owner_epoch=views[0].producer_epoch if views else None,
+        transaction_timeout_ms=views[0].timeout_ms if views else None,
         blocked_records=None,
         explanation=judgement.explanation,
         first_seen_ms=_LONG_AGO_MS,

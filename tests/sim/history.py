@@ -126,6 +126,10 @@ class SimulatedConnect:
     brokers: tuple[Broker, ...] = ()
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
 
+    def for_controller(self) -> SimulatedConnect:
+        """See ClientFactory."""
+        return self
+
     def client(self) -> Simulation:
         """The simulated brokers."""
         return self.simulation
@@ -203,10 +207,12 @@ class SimulatedCluster(Cluster):
         """The snapshot as the sweep uses it: unchanged. Subclasses weaken it."""
         return snapshot
 
-    def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    def in_parallel(
+        self, call: Callable[[Item], Result], items: Iterable[Item], on_progress: OnProgress | None = None
+    ) -> list[Result]:
         """See Cluster."""
         if self._turns is None:
-            return super().in_parallel(call, items)
+            return super().in_parallel(call, items, on_progress)
         return self._turns.in_parallel(call, items)
 
 

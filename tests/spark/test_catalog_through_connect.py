@@ -29,7 +29,7 @@ SCRIPT = """
 import json, sys
 from tests.connect import local_server
 from tests.tables.stored import next_sweep
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, Location
 from txnscan.tables.delta import arrow_rows
 from txnscan.tables.schema import SWEEPS
 from txnscan.tables.spark import SparkDelta, last_actions
@@ -41,7 +41,7 @@ found = {}
 for number, (name, statements) in enumerate(changes.items()):
     schema = f"spark_catalog.txnscan_{number}"
     spark.sql(f"CREATE SCHEMA {schema}")
-    delta = SparkDelta(spark, schema)
+    delta = SparkDelta(spark, Location.of(schema))
     delta.create(SWEEPS)
     delta.append(SWEEPS, rows)
     for statement in statements:

@@ -13,7 +13,7 @@ from tests.cases import Cases
 from tests.tables.stored import next_sweep
 from txnscan import create_views
 from txnscan import table as stored_table
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, Location
 from txnscan.engine.spark.guest import own_session
 from txnscan.tables.conditions import Is
 from txnscan.tables.creation import check_files
@@ -54,8 +54,8 @@ def test_tables_that_users_changed_in_allowed_ways_still_work(spark: SparkSessio
     with Cases() as cases:
         for number, (name, statement) in enumerate(ALLOWED.items()):
             location = f"{tmp_path}/{number}"
-            delta = SparkDelta(own, location)
-            creates = (delta, DeltaRs(location))[number % 2]
+            delta = SparkDelta(own, Location.of(location))
+            creates = (delta, DeltaRs(Location.of(location)))[number % 2]
             with cases.case(f"{name}, created by {type(creates).__name__}"):
                 creates.create(SWEEPS)
                 creates.append(SWEEPS, rows[0])
@@ -120,7 +120,7 @@ def test_an_expression_in_a_table_is_never_evaluated(spark: SparkSession, tmp_pa
     with Cases() as cases:
         for name, change in HOSTILE.items():
             location = str(tmp_path / name.replace(" ", "-"))
-            delta = SparkDelta(own, location)
+            delta = SparkDelta(own, Location.of(location))
             delta.create(SWEEPS)
             assert delta.columns(SWEEPS)
             planted(location, "sweeps", change)
@@ -131,7 +131,7 @@ def test_an_expression_in_a_table_is_never_evaluated(spark: SparkSession, tmp_pa
                 "a DataFrame of a user": partial(stored_table, spark, location, "sweeps"),
                 "views of a user": partial(create_views, spark, location),
                 "delta-rs": open_tables(location, None).create,
-                "delta-rs, by its own reading": partial(DeltaRs(location).columns, SWEEPS),
+                "delta-rs, by its own reading": partial(DeltaRs(Location.of(location)).columns, SWEEPS),
                 "a session chooses": partial(open_tables, location, spark),
             }
             for use, call in uses.items():
@@ -145,7 +145,7 @@ def test_delta_itself_is_asked_where_files_of_the_log_cannot_be_read(
     spark: SparkSession, catalog_schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In catalogs and object stores; and if Delta's classes are out of reach, the catalog."""
-    delta = SparkDelta(spark, catalog_schema)
+    delta = SparkDelta(spark, Location.of(catalog_schema))
     delta.check(SWEEPS)
     delta.create(SWEEPS)
     location = str(delta.files(SWEEPS)).removeprefix("file:")
@@ -168,7 +168,7 @@ def test_delta_itself_is_asked_where_files_of_the_log_cannot_be_read(
 def test_a_table_that_changes_after_it_was_examined_cannot_call_java(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delta = SparkDelta(own_session(spark), location)
+    delta = SparkDelta(own_session(spark), Location.of(location))
     delta.create(SWEEPS)
     monkeypatch.setattr(SparkDelta, "check", lambda *_, **__: None)
     planted(location, "sweeps", HOSTILE["a generated column"])

@@ -11,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.builders import scan
+from txnscan.config import Location
 from txnscan.engine.spark.files import local_file
 from txnscan.tables import open as opening
 from txnscan.tables.delta import arrow_rows
@@ -39,7 +40,7 @@ def test_delta_rs_opens_a_disk_of_this_machine_in_a_session_without_executors(
     ],
 )
 def test_spark_opens_tables_that_the_user_gave_features(spark: SparkSession, location: str, statement: str) -> None:
-    by_spark = SparkDelta(spark, location)
+    by_spark = SparkDelta(spark, Location.of(location))
     for one in (SWEEPS, INCIDENTS):
         by_spark.create(one)
     assert isinstance(open_tables(location, spark).delta, DeltaRs)
@@ -121,7 +122,7 @@ def test_a_checkpoint_of_delta_rs_leaves_no_checksum_of_the_one_that_it_replaces
 ) -> None:
     """Spark would warn that the file is corrupt, and search for the checkpoint for two seconds."""
     rows = arrow_rows(SWEEPS.columns, SWEEPS.rows(scan(), [scan()]))
-    by_spark, by_rust = SparkDelta(spark, location), DeltaRs(location)
+    by_spark, by_rust = SparkDelta(spark, Location.of(location)), DeltaRs(Location.of(location))
     by_spark.create(SWEEPS)
     table = f"{location}/sweeps"
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")

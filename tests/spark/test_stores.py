@@ -33,7 +33,10 @@ def test_a_clustered_table_is_copied_by_the_statement_in_the_docs(spark: SparkSe
     by_spark = through_spark(old, spark)
     by_spark.create()
     table = f"delta.`{old}/sweeps`"
-    spark.sql(f"REPLACE TABLE {table} USING DELTA CLUSTER BY (sweep_id) AS SELECT * FROM {table}")
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in by_spark.delta.properties(SWEEPS).items())
+    spark.sql(
+        f"REPLACE TABLE {table} USING DELTA CLUSTER BY (sweep_id) TBLPROPERTIES ({properties}) AS SELECT * FROM {table}"
+    )
     by_spark.write(sweep(1, ORPHAN))
     refused = open_tables(old, None)
     with pytest.raises(Exception, match="Unsupported table features") as raised:

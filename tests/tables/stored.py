@@ -12,7 +12,7 @@ from uuid import uuid4
 from tests.builders import MINUTE_MS, NOW_MS, failed, judged, scan, view
 from tests.sim.encode import transaction_log_value
 from tests.sim.records import TransactionMetadata
-from txnscan.sweeps.log_reads import signed
+from txnscan.sweeps.log_facts import signed
 from txnscan.tables.schema import INCIDENTS, TABLES
 from txnscan.txnlog.facts import LogRead, ProducerFacts, RawRecord, SeenCommit
 from txnscan.verdict.evidence import OutcomeEvidence

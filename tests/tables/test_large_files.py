@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from tests.bombs import (
     BOMB,
@@ -209,6 +210,33 @@ def test_no_use_takes_300_mb(template: Path, tmp_path: Path) -> None:
         for number, (name, (rows, options, names)) in enumerate(LARGE.items()):
             with cases.case(name):
                 assert peak_bytes(planted(template, tmp_path / str(number), rows, **options), *names) < 300e6
+
+
+# Stores a sweep, and prints the most memory of the process in KiB.
+STORE = f"""
+import sys
+from tests.tables.stored import next_sweep
+from txnscan.tables import delta_rs
+from txnscan.tables.open import open_tables
+
+delta_rs.SMALL_FILES_MAX = 1
+open_tables(sys.argv[1], None).write(next_sweep(9))
+print({PEAK_KIB})
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
+def test_a_sweep_merges_no_small_file_of_many_bytes(template: Path, tmp_path: Path) -> None:
+    """A merge would write the shared text of 1 MiB a thousand times."""
+    with Cases() as cases:
+        for name, rows, merged in (("shared", with_text(MIB, 1_000), False), ("short", with_text(1_000, 100), True)):
+            with cases.case(name):
+                place = planted(template, tmp_path / name, rows)
+                ran = run_python("-c", STORE, str(place))
+                assert ran.returncode == 0, ran.stderr
+                assert int(ran.stdout) * 1024 < 300e6
+                present = DeltaTable(str(place / SWEEPS.name)).file_uris()
+                assert any(BOMB in one for one in present) is not merged
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")

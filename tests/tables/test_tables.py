@@ -31,11 +31,15 @@ from tests.tables.stored import (
     reads_of,
     swept,
 )
-from txnscan.config import ConfigError
+from txnscan.config import ConfigError, Location
 from txnscan.sweeps.column import epoch_ms, timestamp
 from txnscan.sweeps.history import Incident, Sighting
+from txnscan.sweeps.preflight import Level
 from txnscan.sweeps.row import incident_id
-from txnscan.tables.delta import By
+from txnscan.tables.delta import READABLE_PROPERTY, VERSION_PROPERTY, By
+from txnscan.tables.history import life, remembered
+from txnscan.tables.maintain import kept
+from txnscan.tables.preflight import check_tables
 from txnscan.tables.schema import (
     CANDIDATES,
     FACTS,
@@ -58,11 +62,14 @@ from txnscan.waiting.writability import WriteStates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from syrupy.assertion import SnapshotAssertion
 
     from tests.conftest import Opens
     from txnscan.tables.tables import Tables
+
+LATER = str(SCHEMA_VERSION + 1)
 
 
 # --- stored sweeps ----------------------------------------------------------------------------------------------------
@@ -299,6 +306,24 @@ def test_a_plan_uses_a_marker_seen_by_an_apply(after: After) -> None:
     assert planned(tables, "sweep-1") == ("maybe_committed", None)
 
 
+def test_a_plan_leaves_out_what_an_apply_has_ended_since_the_sweep(after: After) -> None:
+    from txnscan.resolve.apply import Status
+    from txnscan.resolve.journal import TablesJournal
+    from txnscan.resolve.plan_of_sweep import stored_hanging
+
+    tables = after(next_sweep(1, UNDECIDED, **read_for(UNDECIDED)))
+    (before,) = stored_hanging(tables, "sweep-1")
+    made = plan(stored(incident_id=before.incident_id))
+    journal = TablesJournal(tables, now_ms=lambda: NOW_MS + MINUTE_MS)
+    journal.conclude(made, journal.intend(made, made.actions[0], None), made.actions[0], Status.FAILED, "it moved")
+    assert stored_hanging(tables, "sweep-1")[0].resolved_ms is None
+    journal.conclude(made, journal.intend(made, made.actions[0], None), made.actions[0], Status.RESOLVED, "gone")
+    (ended,) = stored_hanging(tables, "sweep-1")
+    assert ended.resolved_ms == NOW_MS + MINUTE_MS
+    (refusal,) = plan(ended).refused
+    assert refusal.guard == "already_resolved"
+
+
 def test_a_plan_uses_no_computed_columns(after: After) -> None:
     """A change of `incidents`, verdicts or outcomes changes no plan."""
     from txnscan.resolve.plan_of_sweep import stored_hanging
@@ -383,9 +408,9 @@ def test_rewriting_a_sweep_deletes_no_fact(tables: Tables, monkeypatch: pytest.M
 def test_facts_are_read_during_the_sweep_and_only_if_needed(tables: Tables) -> None:
     assert tables.past("cluster-1")().history == 0, "which a sweep reads first"
     begun = tables.facts("cluster-1", {7})
-    shutil.rmtree(f"{tables.delta.location}/sweeps")
+    shutil.rmtree(tables.delta.location.of_table("sweeps"))
     assert begun()[7].reads == ()
-    shutil.rmtree(tables.delta.location)
+    shutil.rmtree(tables.delta.location.text)
     assert tables.facts("cluster-1", ())() == {}
     with pytest.raises(ConfigError, match=r"^--tables: there are no tables"):
         tables.facts("cluster-1", {7})()
@@ -468,9 +493,65 @@ def test_without_the_table_of_sweeps_the_others_are_refused(
     assert refused == wording
 
 
+def test_every_reader_refuses_tables_of_a_form_that_it_does_not_know(opens: Opens, after: After, location: str) -> None:
+    after(scan(ORPHAN)).delta.set_properties(SWEEPS, {VERSION_PROPERTY: LATER, READABLE_PROPERTY: LATER})
+    which = ORPHAN.observation.transaction_key
+    readers: dict[str, Callable[[Tables], object]] = {
+        "rows": lambda tables: tables.rows(FACTS),
+        "a sweep": lambda tables: tables.read(OPEN_TRANSACTIONS, "sweep-1"),
+        "the last sweeps": lambda tables: tables.last_sweeps(),
+        "the history": lambda tables: remembered(tables, None, 1),
+        "an incident": lambda tables: life(tables, "a"),
+        "what maintain keeps": lambda tables: kept(tables, 0, NOW_MS),
+        "a gate": lambda tables: tables.last_topic_reads(["orders"]),
+        "a gate of a cluster": lambda tables: tables.topic_reads("cluster-1", ["orders"])(),
+        "the past": lambda tables: tables.past("cluster-1")(),
+        "incidents": lambda tables: tables.unresolved("cluster-1")(),
+        "ended incidents": lambda tables: tables.ended("cluster-1", {which})(),
+        "ages": lambda tables: tables.last_seen("cluster-1")(),
+        "facts": lambda tables: tables.facts("cluster-1", {7})(),
+        "disks": lambda tables: tables.disk_reads("cluster-1", {("p", "t", 0)}, NOW_MS)(),
+        "a check": lambda tables: tables.to_create(),
+    }
+    with Cases() as cases:
+        for name, reads in readers.items():
+            with cases.case(name), pytest.raises(ConfigError, match=f"version {LATER}"):
+                reads(opens(location))
+
+
+# delta-rs panics at the first four, and makes tables elsewhere for most others.
+REFUSED_PATHS = ("a[1]b", "a]", "a^b", "a|b", "%41", "a%20b", "a%C3%BC", "a\\b", "a\nb", "a\x7fb", "a\udcffb", "a\0b")
+
+
+@pytest.mark.parametrize("name", REFUSED_PATHS)
+def test_a_path_that_delta_rs_cannot_open_is_refused_before_anything_is_made(
+    opens: Opens, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ConfigError, match="--tables"):
+        opens(f"{tmp_path}/{name}/tables")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_counts_without_its_links(opens: Opens, tmp_path: Path) -> None:
+    (tmp_path / "a[1]").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a[1]")
+    with pytest.raises(ConfigError, match="--tables"):
+        opens(f"{tmp_path}/link")
+    (found,) = check_tables(Location.of(f"{tmp_path}/link"), lambda: opens(f"{tmp_path}/link"))
+    assert found.level is Level.FAILED
+
+
+def test_a_path_may_have_most_characters(opens: Opens, tmp_path: Path) -> None:
+    for name in ("a b ü 😀 #?*'\"`{}~<>&=:;,$!@", "a%b%"):
+        tables = opens(f"{tmp_path}/{name}")
+        tables.create()
+        tables.write(next_sweep(1))
+        assert len(opens(f"{tmp_path}/{name}").last_sweeps()) == 1
+
+
 def test_a_change_of_the_schema_raises_its_version() -> None:
     """Otherwise tables of the previous version would be accepted. Add the new digest here, under the next number."""
-    from txnscan.tables.delta import VERSION_PROPERTY, arrow_of, properties
+    from txnscan.tables.delta import arrow_of, properties
 
     kept = [
         (

@@ -41,6 +41,19 @@ def test_a_table_of_many_small_files_is_compacted_by_a_sweep(
     assert len(opens(location).rows(SWEEPS)) == len(opens(location).rows(OPEN_TRANSACTIONS)) == 2 * FEW + 2
 
 
+def test_a_panic_of_a_merge_fails_no_sweep(opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panics(*_: object) -> None:
+        raise type("PanicException", (BaseException,), {})
+
+    monkeypatch.setattr(delta_rs, "SMALL_FILES_MAX", 1)
+    monkeypatch.setattr(delta_rs, "_merged", panics)
+    tables = opens(location)
+    tables.create()
+    for number in range(3):
+        tables.write(next_sweep(number))
+    assert (files(location, SWEEPS), len(opens(location).rows(SWEEPS))) == (3, 3)
+
+
 def test_small_files_of_many_bytes_are_merged_and_large_files_are_left_alone(
     opens: Opens, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from tests.sim.encode import batch
 from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import read_all_views
 from txnscan.coordinators.transactions import Transaction
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Permission, Unobserved
 from txnscan.kafka.protocol.init_producer_id import Fenced
@@ -43,6 +44,7 @@ from txnscan.sweeps.history import NoHistory
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Judged, PeerPartitions
 from txnscan.verdict.outcome import with_outcome
+from txnscan.verdict.rules import judge
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -60,7 +62,7 @@ def test_a_proven_uncommitted_hanging_transaction_is_not_refused() -> None:
 
 YOUNG: dict[str, Any] = {"last_timestamp_ms": NOW_MS, "first_seen_ms": NOW_MS}
 REFUSED = [
-    ("live", judged(view("Ongoing", 3, (P,))), "it is live (ongoing), and its coordinator ends it"),
+    ("live", judged(view("Ongoing", 3, (P,))), "it is live (ongoing)"),
     ("decided", judged(view("PrepareCommit", 3, (P,))), "it is not proven to hang: it is pending_marker"),
     (
         "unproven",
@@ -94,6 +96,16 @@ REFUSED = [
 @pytest.mark.parametrize(("found", "says"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_other_transactions_are_refused_with_a_reason(found: Judged, says: str) -> None:
     assert str(refusal(found, accept_unknown=False)).startswith(says)
+
+
+def test_a_refusal_of_a_live_transaction_offers_a_fence_only_if_its_guard_does() -> None:
+    live = judged(view("Ongoing", 3, (P,)))
+    evidence = replace(live.evidence, joined_commit="'X' committed epoch 3")
+    endangers = replace(live, evidence=evidence, judgement=judge(evidence))
+    assert endangers.endangers_commit
+    two_phase = judged(view("Ongoing", 3, (P,), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS))
+    for one, offers in ((live, True), (two_phase, False), (endangers, False)):
+        assert ("force-terminate" in str(refusal(one, accept_unknown=False))) == offers
 
 
 def test_only_an_unknown_outcome_can_be_accepted() -> None:
@@ -384,8 +396,9 @@ def test_a_rejected_timeout_is_replaced_by_the_longest_allowed_timeout(
 
 
 def test_a_two_phase_commit_id_needs_a_reason() -> None:
-    assert fencing.refusal(BEFORE) is None
-    assert "two-phase commit" in str(fencing.refusal(replace(BEFORE, timeout_ms=2**31 - 1)))
+    at_rest = replace(BEFORE, state="Empty", partitions=())
+    assert fencing.refusal(at_rest, None) is None
+    assert "two-phase commit" in str(fencing.refusal(replace(at_rest, timeout_ms=2**31 - 1), None))
 
 
 def test_a_fence_warns_of_a_lost_checkpoint_if_the_id_may_be_flinks() -> None:

@@ -20,9 +20,10 @@ from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from txnscan.config import ConfigError
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
+from txnscan.coordinators.claims import ask_claims
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.locate import coordinator_of
-from txnscan.coordinators.producers import PartitionProducers, Portion, portions, read_portion
+from txnscan.coordinators.producers import PartitionProducers, Portion, portions, read_portion, read_producers
 from txnscan.coordinators.streamed import streamed
 from txnscan.coordinators.transactions import Transaction, describe, list_on, located
 from txnscan.kafka.answers import State
@@ -255,6 +256,22 @@ def test_an_unreachable_broker_is_an_error_of_each_partition() -> None:
     cluster.unreachable = {1}
     found = list(read_portion(cluster.send, Portion(1, seen.partitions), seen))
     assert [(one.topic, one.partition) for one in found if isinstance(one, Unobserved)] == [("t", 0), ("t", 1)]
+
+
+def test_an_owner_that_a_broker_may_have_is_not_observed() -> None:
+    """Broker 3 does not answer. A producer whose owner another broker lists needs no answer of it."""
+    for owner, brokers in ({}, [3]), ({"X": FakeId(7, 3, partitions=(("t", 0),))}, []):
+        fake = FakeCluster()
+        fake.partitions["t", 0] = FakePartition(producers=[producer(7, 100)], high_watermark=200)
+        fake.ids[1] = dict(owner)
+        fake.unreachable = {3}
+        seen = read_metadata(fake.send, 1, ["t"])
+        cluster = SimpleNamespace(
+            send=fake.send, ask_claims=lambda ids, _, send=fake.send: [ask_claims(send, n, ids) for n in (1, 2, 3)]
+        )
+        one, *errors = read_producers(cast(Cluster, cluster), seen.topics, seen, None)
+        assert isinstance(one, PartitionProducers) and [*one.owners] == [7] * len(owner)
+        assert [error.broker for error in errors if isinstance(error, Unobserved)] == brokers
 
 
 # --- coordinators -----------------------------------------------------------------------------------------------------

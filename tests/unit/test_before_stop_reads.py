@@ -376,8 +376,15 @@ def test_notes_count_what_moves_and_what_is_exposed() -> None:
     }
     unclaimed = notes(lambda fake: fake.partitions[SOLO].producers.append(producer(7)))
     assert unclaimed["unclaimed_transactions"] == (1, False)
-    no_majority = notes(changed(fetched_ms={2: 0}))
-    assert no_majority["voters"] == (1, True)
+    # Without a majority no leader is elected, and without an answer it is not known whether there is one.
+    assert notes(lambda fake: fake.fetched_ms.clear()) == {}
+    assert notes(changed(fetched_ms={2: 0})) == {"voters": (1, True)}
+    assert notes(on(WHOLE), 1, 2, 3) == {"voters": (0, True)}
+    # The log has no replica left, so its ids get no coordinator.
+    assert notes(on(WHOLE, changed(in_sync={LOG: (1,)})), 1) == {
+        "controller": (1, False),
+        "partitions_out_of_sync": (1, False),
+    }
 
     def leaderless(fake: Fake) -> None:
         fake.partitions[PAIR].leader = -1
@@ -386,6 +393,18 @@ def test_notes_count_what_moves_and_what_is_exposed() -> None:
 
     assert notes(leaderless, 2)["partitions_without_leader"] == (1, True)
     assert asked(leaderless, 2).verdict is UNSAFE
+
+
+def test_no_end_is_promised_of_a_transaction_whose_log_takes_no_writes() -> None:
+    """Now, whatever stops."""
+    for change, has_end in (
+        (on(SOLO), True),
+        (on(SOLO, changed(in_sync={LOG: (1,)})), False),
+        (on(SOLO, changed(unreachable={2})), False),
+    ):
+        (harm, *_) = asked(change).judged.harms
+        (one,) = harm.held.transactions
+        assert (harm.held.before.key, one.ends_by_ms is not None) == (SOLO, has_end)
 
 
 def test_groups_of_a_harmed_partition_of_offsets_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
 import re
 import socket
@@ -16,29 +17,34 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.protocol.admin import DescribeProducersRequest
+from kafka.protocol.sasl import SaslAuthenticateResponse
 
+from tests.cases import Cases
 from tests.fakes.cluster import ADDRESS, broker
 from tests.fakes.peer import (
     CLOSE,
     LIST_TRANSACTIONS,
+    SASL_AUTHENTICATE,
     SILENCE,
     SOON,
     FakeBroker,
     Misbehave,
     ask,
+    framed,
     instead,
     listing,
     starting,
 )
 from tests.sim.wire import ClusterShape, WireCluster
-from txnscan.kafka.client.client import Client
-from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
+from txnscan.kafka.client.client import Client, _Manager
+from txnscan.kafka.client.connection import ConnectionSettings, OAuthSettings, TlsSettings
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.client.listener import NOTHING_LISTENS
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
 from txnscan.kafka.protocol.metadata import read_metadata
+from txnscan.kafka.security.oauth import Tokens
 from txnscan.kafka.topology import Broker
 
 if TYPE_CHECKING:
@@ -55,6 +61,19 @@ def frame(body: bytes) -> bytes:
 def start() -> Iterator[Callable[..., FakeBroker]]:
     with starting() as begin:
         yield begin
+
+
+@pytest.fixture
+def logs() -> Iterator[list[logging.LogRecord]]:
+    """What `--log-level debug` would show from here on."""
+    records: list[logging.LogRecord] = []
+    handler, root, level = logging.Handler(), logging.getLogger(), logging.getLogger().level
+    handler.emit = records.append  # type: ignore[assignment, method-assign]
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield records
+    root.removeHandler(handler)
+    root.setLevel(level)
 
 
 def test_a_failure_survives_pickling() -> None:
@@ -302,6 +321,61 @@ def test_refused_credentials_are_reported_without_the_password(start: Callable[.
         failed = failure(client)
         assert "refused the credentials" in failed.error and "s3cret" not in failed.error
         assert failure(client).error == failed.error
+
+
+SECRET = "s3cret  with spaces"
+# A reason of a broker, and whether the failure shows it.
+REASONS = {
+    "as Kafka words it": ("Authentication failed: Invalid username or password", True),
+    "with the password": (f"no {SECRET}", False),
+    "with the bytes that it got": (f"\0alice\0{SECRET}", False),
+    "with the password in an endless text": ("x" * 30_000 + SECRET, False),
+    "an endless text": ("x" * 30_000, True),
+}
+
+
+def test_the_reason_of_a_broker_never_shows_the_password(
+    start: Callable[..., FakeBroker], logs: list[logging.LogRecord]
+) -> None:
+    """Neither in a failure, which reaches tables and notifications, nor in a log."""
+    settings = ConnectionSettings("SASL_PLAINTEXT", None, "PLAIN", "alice", SECRET, request_timeout_ms=300)
+    with Cases() as cases:
+        for name, (reason, shows) in REASONS.items():
+            with cases.case(name):
+                logs.clear()
+
+                def refuse(key: int, version: int, correlation_id: int, reason: str = reason) -> bytes | None:
+                    if key != SASL_AUTHENTICATE:
+                        return None
+                    answer = SaslAuthenticateResponse(
+                        version=version, error_code=58, error_message=reason, auth_bytes=b""
+                    )
+                    return framed(answer, correlation_id)
+
+                with Client(settings, [broker(1, start(refuse).port)]) as client:
+                    error = failure(client).error
+                assert len(error) < 600 and (reason[:50] in error) is shows
+                for said in (error, *(record.getMessage() for record in logs)):
+                    assert "s3cret" not in said and len(said) < 2_000
+
+
+def test_the_token_is_no_part_of_a_reason_either() -> None:
+    tokens = Tokens(OAuthSettings("http://127.0.0.1:1/token", "id", "client secret"))
+    tokens._token = "to.ken"
+    manager = _Manager.__new__(_Manager)
+    manager.config = {"sasl_plain_password": None, "sasl_oauth_token_provider": tokens}
+    assert manager._secrets() == ["to.ken"]
+
+
+def test_an_answer_that_cannot_be_decoded_is_not_logged(
+    start: Callable[..., FakeBroker], logs: list[logging.LogRecord]
+) -> None:
+    """It may have half a gigabyte."""
+    # The first transactional id in the list is no UTF-8.
+    body = bytes(7) + b"\1\2\5\xff\xff\xff\xff" + bytes(1_000_000)
+    with Client(SOON, [broker(1, start(instead(lambda c: frame(struct.pack(">i", c) + body))).port)]) as client:
+        assert "Unable to decode" in failure(client).error
+    assert all(len(record.getMessage()) < 2_000 for record in logs)
 
 
 def test_a_throttle_time_delays_only_the_next_request_to_that_broker(

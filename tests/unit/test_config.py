@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.cases import Cases
 from txnscan.config import (
     ConfigError,
+    Location,
     ScanConfig,
     parse_bootstrap_servers,
     parse_duration_ms,
-    parse_location,
     parse_optional_duration_ms,
+    parse_time_ms,
     printable,
 )
 
@@ -64,6 +65,7 @@ def test_blanks_around_bootstrap_servers_are_stripped(text: str) -> None:
 
 
 NO_SERVERS = (
+    "a:655360",
     "",
     "  ",
     "localhost",
@@ -110,7 +112,15 @@ def test_an_invalid_bootstrap_server_is_an_error_of_its_option(wording: Snapshot
 
 @pytest.mark.parametrize(
     ("text", "expected_ms"),
-    [("1ms", 1), ("90s", 90_000), ("20m", 1_200_000), ("2h", 7_200_000), ("1d", 86_400_000), ("007m", 420_000)],
+    [
+        ("1ms", 1),
+        ("90s", 90_000),
+        ("20m", 1_200_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("007m", 420_000),
+        ("36500d", 36_500 * 86_400_000),
+    ],
 )
 def test_a_duration_is_a_number_with_a_unit(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text, "--x") == expected_ms
@@ -134,8 +144,34 @@ NO_DURATIONS = (
     ("5 m", "white space inside"),
     ("5m\n", "a line of its own"),
     ("999999999999d", "more than fits"),
+    ("36501d", "more than a hundred years"),
+    ("٣m", "digits of another script"),
     ("9" * 500 + "ms", "far more than fits"),
 )
+
+
+TIMES = (
+    ("2026-01-31T06:00:00Z", 1_769_839_200_000),
+    ("2026-01-31T07:00:00.5+01:00", 1_769_839_200_500),
+    ("0001-01-01T00:00:00Z", -62_135_596_800_000),
+    ("9999-12-31T23:59:59Z", 253_402_300_799_000),
+    ("2026-01-31T06:00:00", None),
+    ("yesterday", None),
+    ("0001-01-01T00:00:00+14:00", None),
+    ("9999-12-31T23:59:59-14:00", None),
+)
+
+
+def test_a_time_has_an_offset_and_a_year() -> None:
+    with Cases() as cases:
+        for text, expected_ms in TIMES:
+            with cases.case(text):
+                if expected_ms is not None:
+                    assert parse_time_ms(text, "--until") == expected_ms
+                    continue
+                with pytest.raises(ConfigError) as error:
+                    parse_time_ms(text, "--until")
+                assert error.value.named == "--until"
 
 
 def test_an_invalid_duration_is_an_error_of_its_option(wording: SnapshotAssertion) -> None:
@@ -264,28 +300,54 @@ def test_escaped_text_is_printable_and_encodable_on_one_line(text: str) -> None:
     assert escaped.encode("utf-8").decode("utf-8") == escaped
 
 
+# The text, what is opened, whether it is in a catalog, the scheme, and the folder of this machine.
 LOCATIONS = [
-    ("/data/txnscan", "/data/txnscan"),
-    ("./main.tx-scan", "{cwd}/main.tx-scan"),
-    ("../tables", "{cwd}/../tables"),
-    ("demo/tables", "{cwd}/demo/tables"),
-    ("~/tables", "{home}/tables"),
-    ("s3a://bucket/x", "s3a://bucket/x"),
-    ("file:/data/x", "file:/data/x"),
-    ("dbfs:/x", "dbfs:/x"),
-    ("main.txnscan", "main.txnscan"),
-    ("`my-catalog`.`tx-scan`", "`my-catalog`.`tx-scan`"),
+    ("/data/txnscan", "/data/txnscan", False, "", "/data/txnscan"),
+    ("./main.tx-scan", "{cwd}/main.tx-scan", False, "", "{cwd}/main.tx-scan"),
+    ("../tables", "{cwd}/../tables", False, "", "{cwd}/../tables"),
+    ("demo/tables", "{cwd}/demo/tables", False, "", "{cwd}/demo/tables"),
+    ("~/tables", "{home}/tables", False, "", "{home}/tables"),
+    ("s3a://bucket/x", "s3a://bucket/x", False, "s3a", None),
+    ("S3A://bucket/x", "S3A://bucket/x", False, "s3a", None),
+    ("file:/data/x", "file:/data/x", False, "file", "/data/x"),
+    ("file:///data/x", "file:///data/x", False, "file", "/data/x"),
+    ("dbfs:/x", "dbfs:/x", False, "dbfs", None),
+    ("main.txnscan", "main.txnscan", True, "", None),
+    ("`my-catalog`.`tx-scan`", "`my-catalog`.`tx-scan`", True, "", None),
+    ("`a:b/c`.`d`", "`a:b/c`.`d`", True, "", None),
 ]
 
 
-@pytest.mark.parametrize(("text", "location"), LOCATIONS)
-def test_a_location_is_recognized_as_a_path_a_url_or_a_catalog(text: str, location: str) -> None:
-    assert parse_location(text) == location.format(cwd=Path.cwd(), home=Path.home())
+@pytest.mark.parametrize(("text", "opened", "in_catalog", "scheme", "path"), LOCATIONS)
+def test_a_location_is_recognized_as_a_path_a_url_or_a_catalog(
+    text: str, opened: str, in_catalog: bool, scheme: str, path: str | None
+) -> None:
+    places = {"cwd": Path.cwd(), "home": Path.home()}
+    location = Location.of(text)
+    assert location == Location(opened.format(**places), in_catalog)
+    assert location.scheme == scheme
+    assert location.path == (None if path is None else Path(path.format(**places)))
+    assert Location.of(location) is location
+    assert ScanConfig("b:1", tables=text).location == location
+
+
+@pytest.mark.parametrize(
+    ("text", "of_table", "sql_name"),
+    [
+        ("/a/b/", "/a/b/sweeps", "delta.`/a/b/sweeps`"),
+        ("/a`b", "/a`b/sweeps", "delta.`/a``b/sweeps`"),
+        ("s3a://a/b", "s3a://a/b/sweeps", "delta.`s3a://a/b/sweeps`"),
+        ("main.`a`", "main.`a`.sweeps", "main.`a`.sweeps"),
+    ],
+)
+def test_a_location_names_its_tables(text: str, of_table: str, sql_name: str) -> None:
+    location = Location.of(text)
+    assert (location.of_table("sweeps"), location.sql_name("sweeps")) == (of_table, sql_name)
 
 
 @pytest.mark.parametrize("text", ["main.tx-scan", "main.a.b", "tables", "main."])
 def test_an_invalid_location_is_refused(text: str, wording: SnapshotAssertion) -> None:
     with pytest.raises(ConfigError) as error:
-        parse_location(text)
+        Location.of(text)
     assert str(error.value).startswith("--tables: ")
     assert str(error.value) == wording

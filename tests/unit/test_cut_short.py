@@ -108,6 +108,9 @@ class ConnectToFake:
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
     time_left: TimeLeft | None = None
 
+    def for_controller(self) -> ConnectToFake:
+        return self
+
     def client(self) -> Brokers:
         return self.fake
 

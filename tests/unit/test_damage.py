@@ -20,6 +20,10 @@ CAUSES = (
     "java.lang.RuntimeException: file:/t/a.parquet is not a Parquet file.",
     "com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end",
     "_internal.CommitFailedError: Unsupported table features required: [DomainMetadata, ClusteredTable]",
+    "Parquet error: Parquet error: Failed to fetch metadata for file t/a.parquet: Object Store error: Generic "
+    "LocalFileSystem error: Requested range was invalid",
+    "Failed to fetch metadata for file t/a.parquet: Parquet error: Parquet error: Invalid Parquet file. Corrupt footer",
+    "Object Store error: Object at location /my t/a.parquet not found: No such file or directory (os error 2)",
     "something else",
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import (
     QUESTION_MS,
     SWEEP_MS,
+    UNANSWERED_MAX,
     Deadline,
     FirstTries,
     Patience,
@@ -208,6 +210,29 @@ def test_an_executor_gets_the_deadline_with_its_task(start: Callable[..., FakeBr
         assert factory.client().send(1, ask()).error_code == 0
     finally:
         factory.close()
+
+
+def test_a_controller_without_a_majority_does_not_cost_the_broker_that_was_asked(
+    start: Callable[..., FakeBroker],
+) -> None:
+    silent = threading.Event()
+
+    def misbehave(key: int, version: int, correlation_id: int) -> Any:
+        return SILENCE if key == LIST_TRANSACTIONS and silent.is_set() else None
+
+    factory = ClientFactory("of-a-sweep", SOON, (broker(1, start(misbehave).port),))
+    long = replace(factory, settings=ConnectionSettings(request_timeout_ms=600_000))
+    assert [one.for_controller().settings.request_timeout_ms for one in (factory, long)] == [300, 8_000]
+    try:
+        silent.set()
+        for _ in range(UNANSWERED_MAX + 1):
+            with pytest.raises(RequestFailed):
+                factory.for_controller().client().send(1, ask())
+        silent.clear()
+        assert factory.client().send(1, ask()).error_code == 0
+    finally:
+        factory.close()
+    assert not {one.sweep_id for one in (factory, factory.for_controller())}.intersection(ClientFactory._clients)
 
 
 def test_only_a_default_limit_becomes_longer_for_a_large_cluster() -> None:

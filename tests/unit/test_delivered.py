@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 from kafka.record.util import calc_crc32c
@@ -10,7 +11,8 @@ from kafka.record.util import calc_crc32c
 from tests.fakes.cluster import FakeCluster, FakePartition
 from tests.fakes.delivered import LSO, data, ends, partition
 from txnscan.kafka.errors import ErrorCode
-from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, MARKER_SIZE
+from txnscan.kafka.protocol.fetch import AbortedTransaction, FetchedCommitted
+from txnscan.kafka.protocol.record_batch import CRC_AT, CRC_FROM, MARKER_SIZE, Batch
 from txnscan.kafka.topology import Partition
 from txnscan.waiting import delivered as under_test
 from txnscan.waiting.delivered import Starved, starved
@@ -100,3 +102,12 @@ def test_an_empty_answer_does_not_prove_starvation() -> None:
     kept = partition(data(90), ends(91))
     kept.read = lambda *_, **__: b""  # type: ignore[method-assign]
     assert read(kept, 92).unknown == {92}
+
+
+def test_an_answer_may_have_as_many_aborted_transactions_as_it_has_room_for() -> None:
+    """They took nine seconds, growing with the square."""
+    aborted = tuple(AbortedTransaction(producer_id, 0) for producer_id in range(400_000))
+    batches = [Batch(0, 0, producer_id, 0, 0, False, True, records_count=1) for producer_id in (7, 400_000)]
+    began_s = time.process_time()
+    (kept,) = under_test._kept(FetchedCommitted(tuple(batches), 100, 100, aborted))
+    assert kept.producer_id == 400_000 and time.process_time() - began_s < 3

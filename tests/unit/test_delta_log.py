@@ -51,13 +51,19 @@ REFUSED = {
     "an identity": metadata(field(**{"delta.identity.start": 1, "delta.identity.step": 1})),
     "a key of Delta's that is unknown": metadata(field(**{"delta.something": "x"})),
     "an expression inside a value": metadata(field(mine={"a": [{"delta.generationExpression": LOAD}]})),
+    "an expression in lists of a value": metadata(field(mine=[[{"delta.generationExpression": LOAD}]])),
     "a constraint": metadata(configuration={"delta.constraints.mine": LOAD}),
     "a constraint with the name of txnscan's": metadata(
         configuration={"delta.constraints.finished_after_start": f"{OURS['finished_after_start']} AND {LOAD} IS NULL"}
     ),
     "a constraint of another spelling": metadata(configuration={"Delta.Constraints.mine": LOAD}),
     "a constraint in a checkpoint": metadata(configuration=[("delta.constraints.mine", LOAD)]),
+    "a constraint before txnscan's of the same name": metadata(
+        configuration=[("delta.constraints.mine", LOAD), ("delta.constraints.mine", next(iter(OURS.values())))]
+    ),
     "a commit coordinator": metadata(configuration={"delta.coordinatedCommits.commitCoordinator-preview": "x"}),
+    "another table in place of this one": metadata(configuration={"delta.redirectReaderWriter-preview": "{}"}),
+    "another table for writes": metadata(configuration={"delta.RedirectWriterOnly-preview": "{}"}),
     "a conversion": metadata(configuration={"delta.universalFormat.enabledFormats": "iceberg"}),
     "a feature among the properties": metadata(configuration={"delta.feature.catalogManaged": "supported"}),
     "another format": metadata(format={"provider": "orc", "options": {}}),
@@ -67,6 +73,17 @@ REFUSED = {
     "a pickled type in place of the rows": metadata(schemaString=json.dumps(UDT)),
     "a type of unknown text": metadata(field("s", "udt; x")),
     "a column that must not be null": metadata(field(nullable=False)),
+    "a column that is padded": metadata(field(__CHAR_VARCHAR_TYPE_STRING="char(256)")),
+    "a column that is padded, in an array": metadata(
+        field("s", array("string"), __CHAR_VARCHAR_TYPE_STRING="array<CHARACTER ( 300000000 )>")
+    ),
+    "a column that is padded by its type": metadata(field("c", "char(300000000)")),
+    "a column that is padded in a struct": metadata(field("s", struct(field("c", "char(300000000)")))),
+    "txnscan's column with a limited length": metadata(field("settings", __CHAR_VARCHAR_TYPE_STRING="varchar(1)")),
+    "txnscan's column with a limited length, of another spelling": metadata(
+        field("SETTINGS", __char_varchar_type_string="char(2)")
+    ),
+    "txnscan's column of another type": metadata(field("settings", "char(1)")),
     "no schema": metadata(schemaString="x"),
     "a schema that is no struct": metadata(schemaString='"string"'),
     "a schema that is too deep": metadata(schemaString="[" * 100_000),
@@ -79,6 +96,9 @@ ALLOWED = {
     "txnscan's own constraints": metadata(configuration={f"delta.constraints.{name}": c for name, c in OURS.items()}),
     "columns of a user": metadata(field(), field("b", array(struct(field("c", "decimal(10,2)")))), field("v", "date")),
     "a comment that looks like an expression": metadata(field(comment="delta.generationExpression = reflect()")),
+    "columns of a limited length": metadata(
+        field(__CHAR_VARCHAR_TYPE_STRING="struct<a:varchar(70000),b:char(255)>"), field("c", "varchar(300000)")
+    ),
     "a column named like an expression": metadata(field("CURRENT_DEFAULT")),
     "column mapping": metadata(
         field(**{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1",
@@ -146,6 +166,8 @@ EVIL = json.dumps({"metaData": metadata(generated())})
 # JSON may spell a letter in two ways.
 ESCAPED = EVIL.replace("metaData", "metaD\\u0061ta", 1)
 TWICE = SAFE[:-1] + ","
+PLAIN, OF_CLASS = json.dumps(struct(field())), json.dumps(struct(field("s", UDT)))
+NO_UTF_8 = json.dumps({"txnId": "~", "metadata": metadata(generated())}).encode().replace(b"~", b"\xff")
 
 
 def parquet(**columns: list[Any]) -> Any:
@@ -158,9 +180,30 @@ def checkpoint(**action: Any) -> Any:
     return parquet(**{name: [None, value] for name, value in action.items()})
 
 
-def with_udt() -> Any:
+def assert_examined(
+    folder: Path, files: dict[str, str | bytes], allowed: bool, refusal: type[ConfigError] = ConfigError
+) -> None:
+    """The examination of a table with these files passes, or refuses the table."""
+    check = Examination(SWEEPS, written(folder, files)).check
+    if allowed:
+        check()
+    else:
+        with pytest.raises(refusal):
+            check()
+
+
+def checkpoint_twice(*actions: Any) -> Any:
+    """A checkpoint with a column for each, all of the same name."""
     sink = pa.BufferOutputStream()
-    schema = pa.schema([("txn", pa.int64())], {"org.apache.spark.sql.parquet.row.metadata": json.dumps(UDT)})
+    pq.write_table(pa.Table.from_arrays([pa.array([one]) for one in actions], ["metaData"] * len(actions)), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def with_schema(*texts: str | bytes) -> Any:
+    """A checkpoint with these schemas of Spark's in its footer."""
+    sink = pa.BufferOutputStream()
+    pairs = pa.KeyValueMetadata([("org.apache.spark.sql.parquet.row.metadata", text) for text in texts])
+    schema = pa.schema([("txn", pa.int64())], pairs)
     pq.write_table(schema.empty_table(), sink)
     return sink.getvalue().to_pybytes()
 
@@ -187,6 +230,9 @@ HOSTILE: dict[str, dict[str, str | bytes]] = {
     "in a checkpoint, by another spelling": {
         ZERO: SAFE, CHECKPOINT: checkpoint(METADATA=in_arrow(metadata(generated()))),
     },
+    "in the first of two columns of a checkpoint": {
+        ZERO: SAFE, CHECKPOINT: checkpoint_twice(in_arrow(metadata(generated())), in_arrow(metadata())),
+    },
     "in a checkpoint of version 2": {ZERO: SAFE, f"{1:020}.checkpoint.0e7f.json": EVIL},
     "in a sidecar": {ZERO: SAFE, "_sidecars/a.parquet": checkpoint(metaData=in_arrow(metadata(generated())))},
     "in a staged commit": {ZERO: SAFE, "_staged_commits/00000000000000000001.x.json": EVIL},
@@ -194,10 +240,30 @@ HOSTILE: dict[str, dict[str, str | bytes]] = {
     "in a checksum, before other text": {
         ZERO: SAFE, f"{0:020}.crc": json.dumps({"metadata": metadata(generated())}) + "x",
     },
+    "in a checksum that is no UTF-8": {ZERO: SAFE, f"{0:020}.crc": NO_UTF_8},
+    "in a checksum before bytes that are no UTF-8": {
+        ZERO: SAFE, f"{0:020}.crc": json.dumps({"metadata": metadata(generated())}).encode() + b"\xff",
+    },
+    "in a checksum with a long number": {
+        ZERO: SAFE, f"{0:020}.crc": f'{{"numFiles":{"9" * 5_000},"metadata":{json.dumps(metadata(generated()))}}}',
+    },
     "in a checksum, given twice": {ZERO: SAFE, f"{0:020}.crc": '{"metadata":{},"metadata":{}}'},
     "a protocol in a checksum": {ZERO: SAFE, f"{0:020}.crc": '{"protocol":{"writerFeatures":["futureThing"]}}'},
     "a class in the hint": {ZERO: SAFE, "_last_checkpoint": json.dumps({"checkpointSchema": struct(field("s", UDT))})},
-    "a class in a checkpoint": {ZERO: SAFE, CHECKPOINT: with_udt()},
+    "a class in a hint that is no UTF-8": {
+        ZERO: SAFE,
+        "_last_checkpoint": json.dumps({"a": "~", "checkpointSchema": UDT}).encode().replace(b"~", b"\xed\xa0\x80"),
+    },
+    "a class in a checkpoint": {ZERO: SAFE, CHECKPOINT: with_schema(OF_CLASS)},
+    "a class in a checkpoint, escaped": {ZERO: SAFE, CHECKPOINT: with_schema(OF_CLASS.replace("udt", "ud\\u0074"))},
+    "a class in the second schema of a checkpoint": {ZERO: SAFE, CHECKPOINT: with_schema(PLAIN, OF_CLASS)},
+    "a class in a checkpoint that gives a key twice": {
+        ZERO: SAFE, CHECKPOINT: with_schema('{"type":"struct","type":"struct","fields":[]}'),
+    },
+    "a class in a sidecar, escaped": {
+        ZERO: SAFE, "_sidecars/a.parquet": with_schema(OF_CLASS.replace("udt", "\\u0075dt")),
+    },
+    "a schema of a checkpoint that is no UTF-8": {ZERO: SAFE, CHECKPOINT: with_schema(PLAIN.encode() + b"\xff")},
     "a commit that only Jackson reads": {ZERO: EVIL.replace('"metaData"', "'metaData'")},
     "a commit in UTF-16": {ZERO: EVIL.encode("utf-16")},
     "text after a commit": {ZERO: f"{SAFE} {EVIL}"},
@@ -215,8 +281,10 @@ HARMLESS: dict[str, dict[str, str | bytes]] = {
     "words of other alphabets": {ZERO: SAFE + '\n{"txn":{"appId":"a\u2028b"}}\n'},
     "temporary files": {ZERO: SAFE, ".x.crc": "x", ".1.json.u.tmp": "{", "_commit_1.json.tmp": "{", "a.txt": "x"},
     "half a checksum, which Spark ignores": {ZERO: SAFE, f"{0:020}.crc": '{"metadata":{"id'},
+    "half a checksum, in a letter": {ZERO: SAFE, f"{0:020}.crc": b'{"txnId":"\xc3'},
     "half a hint, which Spark ignores": {ZERO: SAFE, "_last_checkpoint": '{"version":'},
     "a checkpoint": {ZERO: SAFE, CHECKPOINT: checkpoint(metaData=in_arrow(metadata()))},
+    "a checkpoint of Spark's": {ZERO: SAFE, CHECKPOINT: with_schema(PLAIN)},
 }  # fmt: skip
 
 
@@ -240,12 +308,7 @@ def test_files_before_the_last_checkpoint_count_as_well(tmp_path: Path) -> None:
             for kind in ("add", "remove", "cdc"):
                 with cases.case(f"{kind} {path}"):
                     files = {ZERO: json.dumps({kind: {"path": path}}, separators=(",", ":"))}
-                    check = Examination(SWEEPS, written(tmp_path / f"{number}-{kind}", {**files, **later})).check
-                    if allowed:
-                        check()
-                    else:
-                        with pytest.raises(ConfigError):
-                            check()
+                    assert_examined(tmp_path / f"{number}-{kind}", {**files, **later}, allowed)
         with cases.case("damaged, without metadata and paths"):
             Examination(SWEEPS, written(tmp_path / "old", {ZERO: "x", **later})).check()
 
@@ -290,6 +353,17 @@ PATHS = {
     "%2Fetc/x.parquet": False,
     "file%3A///etc/x.parquet": False,
     "..\\x.parquet": False,
+    # Parsers of URLs drop these characters.
+    ".\t./x.parquet": False,
+    "..\n/x.parquet": False,
+    " /etc/x.parquet": False,
+    "\t/etc/x.parquet": False,
+    "f\rile:///etc/x.parquet": False,
+    "\x01file:/etc/x.parquet": False,
+    "x.bin?.parquet": False,
+    "x.bin#.parquet": False,
+    "a/%252E%252e/x.parquet": False,
+    "%252Fetc/x.parquet": False,
     "": False,
 }
 
@@ -311,12 +385,29 @@ def test_actions_about_files_elsewhere_are_refused(tmp_path: Path) -> None:
                 }
                 for name, files in places.items():
                     with cases.case(f"{kind} {path} in a {name}"):
-                        check = Examination(SWEEPS, written(tmp_path / f"{number}-{kind}-{name}", files)).check
-                        if allowed:
-                            check()
-                        else:
-                            with pytest.raises(ConfigError):
-                                check()
+                        assert_examined(tmp_path / f"{number}-{kind}-{name}", files, allowed)
+
+
+SIDECARS = {
+    "a.parquet": True,
+    "a/b.parquet": True,
+    "a%2Eparquet": True,
+    "a": False,
+    "a.bin": False,
+    ".a.parquet": False,
+    "a/.b.parquet": False,
+    "a.crc": False,
+    "a.parquet.tmp": False,
+    "a.parquet%00": False,
+}
+
+
+def test_sidecars_that_the_examination_would_pass_over_are_refused(tmp_path: Path) -> None:
+    with Cases() as cases:
+        for number, (path, allowed) in enumerate(SIDECARS.items()):
+            with cases.case(path):
+                files = {f"{1:020}.checkpoint.0e7f.json": json.dumps({"sidecar": {"path": path}})}
+                assert_examined(tmp_path / str(number), {ZERO: SAFE, **files}, allowed, TableRefused)
 
 
 # The example of Delta's protocol: rows 3, 4, 7, 11, 18 and 29.
@@ -337,12 +428,7 @@ def test_deletion_vectors_elsewhere_are_refused(tmp_path: Path) -> None:
             for kind in ("add", "remove"):
                 with cases.case(f"{kind} {name}"):
                     one = json.dumps({kind: {"path": "a.parquet", "deletionVector": vector}})
-                    check = Examination(SWEEPS, written(tmp_path / name / kind, {ZERO: one})).check
-                    if allowed:
-                        check()
-                    else:
-                        with pytest.raises(ConfigError):
-                            check()
+                    assert_examined(tmp_path / name / kind, {ZERO: one}, allowed)
 
 
 def test_links_pipes_and_devices_in_the_folder_of_a_table_are_refused(tmp_path: Path) -> None:

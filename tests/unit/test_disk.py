@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tests.builders import NOW_MS, judged, scan, view
 from tests.cases import Cases
 from tests.fakes.cluster import FakeCluster, FakePartition, LogDirResult
+from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.clock import BootTime
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
+from txnscan.kafka.topology import ClusterView
 from txnscan.reads.observation import TransactionKey
 from txnscan.report.impact import impact_sentences, urgent_disk_sentence
 from txnscan.sweeps.disk import PARTITIONS_MAX, with_disks
-from txnscan.sweeps.history import DiskReads, NoHistory
+from txnscan.sweeps.history import DiskReads, History, NoHistory
 from txnscan.waiting.disk import GROWTH_OVER_MS_MAX, URGENT_HOURS, Disk, DiskRead, PartitionId, ReplicaSize, disk_of
 from txnscan.waiting.impact import Impact
 from txnscan.waiting.owner import Owner
@@ -175,8 +177,9 @@ def measured(
     impacts: Mapping[TransactionKey, Impact],
     earlier: Mapping[PartitionId, Sequence[DiskRead]] = {},
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
-    boot = BootTime("one", DAY_MS + HOUR_MS)
-    return with_disks(impacts, Principal(fake), Earlier(earlier), "c", lambda: NOW_MS + HOUR_MS, lambda: boot)  # type: ignore[arg-type]
+    boot, shown = BootTime("one", DAY_MS + HOUR_MS), ClusterView(1, "c", (), ())
+    clocks = (lambda: NOW_MS + HOUR_MS), (lambda: boot)
+    return with_disks(impacts, cast(Cluster, Principal(fake)), cast(History, Earlier(earlier)), shown, *clocks)
 
 
 def brokers() -> FakeCluster:
@@ -278,7 +281,7 @@ def test_without_any_answer_there_is_only_the_reason() -> None:
     fake = brokers()
     fake.unreachable = {1, 2, 3}
     found, warnings = measured(fake, {on(): impact()})
-    assert found[on()].disk == Disk(error="broker 3 cannot be reached") and len(warnings) == 1
+    assert found[on()].disk == Disk(error="broker 1 cannot be reached") and len(warnings) == 1
 
 
 def test_at_most_a_fixed_number_of_partitions_is_asked_about() -> None:

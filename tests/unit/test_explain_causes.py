@@ -14,7 +14,9 @@ from tests.builders import LATE_AFTER_MS, MINUTE_MS, NOW_MS, P, context, failed,
 from tests.cases import Cases
 from txnscan.api import explain_symptom
 from txnscan.coordinators.transactions import Transaction
-from txnscan.explain.cause import CauseCode, Explanation
+from txnscan.explain.answers.blockers import owned
+from txnscan.explain.answers.commands import explain_partition
+from txnscan.explain.cause import CauseCode, Explanation, Subject
 from txnscan.explain.causes import RULES, cause_of
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import CleanerProgress, Facts, PartitionFacts, PendingOffsets
@@ -30,7 +32,7 @@ from txnscan.resolve.offer import in_words, swept
 from txnscan.txnlog.facts import LoggedTransaction
 from txnscan.verdict.evidence import Judged
 from txnscan.verdict.outcome import with_outcome
-from txnscan.verdict.rules import judge_observation
+from txnscan.verdict.rules import judge, judge_observation
 from txnscan.waiting.ahead import Ahead
 from txnscan.waiting.cause import Cause
 from txnscan.waiting.disk import DiskRead, ReplicaSize, disk_of
@@ -147,6 +149,14 @@ UNKNOWN_SETTING = replace(
     states(AWAY),
     partitions={key: replace(one, min_in_sync=None, failure=REFUSED) for key, one in states(AWAY).partitions.items()},
 )
+
+
+def in_doubt(known: WriteStates) -> WriteStates:
+    """The same, but a broker with an in-sync replica of the log does not answer."""
+    log = replace(known.partitions[TRANSACTION_STATE_TOPIC, 0], silent=(2,))
+    return replace(known, partitions={**known.partitions, log.replicas.key: log})
+
+
 # The coordinator is of a release that drops markers.
 DROPS: dict[str, Any] = {"dropping": frozenset({1})}
 ON_BOTH = x("Ongoing", start_time_ms=NOW_MS - 2 * MINUTE_MS, age_ms=2 * MINUTE_MS, partitions=(P, "q-0"))
@@ -614,6 +624,12 @@ CASES = (
         {"markers_at_risk": ("q-0",), "restore_brokers": (2,), "ends_by_ms": ENDS_BY_MS},
     ),
     Case(
+        "its marker will be dropped, and it is not known whether the log takes writes",
+        facts(ID, transaction=ON_BOTH, writes=in_doubt(states(q=(), **DROPS))),
+        C.MARKER_AT_RISK,
+        {"markers_at_risk": ("q-0",), "ends_by_ms": None},
+    ),
+    Case(
         "a partition has no leader, and its marker waits",
         facts(ID, transaction=ON_BOTH, writes=states(q=())),
         C.NO_WRITES,
@@ -706,6 +722,26 @@ CASES = (
         "its id is still at its epoch",
         facts(saying("INVALID_PRODUCER_EPOCH", producer_id=7, producer_epoch=4), transaction=ONGOING),
         C.OWNED,
+    ),
+    Case(
+        "its id is at its first epoch",
+        facts(saying("PRODUCER_FENCED"), transaction=replace(ONGOING, producer_epoch=0)),
+        C.OWNED,
+        {"owner_epoch": 0},
+    ),
+    Case(
+        "its id is at the first epoch of another producer id",
+        facts(saying("PRODUCER_FENCED", producer_id=6), transaction=replace(ONGOING, producer_epoch=0)),
+        C.FENCED,
+    ),
+    Case(
+        "its id is at the first epoch of a later producer id",
+        facts(
+            saying("PRODUCER_FENCED"),
+            transaction=replace(ONGOING, producer_epoch=0),
+            logged=tuple(replace(one, producer_id=6) for one in TIMED_OUT),
+        ),
+        C.FENCED,
     ),
     Case(
         "its transaction timed out",
@@ -917,12 +953,60 @@ def test_different_answers_of_the_guards_name_their_partitions() -> None:
     assert [one.split()[1] for one in cause.next] == ["sweep", "plan", "force-terminate"]
 
 
+def test_a_fenced_producer_that_left_a_transaction_hanging_comes_with_its_end() -> None:
+    left = facts(saying("PRODUCER_FENCED"), on(with_outcome(judged(view("Empty", 9)), known())), transaction=x("Empty"))
+    assert [one.split()[1] for one in cause_of(left).next] == ["sweep", "plan", "abort", "transaction-log"]
+
+
+def test_an_answer_about_a_later_transaction_names_the_one_that_hangs_before_it() -> None:
+    later = judged(view("Ongoing", 3, (P,), **TWO_MINUTES_OLD), start_offset=103, producer_id=8)
+    before = judged(view("Empty", 9))
+    for at in (on(before, later), on(later, before)):
+        told = owned(facts(ID, at), Subject(at, later))
+        (said,) = (one for one in told.evidence if "transactions are open" in one)
+        assert "1 hangs" in said and "producer id 7 holds" in said
+        assert told.commands[0] == explain_partition(facts(ID, at), at)
+
+
+def test_an_answer_about_an_id_names_the_command_that_reads_all_partitions() -> None:
+    """A partition that its coordinator does not list may hang, and a question about the producer id finds it."""
+    for whole in (True, False):
+        for found in (facts(ID, transaction=ONGOING), facts(ID, on(OWNED), transaction=ONGOING)):
+            cause = cause_of(replace(found, whole_cluster=whole))
+            assert cause.code is C.OWNED
+            assert any("explain" in one and "--producer-id 7" in one for one in cause.next) is not whole
+    assert not any("--producer-id" in one for one in cause_of(facts(GROUP, on(OWNED))).next)
+
+
+def test_the_lag_on_a_partition_without_a_leader_is_not_known() -> None:
+    lost = PartitionFacts("q", 0, committed=4, failure=NO_LEADER)
+    cause = cause_of(facts(GROUP, lost, writes=states(q=())))
+    assert (cause.code, cause.numbers.lag, cause.numbers.committed_offset) == (C.NO_WRITES, None, 4)
+    (said,) = (one for one in cause.evidence if "lag" in one)
+    assert "0" not in said
+
+
+def test_no_answer_names_a_time_if_the_log_may_take_no_writes() -> None:
+    open_ = on(judged(view("Ongoing", 3, (P, "q-0"), **TWO_MINUTES_OLD)))
+    for asked in (facts(GROUP, open_), facts(ID, transaction=ON_BOTH)):
+        for lost in ((), HERE):
+            known = states(q=lost, **DROPS)
+            for writes, names_it in ((known, True), (in_doubt(known), False)):
+                cause = cause_of(replace(asked, writes=writes))
+                assert (cause.numbers.ends_by_ms is not None) == names_it
+                assert any("UTC" in said for said in (cause.sentence, *cause.evidence)) == names_it
+
+
 def test_a_live_transaction_can_be_fenced_before_its_timeout() -> None:
     def live(age_ms: int, timeout_ms: int = 15 * MINUTE_MS) -> Judged:
         return judged(view("Ongoing", 3, (P,), start_time_ms=NOW_MS - age_ms, timeout_ms=timeout_ms))
 
+    evidence = replace(live(MINUTE_MS).evidence, joined_commit="'X' committed epoch 3")
+    endangers = replace(live(MINUTE_MS), evidence=evidence, judgement=judge(evidence))
+    assert endangers.endangers_commit
     table: tuple[tuple[str, Judged, WriteStates, bool], ...] = (
         ("minutes are left", live(MINUTE_MS), states(), True),
+        ("its abort would tear a commit", endangers, states(), False),
         ("it ends in a moment", live(14 * MINUTE_MS + 30_000), states(), False),
         ("it is overdue", live(18 * MINUTE_MS), states(), True),
         ("an external coordinator decides", TWO_PHASE, states(), False),
@@ -933,6 +1017,12 @@ def test_a_live_transaction_can_be_fenced_before_its_timeout() -> None:
             with cases.case(name):
                 cause = cause_of(facts(GROUP, on(one), writes=writes))
                 assert any("force-terminate" in command for command in cause.next) == fences
+                assert any("initTransactions" in said for said in cause.evidence) == fences
+    in_danger = judged(view("Ongoing", 3, (P, "q-0"), **TWO_MINUTES_OLD))
+    for writes, fences in ((states(q=()), True), (states(q=(), **DROPS), False)):
+        cause = cause_of(facts(GROUP, on(in_danger), writes=writes))
+        assert (bool(cause.numbers.markers_at_risk), cause.code) == (not fences, C.OWNED)
+        assert any("force-terminate" in command for command in cause.next) == fences
     assert any("force-terminate" in one for one in cause_of(facts(ID, transaction=ONGOING)).next)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from tests.fakes.cluster import FakeCluster, FakePartition, FetchedPartition, Fe
 from tests.sim.encode import batch
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
-from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings
+from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings, fetch_committed, fetch_undecoded
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.protocol.records import marker
 
@@ -42,6 +43,30 @@ def held(*batches: bytes, **changes: Any) -> FakeCluster:
 def read(cluster: FakeCluster, offset: int = 0, bytes_max: int = 1 << 20, *, records: bool = True) -> Fetched:
     (partition,) = cluster.planned(("t", 0))
     return fetch(cluster.send, partition, offset, bytes_max, records=records)
+
+
+def test_more_batches_than_were_asked_for_are_not_read() -> None:
+    """A gigabyte of empty batches took minutes."""
+    empty = patched(batch(0, [(None, b"")], leader_epoch=4)[:HEADER_BYTES], LENGTH_AT, ">i", HEADER_BYTES - 12)
+    sent = empty * 100_000
+    answers = {"a part of the answer": (4_000, 65), "the first batch": (1, 1), "a batch and a half": (92, 1)}
+
+    def send(broker_id: int, request: Any) -> Any:
+        partition = SimpleNamespace(
+            partition_index=0, error_code=0, records=sent, high_watermark=1, aborted_transactions=None
+        )
+        return SimpleNamespace(error_code=0, responses=[SimpleNamespace(topic="t", partitions=[partition])])
+
+    (partition,) = held().planned(("t", 0))
+    with Cases() as cases:
+        for name, (bytes_max, count) in answers.items():
+            with cases.case(name):
+                assert len(fetch(send, partition, 0, bytes_max, records=False).batches) == count
+                assert len(fetch_committed(send, partition, 0, bytes_max).batches) == count
+                assert len(fetch_undecoded(send, partition, 0, bytes_max)[0].bounds) == count + 1
+        with cases.case("of several partitions"):
+            found = fetch_beginnings(send, {partition: 0})[partition]
+            assert isinstance(found, Fetched) and len(found.batches) == 16 * 1024 // HEADER_BYTES
 
 
 ONE = batch(100, [(b"k0", b"v0"), (b"k1", None)], producer_id=7, producer_epoch=3, leader_epoch=4)
@@ -288,6 +313,9 @@ def with_records(data: bytes) -> Callable[[int, Any], Any]:
         (patched(ONE, LENGTH_AT, ">i", -12), "cannot be decoded"),
         (patched(ONE, 57, ">i", 3), "cannot be decoded"),
         (patched(ONE, 57, ">i", 1), "cannot be decoded"),
+        (patched(ONE, 57, ">i", -1), "claims -1 records"),
+        (patched(ONE, 23, ">i", -1), "from offset 100 to 99"),
+        (patched(ONE, 0, ">q", -5), "from offset -5"),
         (ONE[:MAGIC_AT] + b"\x01" + ONE[MAGIC_AT + 1 :], "version 1, which knows no producers"),
         (ONE[:MAGIC_AT] + b"\x00" + ONE[MAGIC_AT + 1 :], "version 0, which knows no producers"),
         (ONE[:MAGIC_AT] + b"\x03" + ONE[MAGIC_AT + 1 :], "version 3, which knows no producers"),
@@ -299,6 +327,9 @@ def with_records(data: bytes) -> Callable[[int, Any], Any]:
         "a negative length",
         "more records than bytes",
         "fewer records than bytes",
+        "fewer records than none",
+        "an end before its first record",
+        "an offset that none can have",
         "format 1",
         "format 0",
         "format 3",

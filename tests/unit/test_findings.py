@@ -8,6 +8,8 @@ from tests.builders import NOW_MS, judged, scan, unobserved, view
 from tests.cases import Cases
 from txnscan.report.findings import FailOn, Findings
 from txnscan.report.json import scan_object
+from txnscan.waiting.impact import Impact
+from txnscan.waiting.owner import Owner
 
 PROVEN, HANGING, INCOMPLETE = FailOn
 # The numbers of a sweep, and the exit status of proven, hanging and incomplete alone.
@@ -44,9 +46,16 @@ def test_hanging_outranks_incomplete() -> None:
 
 def test_a_sweep_and_its_object_have_the_same_findings() -> None:
     young = judged(view("Empty", 9), last_timestamp_ms=NOW_MS, first_seen_ms=NOW_MS)
-    for found in (scan(), scan(judged(view("Empty", 9)), young), scan(partitions_failed=1)):
+    unread = scan(
+        young,
+        impacts={
+            young.observation.transaction_key: Impact(None, None, Owner(None, None, None), readers_error="no such file")
+        },
+    )
+    for found in (scan(), scan(judged(view("Empty", 9)), young), scan(partitions_failed=1), unread):
         assert Findings.of(found) == Findings.of_object(scan_object(found))
     assert Findings.of(scan(judged(view("Empty", 9)), young)) == Findings(2, 1, 0, True)
+    assert unread.complete and not Findings.of(unread).complete
     odd = scan_object(scan(errors=(unobserved("read", "x", 1),)))
     odd["sweep"]["complete"] = True
     assert not Findings.of_object(odd).complete

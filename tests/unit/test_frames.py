@@ -164,15 +164,15 @@ def test_a_damaged_answer_is_decoded_or_refused(data: st.DataObject) -> None:
 
 
 def open_in(data: bytes, asked: dict[str, list[int]], in_order: bool) -> object:
-    """The open transactions in an answer to a request for these partitions, or that it is refused. in_order: decoded in
-    the order of the request, if possible.
+    """The open transactions and some closed producers in an answer to a request for these partitions, or that it is
+    refused. in_order: decoded in the order of the request, if possible.
     """
     unordered = () if in_order else (patch.object(describe_producers, "_in_request_order", lambda *_: None),)
     with ExitStack() as stack:
         for one in unordered:
             stack.enter_context(one)
         try:
-            return describe_producers.describe_open(lambda *_: Body(0, data), 1, asked)
+            return describe_producers.describe_open(lambda *_: Body(0, data), 1, asked, range(10))
         except RequestFailed:
             return "refused"
 

@@ -49,6 +49,7 @@ ORDER = (
     row("not_hanging", {"verdict": "ongoing"}),
     row("live_owner", {"owner_epoch": 3}),
     row("unknown_reason", {"reason": "decided"}),
+    row("already_resolved", {"resolved_ms": NOW_MS + MINUTE_MS}),
     row("low_threshold", {"late_after_ms": MAX_TIMEOUT_MS - 1}),
     row("too_young", {"first_seen_ms": NOW_MS}),
     row("seen_too_rarely", {"sweeps": 1}),
@@ -75,6 +76,7 @@ MORE = (
         if r not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MISSED_COMMIT, Reason.LIVE_EPOCH)
     ),
     row("unknown_reason", {"reason": "of a later version"}),
+    row("already_resolved", {"resolved_ms": NOW_MS}),
     row("low_threshold", {"max_timeout_ms": LATE_AFTER_MS + 1}),
     row("low_threshold", {"late_after_ms": 0}),
     row("too_young", {"first_seen_ms": NOW_MS - LATE_AFTER_MS}),
@@ -123,6 +125,7 @@ ALLOWED: tuple[tuple[str, dict[str, Any], dict[str, Any], Allowed], ...] = (
     ),
     ("an owner one epoch further", {"owner_epoch": 4}, {}, Allowed(False, None)),
     ("a threshold that is the brokers' maximum", {"late_after_ms": MAX_TIMEOUT_MS}, {}, Allowed(False, None)),
+    ("still there after an apply", {"resolved_ms": NOW_MS - 1}, {}, Allowed(False, None)),
     ("watched 1 ms longer", {"first_seen_ms": NOW_MS - LATE_AFTER_MS - 1}, {}, Allowed(False, None)),
     ("seen as often as asked", {"sweeps": 3}, {"sweeps_min": 3}, Allowed(False, None)),
     (

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from tests.offline import data, end, partition_directory, plain, shut_down
 from tests.process import ROOT, run_here, run_to_end
 from txnscan.kafka.client.properties import exposed_files
 from txnscan.kafka.security.safe_files import exposed
-from txnscan.watch.clusters import read_clusters
+from txnscan.watch.clusters import ClustersError, read_clusters
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -291,6 +292,25 @@ def test_readable_files_with_secrets_are_reported(tmp_path: Path) -> None:
                 file("url", "https://127.0.0.1/secret")
                 named = read_clusters(file("file.toml", clusters + '[[notify]]\nurl-file = "url"\n'), {}).secrets
                 assert named == (folder / "url",)
+
+
+def test_clusters_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "clusters.toml"
+    texts = {
+        "lists": f"a={'[' * 100_000}",
+        "tables": f"a={'{a=' * 100_000}",
+        "a key": f"a{'.a' * 200_000}=1",
+        "a name of a table": f"[a{'. a' * 200_000}]",
+        "a key in a table": "a={b" + '."a"' * 100_000 + "=1}",
+    }
+    with Cases() as cases:
+        for name, text in texts.items():
+            with cases.case(name):
+                path.write_text(text)
+                began = time.monotonic()
+                with pytest.raises(ClustersError):
+                    read_clusters(path, {})
+                assert time.monotonic() - began < 2
 
 
 def test_group_access_is_accepted_for_a_file_of_another_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,14 +23,20 @@ from typing import Any
 import pytest
 import zstandard
 from kafka.errors import InvalidReceiveError
-from kafka.protocol.admin import DescribeConfigsResponse
+from kafka.protocol.admin import (
+    DescribeConfigsResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsResponse,
+)
 from kafka.protocol.parser import KafkaProtocol
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from tests.cases import Cases
 from tests.fakes.batches import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
 from tests.fakes.cluster import ADDRESS, broker
 from tests.fakes.http import HTTP_DEADLINE_S, SECONDS_MAX, HttpPeer
-from tests.fakes.peer import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, instead, listing
+from tests.fakes.peer import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, framed, instead, listing
 from tests.sim.encode import batch
 from tests.sim.encode import marker as marker_batch
 from tests.sim.records import Marker
@@ -39,11 +45,13 @@ from txnscan.kafka.client.connection import OAuthSettings
 from txnscan.kafka.client.listener import look
 from txnscan.kafka.client.receiving import BUDGET, HANDSHAKE_BYTES_MAX, Budget, Frame, answers_in
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol import describe_producers, fetch
+from txnscan.kafka.protocol import describe_producers, describe_transactions, fetch, list_transactions
+from txnscan.kafka.protocol import records as records_module
 from txnscan.kafka.protocol.describe_configs import topic_cleaning, transaction_max_timeout_ms
 from txnscan.kafka.protocol.fetch import Reading
 from txnscan.kafka.protocol.frames import Body
-from txnscan.kafka.protocol.primitives import unsigned
+from txnscan.kafka.protocol.list_transactions import ListingFilter
+from txnscan.kafka.protocol.primitives import ELEMENTS_MAX, TEXT_BYTES_MAX, string, unsigned
 from txnscan.kafka.protocol.records import decoded, marker
 from txnscan.kafka.security import oauth
 from txnscan.kafka.security.oauth import TokenFailed, Tokens
@@ -52,6 +60,12 @@ from txnscan.watch import notifier
 from txnscan.watch.notifier import NotSent, Target, post_json
 
 MIB = 1 << 20
+
+
+def describe() -> Any:
+    return DescribeTransactionsRequest(transactional_ids=["tx"])
+
+
 PEER_BYTES_MAX = 4 * MIB
 ENDLESS = b"\xff" * (900 * 1024)
 
@@ -117,6 +131,127 @@ def test_answers_before_authentication_are_limited_in_size() -> None:
         else:
             with pytest.raises(InvalidReceiveError):
                 answers_in(parser, Budget(MIB), data)
+
+
+def answers_to(request: Any, response: Any) -> list[tuple[int, Any]]:
+    """The answers that a connection decodes if a broker answers with this."""
+    parser = KafkaProtocol(client_id="test")
+    request.API_VERSION = 0
+    request.with_header(correlation_id=1, client_id="test")
+    parser.in_flight_requests.append(request.header)
+    return answers_in(parser, Budget(100 * MIB), response if isinstance(response, bytes) else framed(response, 1))
+
+
+def listed(count: int) -> Any:
+    state = ListTransactionsResponse.TransactionState(transactional_id="tx", producer_id=7, transaction_state="Empty")
+    return ListTransactionsResponse(version=0, transaction_states=[state] * count)
+
+
+def with_partitions(count: int, partitions: int) -> Any:
+    topic = DescribeTransactionsResponse.TransactionState.TopicData(topic="t", partitions=[0] * partitions)
+    state = DescribeTransactionsResponse.TransactionState(
+        error_code=0, transactional_id="tx", transaction_state="Empty", transaction_timeout_ms=1,
+        transaction_start_time_ms=1, producer_id=7, producer_epoch=1, topics=[topic],
+    )  # fmt: skip
+    return DescribeTransactionsResponse(version=0, transaction_states=[state] * count)
+
+
+# With a limit of 100 elements of all lists.
+ELEMENTS: dict[str, tuple[Any, Any, bool]] = {
+    "as many ids as may be": (ask, lambda: listed(100), True),
+    "an id more": (ask, lambda: listed(101), False),
+    "as many partitions as may be": (describe, lambda: with_partitions(10, 8), True),
+    "a partition more in each": (describe, lambda: with_partitions(10, 9), False),
+    "the partitions of one id": (describe, lambda: with_partitions(1, 99), False),
+    "a number without elements": (ask, lambda: in_frame(1, bytes(8) + b"\xff\xff\xff\xff\x07"), False),
+}
+
+
+def test_the_elements_of_an_answer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 MB of ids took a gigabyte and half a minute."""
+    monkeypatch.setattr("txnscan.kafka.client.receiving.ELEMENTS_MAX", 100)
+    with Cases() as cases:
+        for name, (request, response, fits) in ELEMENTS.items():
+            with cases.case(name):
+                if fits:
+                    assert len(answers_to(request(), response())) == 1
+                else:
+                    with pytest.raises(InvalidReceiveError, match="elements"):
+                        answers_to(request(), response())
+
+
+def given(answer: Any, broker_id: int, request: Any) -> Any:
+    """A broker with this answer."""
+    return answer
+
+
+def one_id(name: str, state: str = "Empty") -> bytes:
+    """A listing of one id."""
+    return bytes(7) + unsigned(1) + unsigned(2) + string(name) + bytes(8) + string(state) + b"\0\0"
+
+
+# The name and the state of an id, and whether they fit.
+TEXTS: dict[str, tuple[str, str, bool]] = {
+    "the longest name": ("x" * TEXT_BYTES_MAX, "Empty", True),
+    "a longer name": ("x" * (TEXT_BYTES_MAX + 1), "Empty", False),
+    "a longer name in other letters": ("ä" * (TEXT_BYTES_MAX // 2 + 1), "Empty", False),
+    "a longer state": ("x", "x" * (TEXT_BYTES_MAX + 1), False),
+}
+
+
+def test_the_texts_of_an_answer_are_limited() -> None:
+    """A name of 50 MB was stored and printed whole. Both decoders have the limit: kafka-python's, and the own one."""
+    with Cases() as cases:
+        for name, (of_id, state, fits) in TEXTS.items():
+            body = one_id(of_id, state)
+            with cases.case(f"{name}, kafka-python"):
+                if fits:
+                    ((_, answer),) = answers_to(ask(), in_frame(1, body))
+                    assert answer.transaction_states[0].transactional_id == of_id
+                else:
+                    with pytest.raises(InvalidReceiveError, match=r"text|number"):
+                        answers_to(ask(), in_frame(1, body))
+            with cases.case(f"{name}, own decoder"):
+                ids = list_transactions.listing(partial(given, Body(0, body[1:])), 1, ListingFilter())
+                if fits:
+                    assert [one for one, _ in ids] == [of_id]
+                else:
+                    with pytest.raises(RequestFailed, match="too long"):
+                        list(ids)
+
+
+def test_the_name_of_a_topic_in_a_description_is_limited() -> None:
+    """It is repeated for each partition: 5 MB became gigabytes."""
+    for name, fits in (("t" * 249, True), ("t" * 250, False)):
+        answer = with_partitions(1, 2)
+        answer.transaction_states[0].topics[0].topic = name
+        if fits:
+            described = describe_transactions.describe_transactions(partial(given, answer), 1, ["tx"])
+            assert described["tx"].partitions == (f"{name}-0", f"{name}-0")
+        else:
+            with pytest.raises(RequestFailed):
+                describe_transactions.describe_transactions(partial(given, answer), 1, ["tx"])
+
+
+def test_tagged_fields_of_an_answer_are_limited() -> None:
+    """kafka-python copies the rest of an answer for each struct with one, and 80,000 took five seconds."""
+    one = b"\3tx" + bytes(8) + b"\6Empty"
+    answers = {
+        "in each struct": (one + b"\1\x63\0") * 50_000,
+        "in one": one + unsigned(ELEMENTS_MAX + 1) + b"\x63\0" * (ELEMENTS_MAX + 1),
+    }
+    with Cases() as cases:
+        for name, body in answers.items():
+            with cases.case(name):
+                count = 50_000 if name == "in each struct" else 1
+                began = time.monotonic()
+                with pytest.raises(InvalidReceiveError):
+                    answers_to(ask(), in_frame(1, bytes(8) + unsigned(count + 1) + body + b"\0"))
+                assert time.monotonic() - began < 2
+        with cases.case("a few, as later versions may have"):
+            body = bytes(8) + unsigned(3) + (one + b"\1\x63\1x") * 2 + b"\1\x63\0"
+            ((_, answer),) = answers_to(ask(), in_frame(1, body))
+            assert [state.transactional_id for state in answer.transaction_states] == ["tx", "tx"]
 
 
 def test_a_broker_with_a_throttle_time_of_days_is_given_up() -> None:
@@ -244,6 +379,7 @@ CLAIMS: tuple[tuple[str, int, bytes], ...] = (
     ("blocks of 70 MB in all", SNAPPY, BLOCKS + (struct.pack(">i", 20) + unsigned(10 * MIB) + bytes(16)) * 7),
     ("a block of -4 bytes", SNAPPY, BLOCKS + struct.pack(">i", -4) + bytes(20)),
     ("blocks of no bytes", SNAPPY, BLOCKS + bytes(400)),
+    ("millions of empty blocks", SNAPPY, BLOCKS + (struct.pack(">i", 1) + bytes(1)) * MIB),
     ("a block of 2 GB", SNAPPY, BLOCKS + struct.pack(">i", 2**31 - 1) + bytes(20)),
     ("damaged blocks", SNAPPY, BLOCKS + struct.pack(">i", 20) + b"\x20" + b"\xff" * 19),
     ("no frame", LZ4, bytes(30)),
@@ -308,6 +444,12 @@ def zstds(*frames: bytes) -> bytes:
     return b"".join(zstandard.ZstdCompressor().compress(frame) for frame in frames)
 
 
+def with_headers(count: int) -> bytes:
+    """A record with so many empty headers."""
+    body = b"\0\0\0\1\1" + unsigned(2 * count) + b"\0\1" * count
+    return unsigned(2 * len(body)) + body
+
+
 ZEROS = bytes(100 * MIB)
 # Name, codec, and payload of a batch. The last has a marker's records.
 BOMBS: tuple[tuple[str, int, Callable[[], bytes]], ...] = (
@@ -321,6 +463,8 @@ BOMBS: tuple[tuple[str, int, Callable[[], bytes]], ...] = (
     ("zstd", 4, lambda: zstds(ZEROS)),
     ("zstd, in a second frame", 4, lambda: zstds(b"x", ZEROS)),
     ("zstd, in many frames", 4, lambda: zstds(bytes(MIB)) * 99),
+    ("millions of headers", 0, lambda: with_headers(2_000_000)),
+    ("zstd, millions of headers", 4, lambda: zstds(with_headers(20_000_000))),
     ("zstd, after a frame that is skipped", 4, lambda: bytes.fromhex("502a4d1804000000") + b"skip" + zstds(ZEROS)),
 )
 
@@ -355,6 +499,36 @@ def test_a_batch_of_endless_tiny_records_is_refused(monkeypatch: pytest.MonkeyPa
             else:
                 with pytest.raises(RequestFailed):
                     decoded(one, True)
+
+
+def records_with_headers(records: int, headers: int) -> bytes:
+    """A batch of records that have so many headers each."""
+    builder = DefaultRecordBatchBuilder(2, 0, True, 7, 3, 0, 1 << 30)
+    for offset in range(records):
+        builder.append(offset, 0, b"k", b"v", [("", b"")] * headers)
+    return bytes(builder.build())
+
+
+def test_headers_of_records_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record has 7 numbers, and 2 for each header. Tracers add a dozen headers to each record."""
+    with Cases() as cases:
+        for name, records, headers, of_answer, of_record, fits in (
+            ("as many as an answer may have", 100, 47, 10_100, 1_000, True),
+            ("one more", 100, 47, 10_099, 1_000, False),
+            ("as many as a record may have", 1, 97, 10_000, 201, True),
+            ("one more in a record", 1, 98, 10_000, 201, False),
+            ("usual records of a large batch", 20_000, 20, records_module.NUMBERS_MAX, 200_000, True),
+        ):
+            plain = records_with_headers(records, headers)
+            monkeypatch.setattr(records_module, "NUMBERS_MAX", of_answer)
+            monkeypatch.setattr(records_module, "NUMBERS_OF_RECORD_MAX", of_record)
+            packed = compressed(plain, 4, zstds(plain[HEADER_BYTES:]))
+            with cases.case(name):
+                if fits:
+                    assert decoded(packed, True)[0].records_count == records
+                else:
+                    with pytest.raises(RequestFailed, match="headers"):
+                        decoded(packed, True)
 
 
 def test_compressed_records_are_those_that_were_written() -> None:

@@ -473,7 +473,8 @@ def test_json_has_the_impact_of_hanging_transactions_and_nulls_otherwise() -> No
     (group,) = hanging["blocked_groups"]
     assert (group["group"], group["reason"], group["committed_offset"], group["lag"]) == ("billing", "at_lso", 99, 6)
     assert (hanging["holds_lso"], hanging["cause"], hanging["groups_blocked"]) == (True, "unknown", 1)
-    assert {ongoing[name] for name in ("holds_lso", "blocked_groups", "cause", "advice", "groups_asked")} == {None}
+    assert ongoing["holds_lso"] is True
+    assert {ongoing[name] for name in ("blocked_groups", "cause", "advice", "groups_asked")} == {None}
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -488,6 +489,10 @@ def at_lso(name: str, lag: int) -> dict[str, Any]:
     [
         ({}, ["No group waits there, by committed offsets (4 groups checked)."]),
         ({"cause": None, "groups_asked": None}, []),
+        (
+            {"holds_lso": False, "cause": None, "groups_asked": None},
+            ["Another open transaction starts before it, and must end first."],
+        ),
         ({"holds_lso": False, "groups_asked": 0}, ["Another open transaction starts before it, and must end first."]),
         (
             {"blocked_groups": (at_lso("a\n", 1_200),), "groups_blocked": 1, "lso_unmoved_ms": 300_000},

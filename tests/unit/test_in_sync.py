@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.fakes.replicas import LEVEL_4_2, LEVEL_4_3, NEW, OLD, FakeBrokers
-from txnscan.kafka.failure import Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.topology import NO_LEADER_ID, TRANSACTION_STATE_TOPIC, Broker, ClusterView
 from txnscan.waiting.in_sync import read_behind_last, read_no_log, read_stopped, read_write_states
 from txnscan.waiting.known_causes import drops_markers
@@ -18,10 +18,10 @@ WHOLE = {(LOG, 0): (1, (1, 2, 3)), (LOG, 1): (2, (2, 3, 1)), ("p", 0): (3, (3, 1
 DEFAULT = {LOG: "2", "p": "2"}
 
 
-def test_with_all_replicas_in_sync_one_broker_is_asked_two_questions() -> None:
+def test_with_all_replicas_in_sync_one_broker_is_asked_two_questions_and_the_others_whether_they_answer() -> None:
     fake = FakeBrokers(WHOLE, DEFAULT)
     found = read_write_states(fake.cluster, 2, [("p", 0)])
-    assert fake.asked == [("Metadata", 2), ("DescribeConfigs", 2)]
+    assert fake.asked == [("Metadata", 2), ("DescribeConfigs", 2), *(("ApiVersions", one) for one in (1, 2, 3))]
     assert {key: one.takes_writes for key, one in found.partitions.items()} == {
         (LOG, 0): True,
         (LOG, 1): True,
@@ -43,14 +43,30 @@ def test_the_default_of_the_leader_counts() -> None:
     }
 
 
-def test_the_release_of_the_leader_is_asked_for_only_if_the_setting_exceeds_the_replicas() -> None:
+def test_the_release_of_the_leader_counts_if_the_setting_exceeds_the_replicas() -> None:
     for produce, expected in ((OLD, False), (NEW, True)):
         fake = FakeBrokers(WHOLE, {LOG: "4", "p": "2"}, produce=produce)
         found = read_write_states(fake.cluster, 1, [("p", 0)])
         assert {one.takes_writes for key, one in found.partitions.items() if key[0] == LOG} == {expected}
-        assert [broker for name, broker in fake.asked if name == "ApiVersions"] == [1, 2]
     fake = FakeBrokers(WHOLE, {LOG: "4"}, silent=("ApiVersions",))
     assert {one.takes_writes for one in read_write_states(fake.cluster, 1, ()).partitions.values()} == {None}
+
+
+def test_a_broker_in_sync_that_does_not_answer_is_a_doubt() -> None:
+    """A majority of the controllers may be away with it, and then it stays in sync."""
+    fake = FakeBrokers({**WHOLE, ("p", 2): (1, (1,)), ("p", 3): (2, (1, 2))}, {LOG: "2", "p": "1"}, down=(3,))
+    found = read_write_states(fake.cluster, 2, [("p", 0), ("p", 1), ("p", 2), ("p", 3)])
+    assert {key: (one.silent, one.takes_writes) for key, one in found.partitions.items()} == {
+        (LOG, 0): ((3,), None),
+        (LOG, 1): ((3,), None),
+        ("p", 0): ((3,), None),
+        ("p", 1): ((3,), None),
+        ("p", 2): ((), True),
+        ("p", 3): ((), True),
+    }
+    failure = found.partitions["p", 0].failure
+    assert failure is not None and failure.code == "UNREACHABLE"
+    assert [one.name for one in found.doubtful] == [f"{LOG}-0", f"{LOG}-1", "p-0", "p-1"] and not found.stopped
 
 
 def test_a_setting_that_may_not_be_read_is_a_doubt_only_if_replicas_are_not_in_sync() -> None:
@@ -59,9 +75,21 @@ def test_a_setting_that_may_not_be_read_is_a_doubt_only_if_replicas_are_not_in_s
     assert [one.may_take_none for one in found.partitions.values()] == [True, False]
     failure = found.partitions[LOG, 0].failure
     assert failure is not None and failure.needs == Permission("DescribeConfigs", "Topic", LOG)
-    for fake in (FakeBrokers(WHOLE, DEFAULT, silent=("DescribeConfigs",)), FakeBrokers(WHOLE, {})):
-        unread = read_write_states(fake.cluster, 2, ()).partitions.values()
-        assert [(one.takes_writes, one.failure is not None) for one in unread] == [(None, True)] * 2
+    for produce, takes in ((OLD, None), (NEW, True)):
+        mute = FakeBrokers(WHOLE, DEFAULT, produce=produce, silent=("DescribeConfigs",))
+        for fake in (mute, FakeBrokers(WHOLE, {}, produce=produce)):
+            unread = read_write_states(fake.cluster, 2, ()).partitions.values()
+            assert [(one.takes_writes, one.failure is not None) for one in unread] == [(takes, True)] * 2
+
+
+def test_brokers_that_answered_a_moment_ago_are_not_asked_again() -> None:
+    """A sweep knows them. The release of a leader is asked for only if it matters."""
+    why = Failure("no", FailureCode.NO_ANSWER)
+    for setting, asked in (("2", set()), ("4", {1, 2})):
+        fake = FakeBrokers(WHOLE, {LOG: setting, "p": "2"})
+        found = read_write_states(fake.cluster, 2, [("p", 0)], silent={3: why})
+        assert {broker for api, broker in fake.asked if api == "ApiVersions"} == asked
+        assert all(one.silent == ((3,) if 3 in one.replicas.in_sync else ()) for one in found.partitions.values())
 
 
 def test_without_metadata_nothing_is_known() -> None:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
-from tests.builders import MINUTE_MS, NOW_MS, P, Q, evidence, judged, known, observation, scan, view
+from tests.builders import MINUTE_MS, NOW_MS, P, Q, evidence, judged, known, observation, scan, unobserved, view
 from tests.cases import Cases
 from tests.fakes.batches import control, data
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.records import V2, empty, numbered, ongoing, v1, v2
 from txnscan.coordinators.agreed_metadata import TOPIC_DELETED, AgreedMetadata
 from txnscan.coordinators.claims import CountedClaims
+from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.metadata import read_metadata
-from txnscan.reads.observation import TransactionKey
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.topology import Key
+from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.report.findings import FailOn, Findings
 from txnscan.report.json import scan_object
 from txnscan.report.sweep import print_sweep
+from txnscan.resolve.terminate import aborted_keys, refusal
 from txnscan.sweeps import endings as endings_module
 from txnscan.sweeps.endings import endings
 from txnscan.sweeps.enrichment import _may_endanger_commit, with_outcomes
@@ -30,10 +35,10 @@ from txnscan.sweeps.history import Incident
 from txnscan.sweeps.identity import PIECE_BYTES
 from txnscan.sweeps.news import Change
 from txnscan.sweeps.observations import CLAIMED
-from txnscan.sweeps.result import COMPLETED, ENDED, TORN
+from txnscan.sweeps.result import COMPLETED, ENDED, TORN, Scan
 from txnscan.verdict.ending import coordinator_aborts
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Reason, Verdict
-from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
+from txnscan.verdict.outcome import joined_commit, may_join_commit, outcome, with_outcome
 from txnscan.verdict.rules import judge
 from txnscan.waiting.cause import Cause
 from txnscan.waiting.impact import Impact
@@ -58,6 +63,15 @@ def live(partition_epoch: int = 4, epoch: int = 4, **changes: Any) -> Judged:
     """A transaction that its coordinator has open at this epoch."""
     second = {"second_producer_epoch": partition_epoch, "producer_epoch": partition_epoch}
     return judged(view("Ongoing", epoch, (P,)), **{**second, **changes})
+
+
+def batch_of(epoch: int) -> Batch:
+    return Batch(100, 104, 7, epoch, 0, is_control=False, is_transactional=True)
+
+
+def answers(first: Batch | Failure) -> Callable[[Sequence[Observation]], Sequence[Batch | Failure]]:
+    """A read of first batches that finds this for each."""
+    return lambda asked: [first] * len(asked)
 
 
 def joined(**changes: Any) -> Judged:
@@ -125,6 +139,8 @@ def test_only_live_transactions_with_earlier_data_are_looked_up_in_the_log() -> 
         ("an earlier sweep saw the data hanging", live(), incidents, True),
         ("it is new", live(), {}, False),
         ("the coordinator is at a later epoch than the data", live(3), {}, True),
+        ("its producer writes between the reads", live(second_last_sequence=9), incidents, True),
+        ("it starts elsewhere at the second read", live(second_start_offset=101), incidents, False),
         ("the partition was not read with proof", live(3, second_failure=CLAIMED), incidents, False),
         ("the coordinator has decided", judged(view("PrepareCommit", 4, (P,))), incidents, False),
         ("the coordinator does not list the partition", judged(view("Ongoing", 4, (Q,))), incidents, False),
@@ -133,6 +149,78 @@ def test_only_live_transactions_with_earlier_data_are_looked_up_in_the_log() -> 
         for why, one, known_incidents, asked in cases_of_asking:
             with cases.case(why):
                 assert _may_endanger_commit([one], known_incidents) == ([one] if asked else [])
+
+
+def test_on_some_partitions_the_first_batches_of_live_transactions_are_read() -> None:
+    """A new scanner has no incident, and once the next transaction has written, the partition shows its epoch."""
+    unreadable = Failure("no", FailureCode.RECORD_GONE)
+    table: tuple[tuple[str, tuple[Key, ...], Batch | Failure, bool], ...] = (
+        ("its first batch is of an earlier epoch", (KEY,), batch_of(3), True),
+        ("its first batch is its own", (KEY,), batch_of(4), False),
+        ("its first batch cannot be read", (KEY,), unreadable, True),
+        ("its partition was not named", (OTHER,), batch_of(3), False),
+    )
+    one = live()
+    with Cases() as cases:
+        for why, looks_at, first, asked in table:
+            with cases.case(why):
+                found = _may_endanger_commit([one], {}, looks_at, answers(first))
+                assert found == ([one] if asked else [])
+
+
+def looked_at(*found: Judged, about: OutcomeEvidence | None = None, **changes: Any) -> Scan:
+    """A sweep that looked at p-0. about: what it read of the first batch and of the log."""
+    evidence = {} if about is None else {about.observation.transaction_key: about}
+    return scan(*found, outcome_evidence=evidence, **changes)
+
+
+ABORTED = [*v2(True, OTHER, epoch=2), *v2(False, KEY), ongoing(4, KEY, client=V2)]
+# What a sweep saw on the only partition of the transaction, and whether a fence of its id needs a reason.
+FENCES: tuple[tuple[str, Scan | None, bool], ...] = (
+    ("its first batch is its own", looked_at(live()), False),
+    ("its producer writes between the reads", looked_at(live(second_last_sequence=9)), False),
+    ("nothing is replicated yet", looked_at(live(first_high_watermark=100, second_high_watermark=100)), False),
+    ("an earlier transaction committed, and it is joined", looked_at(joined(), about=facts(COMMITTED)), True),
+    ("an earlier transaction aborted", looked_at(live(), about=facts(ABORTED)), False),
+    ("an earlier transaction may have committed", looked_at(live(), about=facts(COMMITTED[:5])), True),
+    ("the log could not be read", looked_at(live(), about=facts([], log_failure=Failure("no", "NO_ANSWER"))), True),
+    ("the first batch could not be read",
+     looked_at(live(), about=facts(COMMITTED, first_epoch=None, batch_failure=Failure("no", "NO_ANSWER"))), True),
+    ("the partition starts elsewhere at the second read", looked_at(live(second_start_offset=101)), True),
+    ("the partition was not read",
+     looked_at(proven={}, errors=[unobserved("read", "no leader", 1, "p", 0)]), True),
+    ("another partition was not read",
+     looked_at(live(), errors=[unobserved("read", "no leader", 1, "p", 1)]), False),
+    ("nothing is written there yet", looked_at(), False),
+    ("nothing was seen there, and the leader is not proven", looked_at(proven={}), True),
+    ("the verdict is not certain", looked_at(judged(view("Ongoing", 2, (P,)))), True),
+    ("it ended meanwhile", looked_at(live(second_start_offset=None)), False),
+    ("of another producer id", looked_at(judged(producer_id=8)), False),
+    ("the metadata does not show it", None, True),
+)  # fmt: skip
+
+
+def test_a_fence_that_may_tear_a_commit_needs_a_reason() -> None:
+    one = Transaction("X", 1, 7, "Ongoing", 4, NOW_MS, 60_000, 5_000, ("p-0",), 4)
+    with Cases() as cases:
+        for why, swept, refused in FENCES:
+            with cases.case(why):
+                said = refusal(one, swept)
+                assert (said is not None) == refused
+                assert said is None or "--force" in said
+    # A decided transaction stands: its fence aborts nothing.
+    decided = replace(one, state="PrepareCommit")
+    assert aborted_keys(one) == [KEY] and aborted_keys(decided) == []
+    assert refusal(decided, looked_at(proven={})) is None and refusal(decided, None) is None
+
+
+def test_the_abort_tears_the_commit_of_any_earlier_epoch() -> None:
+    """The marker of an abort is lost, the next transaction joins its data and commits, and its marker is lost, too."""
+    between = [*v2(True, OTHER, epoch=2), *v2(False, KEY), *v2(True, KEY, epoch=4), ongoing(5, KEY, client=V2)]
+    assert may_join_commit(facts(between, 5, owner_epoch=5)) is not None
+    none = [*v2(True, OTHER, epoch=2), *v2(False, KEY), *v2(False, KEY, epoch=4), ongoing(5, KEY, client=V2)]
+    assert may_join_commit(facts(none, 5, owner_epoch=5)) is None
+    assert may_join_commit(facts(none, 5, owner_epoch=500)) is not None
 
 
 def test_the_end_of_a_joined_transaction_is_by_its_own_timeout() -> None:

@@ -52,6 +52,7 @@ CASES: dict[str, tuple[Exposure, list[str]]] = {
     "timeouts of an hour": (with_setting(MAX_TIMEOUT, str(HOUR_MS)), []),
     "timeouts above an hour": (with_setting(MAX_TIMEOUT, str(HOUR_MS + 1)), ["long-timeout"]),
     "a timeout that is no number": (with_setting(MAX_TIMEOUT, "long"), []),
+    "a timeout of thousands of digits": (with_setting(MAX_TIMEOUT, "9" * 5_000), []),
     "no answer": (Exposure(), []),
 }
 

@@ -53,6 +53,9 @@ class ConnectToFake:
     brokers: tuple[Broker, ...] = (broker(1),)
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
 
+    def for_controller(self) -> ConnectToFake:
+        return self
+
     def client(self) -> FakeCluster:
         return self.fake
 

@@ -293,6 +293,45 @@ def test_the_number_of_records_is_limited(monkeypatch: pytest.MonkeyPatch, wordi
     assert row.records == ()
 
 
+X, Y, VALUE_BYTES = record("X"), record("Y"), len(record("X")[1] or b"")
+# Name, limit, its value, records that fit, and one that does not.
+LIMITS: dict[str, tuple[str, int, list[Record], Record]] = {
+    "records": ("RECORDS_MAX", 3, [X] * 3, X),
+    "bytes of records": ("KEPT_BYTES_MAX", 3 * VALUE_BYTES, [X] * 3, X),
+    "bytes of the last records of ids": ("KEPT_BYTES_MAX", 3 * VALUE_BYTES, [X, record("Y", OTHER), Y], X),
+    "ids": ("RECORDS_MAX", 3, [X, Y, record("Z")], record("W")),
+    "bytes of ids": ("KEPT_BYTES_MAX", 400, [X], record("X" * 500)),
+}
+
+
+def test_what_is_kept_of_a_log_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker could answer without an end, with new records of new ids."""
+    with Cases() as cases:
+        for name, (limit, value, fits, one_more) in LIMITS.items():
+            with cases.case(name), monkeypatch.context() as patch:
+                patch.setattr(txnscan.txnlog.scan, limit, value)
+                row = row_of(log_of(*numbered(*([one] for one in fits))))
+                assert row.failure is None and len(row.records) == len(fits)
+                row = row_of(log_of(*numbered(*([one] for one in (*fits, one_more)))))
+                assert row.failure is not None and row.records == ()
+
+
+def test_appended_records_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all pieces that are read."""
+    monkeypatch.setattr(txnscan.txnlog.scan, "_PIECE_BYTES", 1)
+    for count, fits in ((3, True), (4, False)):
+        monkeypatch.setattr(txnscan.txnlog.scan, "RECORDS_MAX", 3)
+        row = appended_row(log_of(*numbered(*([record("X")] for _ in range(count)))), 0, "X")
+        assert (row.failure is None) is fits
+
+
+def test_the_number_of_leader_epochs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txnscan.txnlog.scan, "EPOCHS_MAX", 3)
+    for count, fits in ((3, True), (4, False)):
+        data = [batch(at, [record("X")], leader_epoch=at) for at in range(count)]
+        assert (row_of(log_of(*data)).failure is None) is fits
+
+
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x01]) + data[at + 1 :]
 

@@ -358,6 +358,27 @@ def test_a_coordinator_of_another_cluster_leaves_every_leader_unknown() -> None:
             assert len(cluster.metadata_after(cluster.ask_coordinators(before, {}, no_progress)).errors) == changed
 
 
+def test_a_question_to_the_controllers_has_its_own_connection() -> None:
+    """Without a majority of controllers it gets no answer, and the broker that passes it on is still asked."""
+
+    @dataclass(frozen=True)
+    class Apart(FakeFactory):
+        controllers: Fake = field(default_factory=Fake)
+
+        def for_controller(self) -> FakeFactory:
+            return FakeFactory(self.controllers)
+
+    fake = Fake()
+    fake.lead(TRANSACTION_STATE_TOPIC, (1, 2, 3))
+    apart = Apart(fake, FIRST)
+    with Cluster(cast(ClientFactory, apart), threads=0, sleep=lambda seconds: None) as cluster:
+        cluster.latest()
+        fake.unreachable = {2, 3}
+        assert [one.broker for one in cluster.agreed_metadata([TRANSACTION_STATE_TOPIC]).errors] == [2, 3]
+    assert (1, "DescribeQuorum") in apart.controllers.asked
+    assert not any(name == "DescribeQuorum" for _, name in fake.asked)
+
+
 @pytest.mark.parametrize("broker_ids", [(1, 2, 3), (2,)], ids=["all", "one of them"])
 def test_outside_kraft_mode_all_brokers_show_who_leads(broker_ids: tuple[int, ...]) -> None:
     fake = zookeeper(cluster_of(2), *broker_ids)
@@ -831,6 +852,15 @@ def test_without_a_reachable_bootstrap_server_the_cluster_is_unreachable() -> No
         pytest.raises(ClusterUnreachable),
     ):
         cluster.latest()
+
+
+@pytest.mark.parametrize(("timeout_ms", "option"), [(1, "--timeout"), (60_000, "--bootstrap-server")])
+def test_an_unreachable_cluster_is_an_error_of_the_option_that_is_the_reason(timeout_ms: int, option: str) -> None:
+    config = ScanConfig("127.0.0.1:1", timeout_ms=timeout_ms)
+    for ask in (Cluster.view, Cluster.latest):
+        with opened_cluster(config) as cluster, pytest.raises(ClusterUnreachable) as failed:
+            ask(cluster)
+        assert failed.value.option == option
 
 
 def test_bootstrap_servers_with_the_same_error_share_one_sentence() -> None:

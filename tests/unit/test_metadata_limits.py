@@ -12,20 +12,20 @@ from kafka.protocol.metadata import MetadataResponse
 
 from tests.cases import Cases
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol import metadata
+from txnscan.kafka.protocol import metadata, replicas
 from txnscan.kafka.protocol.frames import Body
 
 MetadataTopic = MetadataResponse.MetadataResponseTopic
 VERSIONS = (4, 8, 9, 12)
 
 
-def topic(name: str = "t", partitions: int = 1) -> Any:
+def topic(name: str = "t", partitions: int = 1, first: int = 0) -> Any:
     shown = [
         MetadataTopic.MetadataResponsePartition(
             error_code=0, partition_index=number, leader_id=1, leader_epoch=5,
             replica_nodes=[1], isr_nodes=[1], offline_replicas=[],
         )
-        for number in range(partitions)
+        for number in range(first, first + partitions)
     ]  # fmt: skip
     return MetadataTopic(error_code=0, name=name, topic_id=uuid.UUID(int=1), is_internal=False, partitions=shown)
 
@@ -62,6 +62,9 @@ ANSWERS: dict[str, tuple[MetadataResponse, bool]] = {
     "the last port": (shown([server(port=65_535)]), True),
     "a port that would become 22950": (shown([server(port=88_486)]), False),
     "a port that would become 65535": (shown([server(port=-1)]), False),
+    "the number of a bootstrap server": (shown([server(-1)]), False),
+    "a negative partition": (shown(topics=[topic(first=-1)]), False),
+    "a negative partition before another": (shown(topics=[topic(partitions=3, first=-2)]), False),
     "a port of 2^31 - 1": (shown([server(port=2**31 - 1)]), False),
 }  # fmt: skip
 
@@ -82,6 +85,27 @@ def test_an_answer_beyond_a_limit_fails_as_the_failure_of_its_broker(monkeypatch
                             with pytest.raises(RequestFailed) as failed:
                                 read(body)
                             assert len(str(failed.value)) < 200
+
+
+# The other cases are about fields that a read of replicas skips.
+OF_REPLICAS = [name for name in ANSWERS if any(word in name for word in ("partitions", "topic", "name", "more"))]
+
+
+def test_a_read_of_replicas_has_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "PARTITIONS_MAX", 20)
+    monkeypatch.setattr(replicas, "BROKERS_MAX", 5)
+    with Cases() as cases:
+        for name in OF_REPLICAS:
+            answer, fits = ANSWERS[name]
+            # Brokers of an old answer are skipped as well.
+            for version in VERSIONS[2:] if "broker" in name else VERSIONS:
+                body = Body(version, bytes(answer.encode(version=version)))
+                with cases.case(f"{name}, version {version}"):
+                    if fits:
+                        assert sum(1 for _ in replicas.decode(body)) == sum(len(t.partitions) for t in answer.topics)
+                    else:
+                        with pytest.raises(RequestFailed):
+                            list(replicas.decode(body))
 
 
 def test_a_claimed_number_costs_nothing_before_it_is_checked() -> None:

@@ -68,7 +68,7 @@ class Moving:
 def proven(moving: Moving, *errors: Unobserved) -> Proof:
     everything = SimpleNamespace(
         incidents={},
-        of_incidents={KEY: ""},
+        always={KEY: ""},
         view=SimpleNamespace(cluster_id="c"),
         wide=SimpleNamespace(latest=SimpleNamespace(agreed=agreed(2, 5)), errors=errors),
     )

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from tests.builders import failed, judged, known, scan, stored, view
+from tests.builders import MINUTE_MS, NOW_MS, failed, judged, known, scan, stored, view
 from tests.cases import Cases
+from txnscan.explain.causes import cause_of
+from txnscan.explain.facts import Facts, PartitionFacts
+from txnscan.explain.symptom import symptom
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.report.json import dumps, scan_object
 from txnscan.report.overview import shared_sentences
 from txnscan.report.paragraphs import outcome_sentence
@@ -95,8 +99,28 @@ def test_each_text_prints_the_decision_of_the_plan() -> None:
                 said = outcome_sentence(one) or ""
                 assert said.endswith(in_words(given))
                 needs = given.needs if isinstance(given, Allowed) else None
+                assert ("markers" in in_words(given, 3)) is isinstance(given, Allowed)
+                assert options(in_words(given, 3)) == options(in_words(given))
                 for text in (said, " ".join(shared_sentences([one]))):
                     assert options(text) == ({needs} if needs is not None else set())
+
+
+def test_a_fence_is_offered_only_if_its_guard_allows_it() -> None:
+    """Of an id in a two-phase commit, `force-terminate` refuses it."""
+    for timeout_ms, offers in ((15 * MINUTE_MS, True), (TWO_PHASE_COMMIT_TIMEOUT_MS, False)):
+        hanging = judged(view("Ongoing", 3, ("q-0",), timeout_ms=timeout_ms))
+        assert hanging.judgement.reason is Reason.LIVE_EPOCH
+        given = answer(swept(hanging))
+        assert isinstance(given, Refused) and given.guard == "live_owner"
+        cause = cause_of(explained_facts(hanging))
+        commands = [one.split()[1] for one in cause.next]
+        for said in (in_words(given), str(refusal(hanging, accept_unknown=False)), " ".join(commands)):
+            assert ("force-terminate" in said) == offers
+
+
+def explained_facts(hanging: Judged) -> Facts:
+    found = PartitionFacts("p", 0, 105, 100, 100, open=(hanging,))
+    return Facts(symptom(topic="p"), NOW_MS, 20 * MINUTE_MS, partitions=(found,))
 
 
 def test_a_terminal_names_the_plan_only_if_it_can_end_something() -> None:
@@ -141,7 +165,11 @@ def test_abort_takes_what_a_plan_would_abort(accept: bool) -> None:
 def test_each_marker_is_offered_with_its_option_alone() -> None:
     markers = [Allowed(True, COMPLETE_COMMITS), Allowed(False, ACCEPT_UNKNOWN), Allowed(False, None)]
     assert [options(in_words(one)) for one in markers] == [{COMPLETE_COMMITS}, {ACCEPT_UNKNOWN}, set()]
-    assert not any("None" in in_words(one) for one in markers)
+    assert not any("None" in in_words(one, partitions) for one in markers for partitions in (1, 2))
+    for one, marker, needs in zip(markers, ("COMMIT", "ABORT", "ABORT"), OPTIONS, strict=False):
+        assert options(in_words(one, 2)) == {needs}
+        assert in_words(one, 2).split()[:2] == [marker, "markers"] and in_words(one, 1) == in_words(one)
+    assert in_words(markers[-1], 2).split()[0] == "ABORT" and not options(in_words(markers[-1], 2))
 
 
 def test_a_failure_from_a_table_is_the_same_failure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,3 +157,21 @@ def test_a_metadata_log_continues_its_newest_snapshot(tmp_path: Path) -> None:
                 found = read_paths([str(log.parent)], late_after_ms=0)
                 assert [one.judged.judgement.verdict.value for one in found.transactions] == [verdict]
                 assert len(found.errors) == failed, found.errors
+
+
+def test_topics_may_come_and_go_many_times() -> None:
+    """20,000 removals beside 20,000 topics took half a minute, growing with the square."""
+    count, metadata, began_s = 20_000, Metadata(), time.process_time()
+    for number in range(2 * count):
+        topic_id = number.to_bytes(16)
+        metadata.take(number, topic(f"t{number}", topic_id))
+        metadata.take(number, one_replica(topic_id))
+    for number in range(count):
+        metadata.take(number, framed(9, 0, number.to_bytes(16) + b"\0"))
+    assert len(metadata.ids) == len(metadata.partitions) == count
+    assert time.process_time() - began_s < 10
+
+
+def test_a_removal_leaves_a_topic_of_the_same_name_and_another_id() -> None:
+    metadata = taken(topic(), partition(), topic("t", OTHER), one_replica(OTHER), framed(9, 0, ID + b"\0"))
+    assert list(metadata.ids) == ["t"] and metadata.count("t") == 1

@@ -132,3 +132,27 @@ def test_a_truncated_answer_is_an_error() -> None:
         for size in range(1, 60):
             with cases.case(f"{size} bytes"), pytest.raises(RequestFailed):
                 decode(Body(9, whole.data[:size]))
+
+
+# With a limit of 10 elements of all lists.
+SIZES: dict[str, tuple[list[Any], bool]] = {
+    "as many groups as may be": ([group(f"g{n}", error=REFUSED) for n in range(5)], True),
+    "more groups": ([group(f"g{n}", error=REFUSED) for n in range(11)], False),
+    "as many partitions as may be": ([group("g", *(partition(n, 5) for n in range(8)))], True),
+    "more partitions": ([group("g", *(partition(n, 5) for n in range(9)))], False),
+    "more partitions without an offset": ([group("g", *(partition(n) for n in range(9)))], False),
+    "more partitions in all": ([group(f"g{n}", partition(0, n), partition(1, n)) for n in range(3)], False),
+}
+
+
+def test_the_elements_of_an_answer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 MB of groups took 15 s and 900 MB."""
+    monkeypatch.setattr("txnscan.kafka.protocol.frames.ELEMENTS_MAX", 10)
+    with Cases() as cases:
+        for name, (groups, fits) in SIZES.items():
+            with cases.case(name):
+                if fits:
+                    assert len(decode(answer(*groups))) == len(groups)
+                else:
+                    with pytest.raises(RequestFailed, match="elements"):
+                        decode(answer(*groups))

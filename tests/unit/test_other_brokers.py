@@ -34,7 +34,7 @@ def checked(ids: int) -> Any:
         coordinator_listing=lambda *_: found,
         newest=lambda topics: ClusterView(1, "fake", (), ()),
     )
-    (finding,) = _coordinators(asked)  # type: ignore[arg-type]
+    (finding,) = _coordinators(asked, asked.newest(()))  # type: ignore[arg-type]
     return finding
 
 

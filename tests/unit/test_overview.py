@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from tests.builders import judged, scan, view
+from txnscan.report.impact import impact_sentences
 from txnscan.report.json import scan_object
 from txnscan.report.overview import ROWS_MAX, grouped
 from txnscan.report.sweep import print_sweep
@@ -27,12 +28,12 @@ def transaction(topic: str, partition: int = 0, **changes: Any) -> dict[str, Any
     return {**made, **of_event, "topic": topic, "partition": partition, "late": True, **changes}
 
 
-def shown(transactions: Sequence[dict[str, Any]], every: bool = False) -> list[str]:
+def shown(transactions: Sequence[dict[str, Any]], every: bool = False, verbose: bool = False) -> list[str]:
     found = scan_object(scan())
     found["sweep"]["counts"]["hanging"] = len(transactions)
     output = io.StringIO()
     console = Console(file=output, width=80, highlight=False, color_system=None)
-    print_sweep(console, {**found, "transactions": list(transactions)}, every=every)
+    print_sweep(console, {**found, "transactions": list(transactions)}, every=every, verbose=verbose)
     return output.getvalue().splitlines()
 
 
@@ -97,6 +98,16 @@ def test_the_event_that_blocks_most_readers_comes_first() -> None:
 def test_lines_fit_into_80_columns() -> None:
     lines = shown([transaction("payments", outcome="maybe_committed", outcome_reason="x", groups_blocked=12_345)])
     assert max(len(line) for line in lines if line.endswith(("PARTITION", "payments-0"))) <= 80
+
+
+def test_a_paragraph_names_an_earlier_transaction_once() -> None:
+    """Whether the impact was examined or not."""
+    for changes in ({}, {"cause": None, "groups_asked": None}, {"groups_asked": 0}):
+        later = transaction("orders", holds_lso=False, **changes)
+        said, *_ = impact_sentences(later)
+        lines = shown([later], verbose=True)
+        assert [said in line for line in lines].count(True) == 1
+        assert not any("last stable offset" in line for line in lines)
 
 
 def test_columns_without_any_value_are_left_out() -> None:

@@ -302,6 +302,27 @@ def test_each_bad_file_is_refused_with_its_reason(wording: SnapshotAssertion) ->
     assert sentences == wording
 
 
+LONG = "x" * 1_000_000
+# Each text of the file that a refusal may show.
+LONG_TEXTS = {
+    "the format": json.dumps({"txnscan_plan": LONG}),
+    "a topic": action(topic=LONG),
+    "a reason": action(reason=LONG),
+    "a marker": action(marker=LONG),
+    "an outcome": action(outcome=LONG),
+    "a cluster": head(cluster_id=LONG),
+}
+
+
+def test_a_refusal_shows_no_long_text_of_the_file() -> None:
+    with Cases() as cases:
+        for name, text in LONG_TEXTS.items():
+            with cases.case(name):
+                with pytest.raises(PlanRefused) as refused:
+                    check_plan(from_json(text), cluster_id="another", now_ms=NOW_MS, max_age_ms=1)
+                assert len(str(refused.value.of("plan.json"))) < 1_000
+
+
 def test_a_truncated_file_is_refused_at_every_length() -> None:
     text = to_json(ONE)
     for end in range(len(text.rstrip())):

@@ -10,6 +10,7 @@ import ssl
 import struct
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -455,6 +456,9 @@ UNRESOLVED = [
     ("${dir:/nowhere:x}", "", "sasl.jaas.config: /nowhere has no file x"),
     ("${dir:/etc:hostname}", "config.providers.dir.param.allowed.paths=/tmp\n", "/etc has no file hostname"),
     ("${env:HOME}", "config.providers.env.param.allowlist.pattern=TXNSCAN_.*\n", "the environment has no HOME"),
+    ("${dir:%s:loop}", "", "has no file loop that can be read"),
+    ("${file:%s/loop:x}", "", "loop cannot be read as a properties file"),
+    ("${file:/a\\u0000b:x}", "", "cannot be read as a properties file"),
     ("x", "config.providers=vault\nconfig.providers.vault.class=com.x\n", "config.providers.vault.class must be one"),
 ]
 
@@ -463,9 +467,36 @@ UNRESOLVED = [
 def test_an_unresolvable_variable_is_refused_by_its_setting(
     tmp_path: Path, variable: str, more: str, says: str
 ) -> None:
+    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(PropertiesError) as error:
-        read_properties(with_login(tmp_path, variable, PROVIDERS + more))
+        read_properties(with_login(tmp_path, variable.replace("%s", str(tmp_path)), PROVIDERS + more))
     assert says in str(error.value)
+
+
+_UP_TO_JAAS = f"{LOGIN}sasl.jaas.config="
+_UP_TO_OPTIONS = f"{_UP_TO_JAAS}{PLAIN_MODULE} required "
+# Each took minutes, or longer than anyone waits.
+SLOW_TEXTS = {
+    "spaces": _UP_TO_OPTIONS + " " * 16_000 + "x",
+    "more spaces": _UP_TO_OPTIONS + " " * 300_000 + "x",
+    "comments that do not end": _UP_TO_JAAS + "/*" * 200_000,
+    "quotes": _UP_TO_OPTIONS + '"\\\\' * 5_000,
+    "options without an end": _UP_TO_OPTIONS + "a=b " * 4_000,
+    "certificates without an end": (
+        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.certificates=" + "-----BEGIN A-----" * 60_000
+    ),
+}
+
+
+def test_no_text_takes_long(tmp_path: Path) -> None:
+    with Cases() as cases:
+        for name, text in SLOW_TEXTS.items():
+            with cases.case(name):
+                (file := tmp_path / "client.properties").write_text(f"{text}\n")
+                began_s = time.process_time()
+                with pytest.raises(PropertiesError):
+                    read_properties(file)
+                assert time.process_time() - began_s < 3
 
 
 def on_databricks(monkeypatch: pytest.MonkeyPatch, get: Callable[..., str]) -> None:

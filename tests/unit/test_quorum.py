@@ -14,6 +14,7 @@ from tests.cases import Cases
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.quorum import confirmed_by_quorum, led_still
 from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.describe_quorum import Quorum, Voter, describe_quorum
 from txnscan.kafka.topology import Broker, ClusterView, Topic
 
@@ -95,6 +96,17 @@ UNUSABLE = {
 def test_any_other_answer_fails(answer: Any) -> None:
     with pytest.raises(RequestFailed):
         describe_quorum(lambda broker_id, request: answer, 3)
+
+
+@pytest.mark.parametrize("code", [FailureCode.NO_ANSWER, FailureCode.UNREACHABLE])
+def test_controllers_that_do_not_answer_are_not_the_broker_that_was_asked(code: FailureCode) -> None:
+    def send(broker_id: int, request: Any) -> Any:
+        raise RequestFailed("broker 3 does not answer", code)
+
+    with pytest.raises(RequestFailed) as failed:
+        describe_quorum(send, 3)
+    assert failed.value.failure.code == code
+    assert ("majority" in failed.value.error) is (code == FailureCode.NO_ANSWER)
 
 
 # --- the metadata -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import judged, scan
 from tests.cases import Cases
 from tests.fakes.cluster import FakePartition, one_by_one
-from tests.fakes.groups import ORPHAN, FakeGroups, live, marker_before, row
+from tests.fakes.groups import ORPHAN, FakeGroups, live, marker_before, row, shown
 from tests.sim.encode import batch, marker
 from tests.sim.records import Marker
 from txnscan.kafka.client.client import Send
@@ -39,7 +39,7 @@ def query(*offsets: int, path: str = "/a", key: tuple[str, int] = P, **changes: 
 def blockage_of(send: Send, *transactions: Judged, positions: Positions | None) -> Blockage:
     """Without groups."""
     return read_blockage(
-        send, one_by_one, transactions, (), 0, random_token=lambda: "no-such-group", positions=positions
+        send, one_by_one, shown((), 0), transactions, random_token=lambda: "no-such-group", positions=positions
     )
 
 
@@ -144,7 +144,7 @@ def test_only_some_partitions_are_read_for_queries_further_back(monkeypatch: pyt
     behind = query(path="/a", batch=MicroBatch(None, {("p", index): (60,) for index in range(3)}))
     blocked = blockage_of(cluster.send, *several, positions=Positions((behind,))).queries
     assert [bool(blocked[one.observation.transaction_key].unknown) for one in several] == [False, True, True]
-    assert {name for _, name in cluster.asked} == {"Fetch"}
+    assert {name for _, name in cluster.asked} == {"DescribeConfigs", "Fetch"}
 
 
 def test_the_queries_with_the_greatest_lag_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,9 @@ def test_the_newest_whole_checkpoint_counts() -> None:
         "all parts": ((part(SEVEN, 1, 2), part(SEVEN, 2, 2), f"{FIVE}.checkpoint.parquet"), SEVEN),
         "a part of two": ((part(SEVEN, 1, 2), f"{FIVE}.checkpoint.parquet"), FIVE),
         "parts of two checkpoints": ((part(SEVEN, 1, 2), part(SEVEN, 2, 3)), ""),
+        "part 2 of 1": ((part(SEVEN, 2, 1), f"{FIVE}.checkpoint.parquet"), FIVE),
+        "parts 0 and 1 of 2": ((part(SEVEN, 0, 2), part(SEVEN, 1, 2)), ""),
+        "a version above 64 bits": ((f"{'9' * 20}.checkpoint.parquet", f"{FIVE}.checkpoint.parquet"), FIVE),
         "version 2, which not all readers take": ((f"{SEVEN}.checkpoint.0e7f.parquet",), ""),
     }
     with Cases() as cases:

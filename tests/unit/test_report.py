@@ -11,15 +11,19 @@ import pytest
 from rich.console import Console
 
 from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, known, scan, unobserved, view
+from tests.cases import Cases
 from tests.fakes.write_states import LOG, state
 from tests.printed import shown
 from txnscan.kafka.failure import Permission
-from txnscan.kafka.units import duration, first_of
+from txnscan.kafka.units import brokers_named, duration, first_of
 from txnscan.report import paragraphs
+from txnscan.report import sweep as sweep_report
+from txnscan.report.impact import time_of
 from txnscan.report.json import dumps, scan_object, stored_object
 from txnscan.report.offline import commands
-from txnscan.report.plain import iso_utc
+from txnscan.report.plain import error_lines, iso_utc
 from txnscan.report.sweep import print_sweep
+from txnscan.sweeps.column import epoch_ms
 from txnscan.sweeps.restored import Fall, Sign
 from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS, SWEEPS
 from txnscan.verdict.evidence import Judged, KnownOutcome, Outcome, Verdict
@@ -165,6 +169,13 @@ def test_verdicts_are_sorted_by_urgency() -> None:
     places += [text.index("indeterminate (partition)"), text.index("pending_marker (")]
     assert places == sorted(places)
     assert "not late yet" in text
+
+
+@pytest.mark.parametrize(("start_offset", "blocks"), [(100, True), (101, False)])
+def test_only_a_transaction_at_the_last_stable_offset_blocks_records(start_offset: int, blocks: bool) -> None:
+    (row,) = scan_object(scan(judged(view("Ongoing", 3, (P,)), start_offset=start_offset)))["transactions"]
+    assert (row["holds_lso"], row["last_stable_offset"]) == (blocks, 100) and row["blocked_records"] > 0
+    assert ("blocks" in paragraphs.where(row, iso_utc(NOW_MS)).plain) is blocks
 
 
 @pytest.mark.parametrize(("every", "expected"), [(False, False), (True, True)])
@@ -325,15 +336,29 @@ def test_each_outcome_has_words() -> None:
     assert paragraphs._OUTCOMES.keys() == {outcome.value for outcome in Outcome}
 
 
-def test_commands_are_shown_only_for_uncommitted_and_unknown_outcomes() -> None:
+def test_commands_are_shown_only_for_uncommitted_outcomes() -> None:
     (row,) = scan_object(scan(hanging()))["transactions"]
     shown = {one: len(commands({**row, "outcome": one.value, "outcome_reason": "x"})) for one in Outcome}
-    assert {one.value: count for one, count in shown.items() if count} == {"not_committed": 2, "unknown": 1}
+    assert {one.value: count for one, count in shown.items() if count} == {"not_committed": 2}
     never = ({"partition": -1}, {"verdict": "indeterminate"}, {"reason": "live_epoch"}, {"reason": "maybe_committed"})
     for change in never:
         assert commands({**row, "outcome": "not_committed", **change}) == []
-    away = {**row, "outcome": "unknown", "log_failure": failed("no file has it")}
-    assert len(commands(away)) == 1, "running brokers have their log"
+    # Running brokers have their log, and a sweep reads it.
+    assert commands({**row, "outcome": "unknown", "log_failure": failed("no file has it")}) == []
+
+
+@pytest.mark.parametrize(("seen_ms", "waits"), [((16, 20), False), ((16, 2), True), ((0,), True)])
+def test_a_plan_that_must_wait_until_sweeps_have_seen_enough_says_so(seen_ms: tuple[int, ...], waits: bool) -> None:
+    found = scan_object(scan(hanging()))
+    (row,) = found["transactions"]
+    began_ms = epoch_ms(time_of(found["sweep"]["started_at"]))
+    hangs = {**row, "outcome": "not_committed", "outcome_reason": "x"}
+    stuck = {**hangs, "outcome": "maybe_committed", "first_seen_at": found["sweep"]["started_at"]}
+    seen = [{**hangs, "first_seen_at": iso_utc(began_ms - minutes * MINUTE_MS)} for minutes in seen_ms]
+    said = sweep_report._next(
+        {"sweep": {**found["sweep"], "late_after_ms": 15 * MINUTE_MS}, "transactions": [*seen, stuck]}
+    )
+    assert ("observed them for 15 min" in said) is waits and said.endswith(f"the end of {len(seen_ms)}.")
 
 
 def test_in_a_pipe_each_sentence_is_one_line() -> None:
@@ -362,3 +387,55 @@ def test_the_first_line_says_that_the_history_went_back() -> None:
     assert found["sweep"]["history"] == 1
     assert shown(found).splitlines()[0] == f"The cluster's history went back: {fell}."
     assert "went back" not in shown(scan_object(scan()))
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"), [((1,), "broker 1"), ((2, 1), "brokers 2 and 1"), ((1, 2, 10), "brokers 1, 2 and 10")]
+)
+def test_brokers_are_named_in_the_plural(ids: tuple[int, ...], named: str) -> None:
+    assert brokers_named(ids) == named
+
+
+def an_error(error: str, stage: str = "read", broker: int | None = None, key: Any = (None, None)) -> dict[str, Any]:
+    return {"stage": stage, "broker": broker, "topic": key[0], "partition": key[1], "code": "X", "error": error}
+
+
+DOWN = "broker 2 (b:9092) takes connections and does not answer"
+# Errors, with their lines for a command that only shows answers, and for a sweep, which has stages.
+ERROR_LINES: tuple[tuple[str, list[dict[str, Any]], list[str], list[str]], ...] = (
+    ("nothing", [], [], []),
+    ("a partition", [an_error("is gone", key=("t", 0))], ["t-0: is gone"], ["read: t-0: is gone"]),
+    ("a topic", [an_error("is gone", key=("t", None))], ["t: is gone"], ["read: t: is gone"]),
+    (
+        "named in the words",
+        [an_error("t-0 has no leader", key=("t", 0))],
+        ["t-0 has no leader"],
+        ["read: t-0 has no leader"],
+    ),
+    ("the name of another", [an_error("t-01 has it", key=("t", 0))], ["t-0: t-01 has it"], ["read: t-0: t-01 has it"]),
+    ("a broker in the words", [an_error(DOWN, "plan", 2)], [DOWN], [f"plan: {DOWN}"]),
+    ("a broker", [an_error("is slow", "plan", 2)], ["is slow"], ["plan: broker 2: is slow"]),
+    ("nobody", [an_error("no answer", "plan")], ["no answer"], ["plan: cluster: no answer"]),
+    ("twice", [an_error(DOWN, "plan", 2), an_error(DOWN, "list", 2)], [DOWN], [f"plan, list: {DOWN}"]),
+    (
+        "many partitions of a broker in several stages",
+        [an_error(DOWN, "plan", 2), *(an_error(DOWN, "read", 2, ("t", index)) for index in (0, 1, 2, 1))],
+        [f"t-0 and 2 more: {DOWN}"],
+        [f"plan, read: t-0 and 2 more: {DOWN}"],
+    ),
+    (
+        "different words",
+        [an_error("a", key=("t", 0)), an_error("b", key=("t", 0))],
+        ["t-0: a", "t-0: b"],
+        ["read: t-0: a", "read: t-0: b"],
+    ),
+)
+
+
+def test_no_error_says_a_name_or_a_sentence_twice() -> None:
+    with Cases() as cases:
+        for name, errors, plain, staged in ERROR_LINES:
+            with cases.case(name):
+                assert [line for line, _ in error_lines(errors)] == plain
+                found = error_lines(errors, with_stage=True)
+                assert [line for line, _ in found] == staged and sum(count for _, count in found) == len(errors)

@@ -27,7 +27,7 @@ TOPICS = (Topic("p", "t0", (0, 1), (1, 2), (0, 0)), Topic("q", "t1", (0,), (1,),
 VIEW = ClusterView(1, "c", tuple(Broker(n, "h", 9092) for n in (1, 2, 3)), TOPICS)
 NOTHING = "matches no topic; a whole name has to match"
 # Every broker answers, and the principal may describe every topic.
-SEES_ALL = cast("Cluster", SimpleNamespace(hidden_topics=lambda: None, behind=lambda: (), format_failure=str))
+SEES_ALL = cast("Cluster", SimpleNamespace(hidden_topics=lambda asked: None, behind=lambda: (), format_failure=str))
 EMPTY = [
     ({"topic": ("nosuch.*",)}, f"--topic: 'nosuch.*' {NOTHING}"),
     ({"topic": ("x", "\x1b")}, f"--topic: 'x' or '\\x1b' {NOTHING}"),
@@ -57,7 +57,7 @@ def test_a_pattern_without_a_visible_match_is_not_observed_if_a_topic_may_be_hid
     behind = Unobserved("plan", Failure("broker 3 does not answer", "UNREACHABLE"), 3)
     config = ScanConfig("h:1", topic=("nosuch",))
     with Cases() as cases:
-        for why in ({"hidden_topics": lambda: hidden}, {"behind": lambda: (behind,)}):
+        for why in ({"hidden_topics": lambda asked: hidden}, {"behind": lambda: (behind,)}):
             with cases.case(*why), pytest.raises(NotObserved) as error:
                 check_scope(config, VIEW, in_scope(config), cast("Cluster", SimpleNamespace(**vars(SEES_ALL) | why)))
             assert error.value.exit_status == ExitStatus.INCOMPLETE

@@ -212,6 +212,24 @@ def passed_over(first: Batch, last: Batch) -> Batch:
     return Batch(first.base_offset, last.last_offset, -1, -1, -1, False, False, records_count=count)
 
 
+@pytest.mark.usefixtures("amount")
+def test_all_decoded_batches_of_an_answer_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if skipped batches stand between them."""
+    expanded_bytes = len(of(b"v", b"w")) - HEADER_BYTES
+    limits = {"wanted": ("RECORDS_MAX", 2), "compressed": ("EXPANDED_BYTES_MAX", 2 * expanded_bytes)}
+    with Cases() as cases:
+        for kind, (limit, value) in limits.items():
+            for count, fits in ((3, True), (5, False)):
+                data = laid_out([kind, "one", kind, "one", kind][:count], 2)
+                with cases.case(f"{kind}, {count}"), monkeypatch.context() as patch:
+                    patch.setattr(f"txnscan.kafka.protocol.records.{limit}", value)
+                    if fits:
+                        assert len(list(searched(undecoded(data), wants))) == count
+                    else:
+                        with pytest.raises(RequestFailed):
+                            list(searched(undecoded(data), wants))
+
+
 def expected(kinds: Sequence[str], data: bytes) -> list[Batch]:
     """By decoding everything."""
     every = list(told(kinds, data))

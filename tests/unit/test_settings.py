@@ -20,7 +20,7 @@ from txnscan.cli.command import (
     VARIABLES,
     OneCommand,
 )
-from txnscan.config.settings import SETTINGS
+from txnscan.config.settings import BATCH_SIZE, SETTINGS
 from txnscan.watch.clusters import CONFIG_VARIABLE, config_path
 
 COMMANDS: Mapping[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -177,14 +177,24 @@ def test_an_error_names_the_variable_or_the_place_in_the_file(tmp_path: Path) ->
         ("a whole number", {"TXNSCAN_BATCH_SIZE": "x"}, [], "TXNSCAN_BATCH_SIZE", 2),
         ("the servers", here, ["--cluster", "c"], f"{file}: clusters.c.bootstrap-server: ", 1),
         ("no such cluster", here, ["--cluster", "d"], "--cluster: 'd' is not in", 2),
-        ("no such file", {CONFIG_VARIABLE: "/nowhere/c.toml"}, ["--cluster", "c"], "/nowhere/c.toml", 2),
-        ("a broken file", of_broken, ["--cluster", "c"], "did you mean late-after?", 2),
+        (
+            "no such file",
+            {CONFIG_VARIABLE: "/nowhere/c.toml"},
+            ["--cluster", "c"],
+            "TXNSCAN_CONFIG: /nowhere/c.toml",
+            2,
+        ),
+        ("no such cluster, by the variable", {**here, "TXNSCAN_CLUSTER": "d"}, [], "TXNSCAN_CLUSTER: 'd' is not in", 2),
+        ("no file, by the variable", {"TXNSCAN_CLUSTER": "d"}, [], "TXNSCAN_CLUSTER: ", 2),
+        ("no such file, for config", {CONFIG_VARIABLE: "/nowhere/c.toml"}, [], "TXNSCAN_CONFIG: /nowhere/c.toml", 2),
+        ("a broken file, for config", of_broken, [], f"txnscan: {broken}: clusters.c", 2),
+        ("a broken file", of_broken, ["--cluster", "c"], "did you mean late-after", 2),
         ("the command line", here, ["--cluster", "c", "--timeout", "y"], "--timeout: ", 2),
     )
     with Cases() as table:
         for name, variables, arguments, expected, status in cases:
             with table.case(name):
-                command = "sweep" if "BATCH" in expected else "find-hanging"
+                command = "sweep" if "BATCH" in expected else "config" if "for config" in name else "find-hanging"
                 ran = run_here(command, *arguments, environment={"HOME": str(tmp_path), **variables})
                 assert expected in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
                 assert (ran.returncode, ran.stdout) == (status, "")
@@ -211,6 +221,13 @@ def test_the_file_is_where_other_tools_have_theirs() -> None:
     assert config_path({CONFIG_VARIABLE: "/a/b.toml", "XDG_CONFIG_HOME": "/x"}) == Path("/a/b.toml")
     assert config_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/txnscan/config.toml")
     assert config_path({}) == Path("~/.config/txnscan/config.toml").expanduser()
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "٣", "9" * 19, "9" * 5_000])
+def test_a_text_that_is_no_number_is_an_error_of_its_option(text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        BATCH_SIZE.of_text(text, "batchSize")
+    assert error.value.named == "batchSize"
 
 
 def test_python_takes_a_cluster_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

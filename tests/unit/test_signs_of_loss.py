@@ -9,7 +9,7 @@ from typing import Any
 from tests.builders import observation
 from tests.cases import Cases
 from tests.fakes.records import ABORT, BEFORE, V2, complete, empty, led, numbered, ongoing, prepare, told, v1, v2
-from txnscan.sweeps.log_reads import with_closed
+from txnscan.sweeps.log_facts import with_closed
 from txnscan.txnlog.facts import ClosedProducer, ProducerFacts, SentMarker
 from txnscan.txnlog.signs_of_loss import sign_of_loss
 from txnscan.verdict.evidence import Outcome, OutcomeEvidence, Unproven

@@ -15,8 +15,10 @@ from tests.sim.encode import batch, transaction_log_value
 from tests.sim.records import TransactionMetadata
 from txnscan.kafka.answers import State
 from txnscan.kafka.topology import Key
+from txnscan.txnlog import decode as decoding
 from txnscan.txnlog.decode import (
     UnknownRecord,
+    all_decoded,
     decode,
     decoded,
     peeked,
@@ -376,3 +378,43 @@ def test_the_bytes_of_the_simulator_equal_the_vectors() -> None:
     alike = V1.index(struct.pack(">q", UPDATED_MS)) + 8
     assert written[:alike] == V1[:alike]
     assert written[alike:] == struct.pack(">q", UPDATED_MS) + b"\x01\x02\x02\x00\x02"
+
+
+def with_partitions(*numbers: int) -> bytes:
+    return head() + struct.pack(f">ih1sI{len(numbers)}i", 1, 1, b"t", len(numbers), *numbers) + TIMES
+
+
+def test_the_name_of_a_topic_is_limited() -> None:
+    """Output repeats it for each partition."""
+    for name, fits in ((b"t" * 249, True), (b"t" * 250, False)):
+        value = head() + struct.pack(f">ih{len(name)}sIi", 1, len(name), name, 1, 0) + TIMES
+        if fits:
+            assert decode(9, 4, "x", value).partitions == {(name.decode(), 0)}
+        else:
+            with pytest.raises(UnknownRecord):
+                decode(9, 4, "x", value)
+
+
+# Limits of a record and of all, the partitions of records, and whether they fit.
+PARTITION_LIMITS: dict[str, tuple[int, int, list[range], bool]] = {
+    "as many as a record may have": (3, 9, [range(3)], True),
+    "one more": (3, 9, [range(4)], False),
+    "as many as all may have": (3, 6, [range(3), range(3, 6)], True),
+    "one more in all": (3, 6, [range(3), range(3, 6), range(6, 7)], False),
+    "the same list again and again": (3, 3, [range(3)] * 9, True),
+}
+
+
+def test_the_partitions_of_records_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of 16 MB became 700 MB."""
+    with Cases() as cases:
+        for name, (of_record, of_all, lists, fits) in PARTITION_LIMITS.items():
+            with cases.case(name), monkeypatch.context() as patch:
+                patch.setattr(decoding, "_PARTITIONS_OF_RECORD_MAX", of_record)
+                patch.setattr(decoding, "PARTITIONS_MAX", of_all)
+                raws = [RawRecord(at, 0, "x", with_partitions(*numbers)) for at, numbers in enumerate(lists)]
+                if fits:
+                    assert [len(one.partitions) for one in all_decoded(raws)] == list(map(len, lists))
+                else:
+                    with pytest.raises(UnknownRecord):
+                        all_decoded(raws)

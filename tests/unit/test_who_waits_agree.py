@@ -23,9 +23,10 @@ from tests.sim.encode import batch
 from txnscan import ScanConfig
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine.threads import ThreadsEngine
-from txnscan.explain.ask import Asking, ask
+from txnscan.explain.ask import ask
 from txnscan.explain.cause import CauseCode
 from txnscan.explain.causes import cause_of
+from txnscan.explain.cluster_reads import Asking
 from txnscan.explain.symptom import symptom
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.factory import ClientFactory
@@ -99,6 +100,9 @@ class ConnectToFake:
     fake: Brokers
     brokers: tuple[Broker, ...] = (broker(1),)
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+    def for_controller(self) -> ConnectToFake:
+        return self
 
     def client(self) -> Brokers:
         return self.fake

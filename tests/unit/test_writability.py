@@ -9,7 +9,7 @@ from tests.builders import MINUTE_MS, NOW_MS, P, failed, judged, view
 from tests.cases import Cases
 from tests.fakes.write_states import LOG, P0, Q0, replicas, state
 from txnscan.kafka.answers import State
-from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, PartitionReplicas
+from txnscan.kafka.topology import NO_LEADER_ID, NO_LISTENER_ID, Key, PartitionReplicas
 from txnscan.verdict.evidence import Reason, Verdict
 from txnscan.verdict.rules import judge
 from txnscan.waiting.writability import (
@@ -42,6 +42,11 @@ def states(log: WriteState | None = None, *others: WriteState, dropping: frozens
     return WriteStates({one.replicas.key: one for one in found}, log_partitions=1, dropping=dropping)
 
 
+def unanswered(key: Key = P0) -> WriteState:
+    """A partition with all replicas in sync, of which two do not answer."""
+    return replace(state(key=key), silent=(2, 3))
+
+
 def test_a_log_takes_writes_with_enough_replicas_in_sync() -> None:
     """in sync, min.insync.replicas, replicas, whether the release caps the setting."""
     cases: tuple[tuple[str, int, int | None, int, bool | None, bool | None], ...] = (
@@ -65,6 +70,9 @@ def test_a_log_takes_writes_with_enough_replicas_in_sync() -> None:
         for name, in_sync, needed, factor, is_capped, expected in cases:
             with table.case(name):
                 assert takes_writes(in_sync, needed, factor, is_capped=is_capped) is expected
+                # The leader waits for a replica in sync that does not answer, perhaps for ever.
+                with_silent = takes_writes(in_sync, needed, factor, is_capped=is_capped, silent=1)
+                assert with_silent is (None if expected else expected)
 
 
 def test_a_partition_takes_writes_by_its_leader_and_its_replicas() -> None:
@@ -83,6 +91,9 @@ def test_a_partition_takes_writes_by_its_leader_and_its_replicas() -> None:
         ("the setting is not known", state((1,), min_in_sync=None), (None, True, False, True)),
         ("the setting is not known, and all are in sync", state(min_in_sync=None), (None, False, False, False)),
         ("too many needed", replace(state(min_in_sync=4), is_capped=False), (False, False, True, False)),
+        ("one in sync does not answer", replace(state(), silent=(2,)), (None, True, False, False)),
+        ("one not in sync does not answer", replace(state((1, 2)), silent=(3,)), (True, False, False, False)),
+        ("too few in sync, and they do not answer", replace(state((1,)), silent=(1,)), (False, False, False, True)),
         ("too many needed, since 3.7", replace(state(min_in_sync=4), is_capped=True), (True, False, False, False)),
     )
     with Cases() as table:
@@ -171,12 +182,16 @@ def test_the_reason_replaces_the_promise_of_an_end_and_keeps_the_verdict(wording
         assert told.evidence is one.evidence and "will end it" not in told.judgement.explanation
         found[name] = told.judgement.explanation
         assert with_reason(one, states(state(key=LOG), state())) is one
-        assert with_reason(one, states(state((1,), LOG, min_in_sync=None), state())) is one
+        in_doubt = with_reason(one, states(unanswered(LOG), unanswered()))
+        assert in_doubt.judgement.verdict is one.judgement.verdict
+        assert "will end it" not in in_doubt.judgement.explanation
+        found[f"{name}, in doubt"] = in_doubt.judgement.explanation
     joined = judged(view("Ongoing", 3, (P,), **YOUNG))
     evidence = replace(joined.evidence, joined_commit="'X' committed epoch 3")
     endangers = replace(joined, evidence=evidence, judgement=judge(evidence))
     assert endangers.judgement.reason is Reason.JOINED_COMMIT
     found["joined commit"] = with_reason(endangers, short).judgement.explanation
+    found["joined commit, in doubt"] = with_reason(endangers, states(unanswered(LOG))).judgement.explanation
     hanging = judged(view("CompleteCommit", 3))
     assert hanging.judgement.verdict is Verdict.HANGING and with_reason(hanging, short) is hanging
     assert claim_of(hanging) is None
@@ -192,8 +207,10 @@ def test_words(wording: SnapshotAssertion) -> None:
     assert [log_warning(states()), partition_warning(one_log.stopped), partition_warning(lost)] == [None] * 3
     assert doubt_warning(one_log) is None
     assert {
-        "reasons": [reason(one) for one in (state((1,)), state((1, 2), min_in_sync=3), unread, never, state(()))],
-        "remedies": [remedy(one) for one in (state((1,)), state((1, 2), min_in_sync=3), never, *lost)],
+        "reasons": [
+            reason(one) for one in (state((1,)), state((1, 2), min_in_sync=3), unread, unanswered(), never, state(()))
+        ],
+        "remedies": [remedy(one) for one in (state((1,)), state((1, 2), min_in_sync=3), unanswered(), never, *lost)],
         "logs": [log_warning(one) for one in (one_log, replace(two_logs, log_partitions=2), states(never))],
         "partitions": [partition_warning(one.stopped) for one in (states(None, state((1,))), of_p)],
         "doubts": [doubt_warning(states(unread)), doubt_warning(states(unread, state((1,), min_in_sync=None)))],

@@ -48,7 +48,7 @@ class FakeBrokers:
         self.read: list[tuple[int, set[Key]]] = []
         self.listed: list[int] = []
 
-    def states(self, cluster: object, asked: int, keys: Collection[Key]) -> WriteStates:
+    def states(self, cluster: object, asked: int, keys: Collection[Key], *, silent: object = None) -> WriteStates:
         self.read.append((asked, {*keys}))
         wanted = {LOG, *keys}
         found = {one.replicas.key: one for one in self.shown if one.replicas.key in wanted}
@@ -117,8 +117,9 @@ def test_a_stopped_log_explains_its_transactions_and_is_one_warning(fake: Callab
     assert "__transaction_state-0 takes no writes" in told.judgement.explanation and "takes no writes" in warning
     assert [one.name for one in states.stopped] == ["__transaction_state-0"]
     unknown = state((1,), LOG, min_in_sync=None)
-    (same,), _, (doubt,) = swept(fake(unknown, state()), YOUNG)
-    assert same is YOUNG and doubt.startswith("it is not known")
+    (doubted,), _, (doubt,) = swept(fake(unknown, state()), YOUNG)
+    assert doubted.judgement.verdict is YOUNG.judgement.verdict and doubt.startswith("it is not known")
+    assert doubted.judgement.explanation != YOUNG.judgement.explanation
 
 
 def test_ids_are_asked_for_only_if_a_partition_has_no_leader(
@@ -140,7 +141,9 @@ def test_ids_are_asked_for_only_if_a_partition_has_no_leader(
     waits = swept(fake(*FINE, LOST, ids=ids[:1], dropping=frozenset()), lost=True)
     assert waits[1].at_risk == frozenset()
     many = swept(fake(*FINE, LOST, ids=tuple(x(f"id-{n}") for n in range(7))), lost=True)[2]
-    assert [warning, *waits[2], *many] == wording
+    stopped = fake(state((1,), LOG), *FINE[1:], LOST, ids=ids[:1])
+    without_end = read_in_danger(stopped.cluster, 1, (), {Q0}, lambda: NOW_MS)[1]
+    assert [warning, *waits[2], *many, without_end] == wording
     brokers = fake(*FINE, LOST)
     _, states, warnings = swept(brokers, lost=True)
     assert (warnings, states.at_risk, brokers.read) == ((), frozenset(), [(2, set())])

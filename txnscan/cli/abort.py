@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +14,10 @@ from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.given import Given, takes
 from txnscan.cli.options import SERVER, Format, OutputFormat, SparkMaster
-from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config import ConfigError, ScanConfig, check_number, printable
 from txnscan.config.settings import COMMAND_CONFIG, TABLES
 from txnscan.errors import ExitStatus
+from txnscan.kafka.units import INT_MAX, LONG_MAX, SHORT_MAX
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from txnscan.resolve.apply import Result
     from txnscan.resolve.brokers import LiveBrokers
 
-_LONG_MAX, _INT_MAX, _SHORT_MAX = 2**63 - 1, 2**31 - 1, 2**15 - 1
 _NOT_JOURNALED = "without --tables nothing of this is journaled, and what earlier sweeps know of it does not count"
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Needed where there is no terminal to ask at.")]
@@ -37,6 +37,56 @@ Force = Annotated[
     typer.Option("--force", metavar="REASON", help="Do what is refused otherwise, for this reason. It is journaled."),
 ]
 JOURNAL_TABLES = replace(TABLES, help="Tables of sweeps: keep the journal and the lock of apply there.")
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """The transaction to abort, by its start offset or by its producer."""
+
+    topic: Annotated[str, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)]
+    partition: Annotated[int, typer.Option("--partition", metavar="NUMBER", help="The partition.", show_default=False)]
+    start_offset: Annotated[
+        int | None,
+        typer.Option("--start-offset", metavar="OFFSET", help="Offset of the first record of the transaction."),
+    ] = None
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", metavar="ID", help="Its producer, in the place of --start-offset.")
+    ] = None
+    producer_epoch: Annotated[
+        int | None, typer.Option("--producer-epoch", metavar="EPOCH", help="With --producer-id.")
+    ] = None
+    coordinator_epoch: Annotated[
+        int | None, typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id.")
+    ] = None
+
+    def checked(self) -> NamedTransaction:
+        """The transaction. Raises ConfigError if options are missing, contradict each other or are out of range."""
+        from txnscan.resolve.abort import NamedTransaction
+
+        by_producer = (self.producer_id, self.producer_epoch, self.coordinator_epoch)
+        if self.start_offset is None and by_producer == (None, None, None):
+            raise ConfigError(
+                "--start-offset",
+                "is needed, or --producer-id, --producer-epoch and --coordinator-epoch for old brokers",
+            )
+        if self.start_offset is not None and by_producer != (None, None, None):
+            raise ConfigError("--start-offset", "says which transaction; leave out --producer-id and the epochs")
+        if self.start_offset is None:
+            for option, value in zip(
+                ("--producer-id", "--producer-epoch", "--coordinator-epoch"), by_producer, strict=True
+            ):
+                if value is None:
+                    raise ConfigError(option, "is needed without --start-offset")
+        for option, value, least, most in (
+            ("--partition", self.partition, 0, INT_MAX),
+            ("--start-offset", self.start_offset, 0, LONG_MAX),
+            ("--producer-id", self.producer_id, 0, LONG_MAX),
+            ("--producer-epoch", self.producer_epoch, 0, SHORT_MAX),
+            ("--coordinator-epoch", self.coordinator_epoch, -1, INT_MAX),
+        ):
+            if value is not None:
+                check_number(option, value, most, least=least)
+        return NamedTransaction(**asdict(self))
 
 
 def _agreed(question: str, yes: bool) -> None:
@@ -59,7 +109,7 @@ def _reason(force: str | None) -> str | None:
 
 def _spark(config: ScanConfig, master: str | None, progress: TerminalProgress) -> SparkSession | None:
     """A session where the tables need one."""
-    return spark_for(config.tables, master, progress) if config.tables is not None else None
+    return None if config.location is None else spark_for(config.location, master, progress)
 
 
 def _note_journal(config: ScanConfig) -> None:
@@ -86,21 +136,8 @@ def _status(result: Result) -> None:
 @takes(SERVER, COMMAND_CONFIG, JOURNAL_TABLES)
 def abort(
     given: Given,
-    topic: Annotated[str, typer.Option("--topic", metavar="NAME", help="The topic.", show_default=False)],
-    partition: Annotated[int, typer.Option("--partition", metavar="NUMBER", help="The partition.", show_default=False)],
-    start_offset: Annotated[
-        int | None,
-        typer.Option("--start-offset", metavar="OFFSET", help="Offset of the first record of the transaction."),
-    ] = None,
-    producer_id: Annotated[
-        int | None, typer.Option("--producer-id", metavar="ID", help="Its producer, in the place of --start-offset.")
-    ] = None,
-    producer_epoch: Annotated[
-        int | None, typer.Option("--producer-epoch", metavar="EPOCH", help="With --producer-id.")
-    ] = None,
-    coordinator_epoch: Annotated[
-        int | None, typer.Option("--coordinator-epoch", metavar="EPOCH", help="With --producer-id.")
-    ] = None,
+    *,
+    transaction: TransactionOptions,
     yes: Yes = False,
     accept_unknown_outcome: Annotated[
         bool, typer.Option("--accept-unknown-outcome", help="Also where nothing shows a commit or an abort.")
@@ -116,46 +153,19 @@ def abort(
     2 usage, 5 sent and not known to be done, 6 refused, 7 another apply is under way.
     """
     with errors_in_one_line():
-        from txnscan.resolve.abort import NamedTransaction, ReadAnyway
+        from txnscan.resolve.abort import ReadAnyway
         from txnscan.resolve.brokers import LiveBrokers
         from txnscan.resolve.run import opened
 
-        target = NamedTransaction(topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
-        _check(target)
+        target = transaction.checked()
         forced = _reason(force)
-        config = given.config(engine="threads", topic_names=(topic,), partitions=(partition,))
+        config = given.config(engine="threads", topic_names=(target.topic,), partitions=(target.partition,))
         warn(config)
         with progress_bar() as progress:
             spark = _spark(config, master, progress)
-            brokers = LiveBrokers(config, ReadAnyway(topic, partition, opened(spark, config)))
+            brokers = LiveBrokers(config, ReadAnyway(target.topic, target.partition, opened(spark, config)))
             result = _abort(config, target, brokers, progress, forced, accept_unknown_outcome, yes, spark, format)
     _status(result)
-
-
-def _check(target: NamedTransaction) -> None:
-    """Raises ConfigError for options that are missing, contradict each other or are out of range."""
-    by_producer = (target.producer_id, target.producer_epoch, target.coordinator_epoch)
-    if target.start_offset is None and by_producer == (None, None, None):
-        raise ConfigError(
-            "--start-offset", "is needed, or --producer-id, --producer-epoch and --coordinator-epoch for old brokers"
-        )
-    if target.start_offset is not None and by_producer != (None, None, None):
-        raise ConfigError("--start-offset", "says which transaction; leave out --producer-id and the epochs")
-    if target.start_offset is None:
-        for option, value in zip(
-            ("--producer-id", "--producer-epoch", "--coordinator-epoch"), by_producer, strict=True
-        ):
-            if value is None:
-                raise ConfigError(option, "is needed without --start-offset")
-    for option, value, least, most in (
-        ("--partition", target.partition, 0, _INT_MAX),
-        ("--start-offset", target.start_offset, 0, _LONG_MAX),
-        ("--producer-id", target.producer_id, 0, _LONG_MAX),
-        ("--producer-epoch", target.producer_epoch, 0, _SHORT_MAX),
-        ("--coordinator-epoch", target.coordinator_epoch, -1, _INT_MAX),
-    ):
-        if value is not None and not least <= value <= most:
-            raise ConfigError(option, f"{value} is out of range; use {least} to {most}")
 
 
 def _abort(
@@ -272,7 +282,7 @@ def force_terminate(
                 raise brokers.absent(transactional_id) or fencing.Undescribed(failed.error) from None
             k = before.coordinator_partition
             epoch = -1 if k is None else brokers.leader_epoch_of(TRANSACTION_STATE_TOPIC, k)
-            why_not = fencing.refusal(before)
+            why_not = fencing.refusal(before, brokers.looked_at(fencing.aborted_keys(before)))
             with progress.paused():
                 if format is Format.TABLE:
                     write_line("\n".join(described_lines(described_row(before))))

@@ -11,13 +11,14 @@ import typer
 
 from txnscan.cli.app import app, warn
 from txnscan.cli.command import OneCommand
-from txnscan.cli.errors import complain, errors_in_one_line, note
+from txnscan.cli.errors import complain, complain_of, errors_in_one_line, note
 from txnscan.cli.given import Given, takes
 from txnscan.cli.options import QUESTION_TIMEOUT, SERVER, RowFormat, RowsFormat, StateName
-from txnscan.config import ConfigError, ScanConfig, printable, utf8_text
+from txnscan.config import ConfigError, ScanConfig, check_number, printable
 from txnscan.config.settings import BOOTSTRAP_SERVER, COMMAND_CONFIG
 from txnscan.errors import ExitStatus
 from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.units import INT_MAX, LONG_MAX
 from txnscan.report.help import examples
 from txnscan.report.rows import CsvRows, JsonRows, LineRows, Rows, TableRows
 
@@ -26,16 +27,11 @@ if TYPE_CHECKING:
     from txnscan.coordinators.transactions import Transaction
     from txnscan.sweeps.names import Absent
 
-_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
-
 
 def say_errors(errors: Collection[Mapping[str, Any]], format: RowFormat) -> None:
-    """Prints a line for each on stderr; not with JSON, where the object has them."""
-    if format is RowFormat.JSON:
-        return
-    for error in errors:
-        where = f"{error['topic']}-{error['partition']}: " if error["topic"] is not None else ""
-        complain(f"txnscan: {where}{error['error']}")
+    """Prints them on stderr; not with JSON, where the object has them."""
+    if format is not RowFormat.JSON:
+        complain_of(errors)
 
 
 def end_by(errors: Collection[Mapping[str, Any]], shown: int) -> None:
@@ -99,11 +95,9 @@ def list_transactions(
         from txnscan.report.admin_output import LIST_TABLE, LISTED, write_listed
         from txnscan.sweeps.scope import chosen_brokers
 
-        if not -_LONG_MAX <= duration_filter <= _LONG_MAX:
-            raise ConfigError("--duration-filter", f"{duration_filter} is out of range")
+        check_number("--duration-filter", duration_filter, LONG_MAX, least=-LONG_MAX)
         for one in producer_id or ():
-            if not 0 <= one <= _LONG_MAX:
-                raise ConfigError("--producer-id", f"{one} is no producer id")
+            check_number("--producer-id", one, LONG_MAX)
         config = given.config(broker_ids=tuple(broker_id or ()))
         wanted = ListingFilter(
             states=tuple(_state(one) for one in state or ()),
@@ -177,9 +171,10 @@ def describe(
         rows = rows_in(format, "transactions", DESCRIBED, LineRows(described_lines))
         rows.write(shown if format is not RowFormat.CSV else [described_csv(one) for one in shown])
         rows.end(errors)
-        say_errors(errors, format)
         for one in absent:
-            note(one.no_such_name)
+            # It says what the errors say, with a similar name.
+            complain(f"txnscan: {one.error(cluster.format_failure)}")
+        say_errors(errors if not absent else (), format)
     if absent:
         raise typer.Exit(ExitStatus.USAGE)
     end_by(errors, len(found))
@@ -225,11 +220,13 @@ def describe_producers(
 
     For many partitions, the default of --timeout is 10 times the predicted time of a sweep of them, if that is longer.
 
-    Exit status: 0 if every partition was read, 4 if some were not, 1 if no partition was.
+    Exit status: 0 if every partition and its owners were read, 4 if some were not, 1 if no partition was.
     """
     with errors_in_one_line():
         from txnscan.coordinators.cluster import opened_cluster
 
+        if broker_id is not None:
+            check_number("--broker-id", broker_id, INT_MAX)
         config = given.config(topic_names=tuple(topic or ()), partitions=tuple(partition or ()))
         warn(config)
         with opened_cluster(config) as cluster:
@@ -265,11 +262,14 @@ def _show_producers(
             errors.append(error_object(one, cluster.principal))
             continue
         answered += 1
-        unowned |= any(producer.producer_id not in one.owners for producer in one.open)
+        unowned |= one.lacks_owner
         made = producer_rows(one, wall_clock_ms(), only_open=only_open)
         if made:
             rows.write([{"rows": made}] if format is RowFormat.TABLE else made)
-    hidden = [cluster.hidden_topics() if config.scope == "all" else None, cluster.hidden_ids() if unowned else None]
+    hidden = [
+        cluster.hidden_topics(view.answered_by) if config.scope == "all" else None,
+        cluster.hidden_ids(cluster.broker_ids) if unowned else None,
+    ]
     errors += [error_object(Unobserved("plan", one), cluster.principal) for one in hidden if one is not None]
     rows.end(errors)
     return errors, answered
@@ -299,7 +299,7 @@ def coordinator(
             "--partitions",
             metavar="NUMBER",
             min=1,
-            max=_INT_MAX,
+            max=INT_MAX,
             help="Ask no broker: show the partition alone, of a topic with this many.",
         ),
     ] = None,
@@ -318,8 +318,8 @@ def coordinator(
         asks = given.text(BOOTSTRAP_SERVER) is not None
         if asks == (partitions is not None):
             raise ConfigError("--bootstrap-server", "give brokers to ask, or --partitions: one of the two")
-        names = [("transactional_id", utf8_text("--transactional-id", name)) for name in transactional_id or ()]
-        names += [("group", utf8_text("--group", name)) for name in group or ()]
+        names = [("transactional_id", name) for name in transactional_id or ()]
+        names += [("group", name) for name in group or ()]
         if not names or not all(name for _, name in names):
             raise ConfigError("--transactional-id", "give an id, or a group with --group")
         if not asks:

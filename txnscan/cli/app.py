@@ -16,8 +16,8 @@ import typer
 from txnscan.cli.errors import complain, note
 from txnscan.cli.given import Given
 from txnscan.cli.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LogFormat, LogLevel, log_to_stderr, stderr_lines
-from txnscan.cli.options import Format
-from txnscan.config import ConfigError, EngineName, ScanConfig
+from txnscan.cli.options import Format, OutputOptions
+from txnscan.config import ConfigError, EngineName, Location, ScanConfig
 from txnscan.config.settings import BOOTSTRAP_SERVER, TABLES
 from txnscan.report.files import check_writable, write_whole
 from txnscan.report.help import HELP_OPTIONS, OneGroup, examples
@@ -129,7 +129,7 @@ def names_session(master: str | None) -> bool:
     return runs_session()
 
 
-def wants_session(engine: EngineName, tables: str | None, master: str | None) -> bool:
+def wants_session(engine: EngineName, tables: Location | None, master: str | None) -> bool:
     """Whether a sweep with these options runs in a Spark session: its engine or its tables need one, or there is one
     for `auto`. Raises ConfigError.
     """
@@ -172,14 +172,14 @@ class _WithoutPandas(MetaPathFinder):
             raise ModuleNotFoundError("this command does not use pandas", name=fullname)
 
 
-def _need_session(tables: str, master: str | None) -> bool:
+def _need_session(tables: Location, master: str | None) -> bool:
     """Whether a session opens these tables."""
     from txnscan.tables.open import needs_spark
 
     return master is not None or needs_spark(tables)
 
 
-def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> SparkSession | None:
+def spark_for(tables: Location, master: str | None, progress: TerminalProgress) -> SparkSession | None:
     """A session, if these tables or a given master need it. None if delta-rs opens the tables."""
     if _need_session(tables, master):
         return started_spark(master, progress)
@@ -188,7 +188,9 @@ def spark_for(tables: str, master: str | None, progress: TerminalProgress) -> Sp
     return None
 
 
-def opened_tables(tables: str, master: str | None, progress: TerminalProgress, *, to_maintain: bool = False) -> Tables:
+def opened_tables(
+    tables: Location, master: str | None, progress: TerminalProgress, *, to_maintain: bool = False
+) -> Tables:
     """The tables at a location."""
     from txnscan.tables.open import open_tables
 
@@ -224,23 +226,23 @@ def write_json(found: dict[str, Any]) -> None:
     write_line(dumps(found))
 
 
-def print_scan(found: Scan, format: Format, every: bool, verbose: bool) -> None:
+def print_scan(found: Scan, output: OutputOptions) -> None:
     """A finished sweep on stdout."""
     from txnscan.report.json import scan_object
 
-    print_object(scan_object(found), format, every, verbose)
+    print_object(scan_object(found), output)
 
 
-def print_object(found: dict[str, Any], format: Format, every: bool, verbose: bool) -> None:
+def print_object(found: dict[str, Any], output: OutputOptions) -> None:
     """A sweep on stdout, its warnings on stderr. found: as `scan_object` and `stored_object` give it."""
-    if format is Format.JSON:
+    if output.format is Format.JSON:
         write_json(found)
         for warning in found["sweep"]["warnings"]:
             complain(f"warning: {warning}")
     else:
         from txnscan.report.sweep import print_sweep
 
-        print_sweep(stdout_console(), found, every=every, verbose=verbose)
+        print_sweep(stdout_console(), found, every=output.every, verbose=output.verbose)
 
 
 def warn(config: ScanConfig) -> None:

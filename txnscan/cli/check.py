@@ -10,12 +10,13 @@ import typer
 
 from txnscan.cli.app import app, progress_bar, started_spark, wants_session, warn, write_json
 from txnscan.cli.command import OneCommand
-from txnscan.cli.errors import complain, errors_in_one_line
+from txnscan.cli.errors import complain_of, errors_in_one_line
 from txnscan.cli.given import Given, takes
 from txnscan.cli.options import QUESTION_TIMEOUT, SERVER, Engine, Format, OutputFormat, SparkMaster
-from txnscan.config import ConfigError, EngineName, ScanConfig, parse_optional_duration_ms
+from txnscan.config import ConfigError, EngineName, ScanConfig, check_number, parse_optional_duration_ms
 from txnscan.config.settings import COMMAND_CONFIG, COMPLETE_UP_TO, SPARK_CHECKPOINT, TABLES, TOPIC
 from txnscan.errors import ExitStatus
+from txnscan.kafka.units import INT_MAX
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
@@ -79,6 +80,8 @@ def check(
         wait_ms = parse_optional_duration_ms(wait, "--wait")
         config = given.config(engine=engine.value)
         warn(config)
+        for broker_id in before_stop or ():
+            check_number("--before-stop", broker_id, INT_MAX)
         if before_stop:
             _before_stop(config, before_stop, wait_ms or 0, format)
             return
@@ -91,7 +94,7 @@ def check(
             progress("check", 0, 1)
             checked = check_sweep(
                 config,
-                (lambda: started_spark(master, progress)) if wants_session(engine, tables, master) else None,
+                (lambda: started_spark(master, progress)) if wants_session(engine, config.location, master) else None,
                 starts_jvm=starts_jvm(master),
                 applies=applies,
             )
@@ -134,8 +137,7 @@ def _before_stop(config: ScanConfig, brokers: list[int], wait_ms: int, format: F
         write_json(shown)
     else:
         print_before_stop(stdout_console(), shown)
-        for error in shown["errors"]:
-            complain(f"txnscan: {error['error']}")
+        complain_of(shown["errors"])
     statuses = {StopVerdict.UNSAFE: ExitStatus.UNSAFE, StopVerdict.NOT_OBSERVED: ExitStatus.INCOMPLETE}
     if found.verdict in statuses:
         raise typer.Exit(statuses[found.verdict])

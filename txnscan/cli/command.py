@@ -17,7 +17,7 @@ from typing import Any
 from typer.core import TyperOption
 from typer.exceptions import TyperException
 
-from txnscan.config import ConfigError, ScanConfig, printable
+from txnscan.config import ConfigError, ScanConfig, printable, utf8_text
 from txnscan.config.settings import BOOTSTRAP_SERVER, SETTINGS, TABLES, TOPIC
 from txnscan.report.help import PlainCommand
 
@@ -38,6 +38,8 @@ _REPLACES: Mapping[str, Collection[str]] = {
     "--partitions": ("--bootstrap-server",),
     "paths": ("--bootstrap-server", "--timeout"),
 }
+# The metavars of options whose values are names, or patterns of names: they go to brokers, or to tables.
+NAMES = frozenset({"GROUP", "ID", "NAME", "NAME=REGEX", "REGEX", "TOPIC", "TOPIC-PARTITION"})
 _FILE_SAYS, _NAMED = "txnscan.of_cluster", "txnscan.cluster"
 
 
@@ -70,9 +72,26 @@ class OneCommand(PlainCommand):
         global _running
         before, _running = _running, ctx
         try:
+            ctx.params.update(_names_in_utf8(ctx))
             return super().invoke(ctx)
         finally:
             _running = before
+
+
+def _names_in_utf8(ctx: Any) -> dict[str, Any]:
+    """The names among the values of the options, as UTF-8 text."""
+    named = [one for one in ctx.command.params if one.metavar in NAMES and one.name in ctx.params]
+    try:
+        return {one.name: _in_utf8(where_from(one.opts[0]) or one.opts[0], ctx.params[one.name]) for one in named}
+    except ConfigError as error:
+        raise _Usage(error) from None
+
+
+def _in_utf8(option: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_in_utf8(option, one) for one in value]
+    # An id may be a number.
+    return utf8_text(option, value) if isinstance(value, str) else value
 
 
 # The context of the running command.
@@ -107,7 +126,8 @@ def _use_cluster(ctx: Any, _: Any, name: str | None) -> None:
     try:
         found = named_cluster(name, path)
     except ConfigError as error:
-        raise _Usage(error) from None
+        by_variable = error.named == "--cluster" and _source(ctx, "cluster") == "ENVIRONMENT"
+        raise _Usage(ConfigError(CLUSTER_VARIABLE, error.why) if by_variable else error) from None
     values = dict(options_of(found))
     ctx.meta[_NAMED] = name
     ctx.meta[_FILE_SAYS] = {option: in_file(path, name, option) for option in values}
@@ -143,8 +163,8 @@ def _source(ctx: Any, name: str | None) -> str | None:
 
 
 def where_from(option: str) -> str | None:
-    """The variable, or the file and the cluster, from which this option of the running command has its value. None if
-    the command line has it, or nothing.
+    """The variable, or the file and the cluster, from which this option of the running command has its value. None for
+    a value of the command line, and for a default.
     """
     if _running is None:
         return None

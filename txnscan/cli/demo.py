@@ -10,7 +10,7 @@ import typer
 from txnscan.cli.app import app, progress_bar
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import errors_in_one_line
-from txnscan.config import parse_location
+from txnscan.config import Location
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
 
@@ -51,7 +51,7 @@ def demo(
 ) -> None:
     """Start three real brokers, make transactions hang on them, sweep, notify of them and resolve them."""
     with errors_in_one_line():
-        parse_location(tables)
+        Location.of(tables)
         from txnscan.demo.story import run_demo
 
         run_demo(

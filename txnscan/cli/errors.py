@@ -6,14 +6,15 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from txnscan.cli.command import where_from
 from txnscan.cli.logs import stderr_lines
+from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.findings import FailOn, Findings
 
@@ -105,6 +106,14 @@ def fail(message: str, status: int) -> NoReturn:
     """Ends the command with this line on stderr."""
     complain(f"txnscan: {message}")
     raise typer.Exit(status)
+
+
+def complain_of(errors: Iterable[Mapping[str, Any]]) -> None:
+    """A line on stderr for each sentence among these errors of an object."""
+    from txnscan.report.plain import error_lines
+
+    for line, _ in error_lines(errors):
+        complain(f"txnscan: {printable(line)}")
 
 
 def note(sentence: str) -> None:

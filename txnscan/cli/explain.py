@@ -53,7 +53,7 @@ def explain(
         typer.Option("--topic", metavar="NAME", help="A topic whose readers or compaction make no progress."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="NUMBER", min=0, help="Only this partition of --topic.")
+        int | None, typer.Option("--partition", metavar="NUMBER", help="Only this partition of --topic.")
     ] = None,
     transactional_id: Annotated[
         str | None, typer.Option("--transactional-id", metavar="ID", help="A transactional id that makes no progress.")

@@ -11,19 +11,10 @@ from txnscan.cli.app import app, check_metrics_file, note_at_terminal, print_sca
 from txnscan.cli.command import OneCommand, cluster_name
 from txnscan.cli.errors import errors_in_one_line, fail_on_findings
 from txnscan.cli.given import Given, takes
-from txnscan.cli.options import (
-    SERVER,
-    EveryTransaction,
-    FailOnOption,
-    Format,
-    MetricsFile,
-    OutputFormat,
-    Verbose,
-)
-from txnscan.cli.sweep import _MINUTES_MAX
-from txnscan.config import ConfigError
+from txnscan.cli.options import SERVER, FailOnOption, Format, MetricsFile, OutputOptions
+from txnscan.config import ConfigError, check_number
 from txnscan.config.settings import BLOCKING_AFTER, COMMAND_CONFIG, LATE_AFTER, OWNER_PATTERN, SPARK_CHECKPOINT, TIMEOUT
-from txnscan.kafka.units import plural
+from txnscan.kafka.units import INT_MAX, plural
 from txnscan.report.findings import Findings
 from txnscan.report.help import examples
 from txnscan.report.output import stdout_console
@@ -44,6 +35,7 @@ if TYPE_CHECKING:
 @takes(SERVER, COMMAND_CONFIG, LATE_AFTER, BLOCKING_AFTER, TIMEOUT, OWNER_PATTERN, SPARK_CHECKPOINT)
 def find_hanging(
     given: Given,
+    *,
     broker_id: Annotated[
         list[int] | None,
         typer.Option("--broker-id", metavar="ID", help="Only partitions that this broker leads. May be repeated."),
@@ -63,9 +55,7 @@ def find_hanging(
             help="Age in minutes from which a transaction is late, as in Kafka's tool.",
         ),
     ] = None,
-    format: OutputFormat = Format.TABLE,
-    every: EveryTransaction = False,
-    verbose: Verbose = False,
+    output: OutputOptions,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -75,11 +65,8 @@ def find_hanging(
         if max_transaction_timeout is not None:
             if given.text(LATE_AFTER) is not None:
                 raise ConfigError("--max-transaction-timeout", "is the same as --late-after; give one of them")
-            if not 1 <= max_transaction_timeout <= _MINUTES_MAX:
-                raise ConfigError(
-                    "--max-transaction-timeout",
-                    f"{max_transaction_timeout} is out of range; use 1 to {_MINUTES_MAX} minutes",
-                )
+            # Kafka's own tool takes an int.
+            check_number("--max-transaction-timeout", max_transaction_timeout, INT_MAX, least=1)
             fields["late_after_ms"] = max_transaction_timeout * 60_000
         config = given.config(
             engine="threads",
@@ -96,10 +83,11 @@ def find_hanging(
         with progress_bar() as progress:
             found = run_find_hanging(config, progress=progress)
         write_metrics(metrics_file, {cluster_name(config): found})
-        print_scan(found, format, every, verbose)
+        print_scan(found, output)
         findings = Findings.of(found)
-        if format is Format.TABLE and (exits := findings.sentence()) is not None:
-            print_line(stdout_console(), exits)
+        if output.format is Format.TABLE and (exits := findings.sentence()) is not None:
+            # After paragraphs, it is one of its own.
+            print_line(stdout_console(), f"\n{exits}" if output.verbose else exits)
         if ageless := _without_age(found.transactions):
             note_at_terminal(
                 f"{plural(ageless, 'hanging transaction')} cannot become late here: record timestamps give no age, and "

@@ -9,14 +9,13 @@ import typer
 
 from txnscan.cli.app import app, opened_tables, progress_bar, warn, write_json
 from txnscan.cli.command import OneCommand
-from txnscan.cli.errors import complain, errors_in_one_line
+from txnscan.cli.errors import complain_of, errors_in_one_line
 from txnscan.cli.given import Given, takes
 from txnscan.cli.options import QUESTION_TIMEOUT, ClusterId, Format, OutputFormat, SparkMaster
 from txnscan.config import (
     ConfigError,
     check_topic_name,
     parse_duration_ms,
-    parse_location,
     parse_time_ms,
     printable,
 )
@@ -86,14 +85,13 @@ def gate(
 
         until_ms = wall_clock_ms() if until is None else parse_time_ms(until, "--until")
         wait_ms = 0 if wait == "0s" else parse_duration_ms(wait, "--wait")
-        if tables is not None:
-            parse_location(tables)
+        location = given.location()
         config = None
         if asks:
             config = given.config(tables=None, engine="threads")
             warn(config)
         with progress_bar() as progress:
-            stored = None if tables is None else opened_tables(tables, master, progress)
+            stored = None if location is None else opened_tables(location, master, progress)
             if config is not None:
                 found, principal = gate_of_cluster(
                     config, stored, topic, cluster_id=cluster_id, until_ms=until_ms, wait_ms=wait_ms, progress=progress
@@ -109,9 +107,7 @@ def gate(
                 print_gate(shown)
             else:
                 print_gate(shown, config.connection_options())
-            for error in shown["errors"]:
-                where = "" if error["partition"] is None else f"-{error['partition']}"
-                complain(f"txnscan: {printable(error['topic'])}{where}: {error['error']}")
+            complain_of(shown["errors"])
     if found.state is GateState.NOT_OBSERVED:
         raise typer.Exit(ExitStatus.INCOMPLETE)
     if found.state is not GateState.COMPLETE:

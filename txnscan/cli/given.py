@@ -1,16 +1,21 @@
-"""The settings of a cluster as options of a command."""
+"""The settings of a cluster, and dataclasses, as options of a command.
+
+Options that belong together are one frozen dataclass. Its fields are declared as a command's parameters are:
+`Annotated[type, typer.Option(...)] = default`.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
-from txnscan.config import ScanConfig
-from txnscan.config.settings import Kind, Setting
+from txnscan.config import Location, ScanConfig
+from txnscan.config.settings import TABLES, Kind, Setting
 
 
 class Given:
@@ -29,6 +34,11 @@ class Given:
         _, value = self._values.get(setting.option, (setting, None))
         return None if value is None else str(value)
 
+    def location(self) -> Location | None:
+        """Of the tables. Raises ConfigError."""
+        text = self.text(TABLES)
+        return None if text is None else Location.of(text)
+
     def parsed(self, setting: Setting) -> Any:
         """The value as ScanConfig has it, or None. Raises ConfigError."""
         _, value = self._values.get(setting.option, (setting, None))
@@ -43,22 +53,45 @@ class Given:
 
 
 def takes(*settings: Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the options of these settings, in the place of its parameter `given`."""
+    """Gives a command the options of these settings, in the place of its parameter `given`, and the options that a
+    dataclass has as fields, in the place of a parameter of that type.
+    """
 
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)
-        parameters: list[inspect.Parameter] = []
-        for one in own.parameters.values():
-            parameters += map(_parameter, settings) if one.name == "given" else [one.replace(kind=one.KEYWORD_ONLY)]
+        places = {one.name: _expanded(one, settings) for one in own.parameters.values()}
 
         @wraps(command)
         def called(**values: Any) -> None:
-            command(given=Given({one: values.pop(_name(one)) for one in settings}), **values)
+            command(
+                **{
+                    name: value_of(**{option.name: values[option.name] for option in options})
+                    for name, (options, value_of) in places.items()
+                }
+            )
 
+        parameters = [option for options, _ in places.values() for option in options]
         called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return called
 
     return with_options
+
+
+def _expanded(
+    parameter: inspect.Parameter, settings: Sequence[Setting]
+) -> tuple[list[inspect.Parameter], Callable[..., Any]]:
+    """The options in the place of a command's parameter, and the function that makes its value from theirs."""
+    if parameter.name == "given":
+        given = {_name(one): one for one in settings}
+        return [*map(_parameter, settings)], lambda **values: Given({given[name]: values[name] for name in values})
+    group = parameter.annotation
+    if isinstance(group, type) and is_dataclass(group):
+        return [*map(_by_name, inspect.signature(group, eval_str=True).parameters.values())], group
+    return [_by_name(parameter)], lambda **values: values[parameter.name]
+
+
+def _by_name(parameter: inspect.Parameter) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def _name(setting: Setting) -> str:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.given import Given, takes
 from txnscan.cli.options import SERVER
-from txnscan.config import ConfigError, ScanConfig
+from txnscan.config import ConfigError, Location, ScanConfig
 from txnscan.config.settings import COMMAND_CONFIG, LATE_AFTER, OWNER_PATTERN, TABLES, TIMEOUT
 from txnscan.errors import ExitStatus
 from txnscan.report.help import examples
@@ -77,11 +77,10 @@ def mcp(given: Given) -> None:
 def _source(config: ScanConfig) -> Source:
     from txnscan.mcp.tools import Source
 
-    location = config.tables
     opening = threading.Lock()
 
     @cache
-    def session_for(tables: str) -> SparkSession | None:
+    def session_for(tables: Location) -> SparkSession | None:
         with progress_bar() as progress:
             return spark_for(tables, None, progress)
 
@@ -89,13 +88,13 @@ def _source(config: ScanConfig) -> Source:
         with opening, progress_bar() as progress:
             return started_spark(None, progress)
 
-    def opened() -> Tables:
+    def opened(location: Location) -> Tables:
         from txnscan.tables.open import open_tables
 
         with opening:
-            return open_tables(str(location), session_for(str(location)))
+            return open_tables(location, session_for(location))
 
-    return Source(config, spark, None if location is None else opened)
+    return Source(config, spark, None if config.location is None else partial(opened, config.location))
 
 
 def _end_at_once_on_ctrl_c() -> None:

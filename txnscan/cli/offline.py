@@ -13,7 +13,7 @@ from txnscan.cli.app import app, progress_bar, started_spark, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings
 from txnscan.cli.given import Given, takes
-from txnscan.cli.options import OFFLINE_LATE_AFTER, CheckCrc, FailOnOption, Format, LogPartitions, OutputFormat, Stopped
+from txnscan.cli.options import OFFLINE_LATE_AFTER, FailOnOption, FilesOptions, Format, OutputFormat
 from txnscan.config import LATE_BUFFER_MS, ConfigError, parse_duration_ms
 from txnscan.report.findings import Findings
 from txnscan.report.help import examples
@@ -40,9 +40,8 @@ PATHS = "Files, directories of partitions, or log directories of brokers."
 def segments(
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help=PATHS, show_default=False)],
     given: Given,
-    check_crc: CheckCrc = False,
-    stopped: Stopped = False,
-    log_partitions: LogPartitions = None,
+    *,
+    files: FilesOptions,
     format: OutputFormat = Format.TABLE,
     every: Annotated[bool, typer.Option("--all", help="Show partitions in which nothing is open, too.")] = False,
     master: Annotated[
@@ -62,7 +61,7 @@ def segments(
     the verdict is indeterminate.
     """
     with errors_in_one_line():
-        read = _read(paths, given.text(OFFLINE_LATE_AFTER), stopped, log_partitions, check_crc, master=master)
+        read = _read(paths, given.text(OFFLINE_LATE_AFTER), files, master=master)
         from txnscan.report.offline import print_segments, segments_object
 
         found = segments_object(read, _id())
@@ -80,14 +79,12 @@ def show_logged(
     producer: tuple[int, int | None] | None,
     *,
     late_after: str | None,
-    stopped: bool,
-    log_partitions: int | None,
-    check_crc: bool,
+    files: FilesOptions,
     format: Format,
     every: bool,
 ) -> dict[str, Any]:
     """Prints what the files hold of `__transaction_state`, and gives it as an object. Raises ConfigError."""
-    read = _read(paths, late_after, stopped, log_partitions, check_crc, names, producer)
+    read = _read(paths, late_after, files, names, producer)
     from txnscan.report.offline import print_transaction_log, transaction_log_object
 
     _check_ids(read, names, producer[0] if producer is not None else None)
@@ -103,9 +100,7 @@ def show_logged(
 def _read(
     paths: Sequence[str],
     late_after: str | None,
-    stopped: bool,
-    log_partitions: int | None,
-    check_crc: bool,
+    files: FilesOptions,
     names: Sequence[str] = (),
     producer: tuple[int, int | None] | None = None,
     master: str | None = None,
@@ -120,9 +115,9 @@ def _read(
         return read_paths(
             paths,
             late_after_ms=late_after_ms,
-            vouched=stopped,
-            log_partitions=log_partitions,
-            check_crc=check_crc,
+            vouched=files.stopped,
+            log_partitions=files.log_partitions,
+            check_crc=files.check_crc,
             names=names,
             producer=producer,
             progress=progress,

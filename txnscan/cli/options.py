@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ import typer
 
 from txnscan.config import EngineName
 from txnscan.config.settings import BOOTSTRAP_SERVER, LATE_AFTER, TABLES, TIMEOUT
+from txnscan.kafka.units import INT_MAX
 from txnscan.report.findings import FailOn
 
 
@@ -88,10 +89,6 @@ Engine = Annotated[
     ),
 ]
 SparkMaster = Annotated[str | None, typer.Option("--master", metavar="MASTER", help="Spark master; default local[*].")]
-EveryTransaction = Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Explain each transaction, instead of a table for each event.")
-]
 TablesLocation = Annotated[
     str,
     typer.Option(TABLES.option, metavar=TABLES.metavar, help=TABLES.help, show_default=False),
@@ -101,24 +98,6 @@ SweepId = Annotated[
     typer.Option("--sweep-id", metavar="ID", help="This sweep. Default: the last one of the whole cluster."),
 ]
 ClusterId = Annotated[str | None, typer.Option("--cluster-id", metavar="ID", help="Only this cluster. Default: all.")]
-CheckCrc = Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")]
-Stopped = Annotated[
-    bool,
-    typer.Option(
-        "--stopped",
-        help="Assert that these are the files of all brokers, and that all brokers were stopped when they were copied.",
-    ),
-]
-LogPartitions = Annotated[
-    int | None,
-    typer.Option(
-        "--transaction-log-partitions",
-        metavar="NUMBER",
-        min=1,
-        help="The number of partitions of __transaction_state (transaction.state.log.num.partitions), if no "
-        "__cluster_metadata is among the files.",
-    ),
-]
 MetricsFile = Annotated[
     Path | None,
     typer.Option(
@@ -127,3 +106,40 @@ MetricsFile = Annotated[
         help="Also write the sweep as metrics, for node_exporter's textfile collector, which reads *.prom.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How a command prints the transactions of a sweep."""
+
+    format: OutputFormat = Format.TABLE
+    every: Annotated[bool, typer.Option("--all", help="Show healthy transactions too.")] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Explain each transaction, instead of a table for each event.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOptions:
+    """How a command reads files of brokers, and what the user asserts about them."""
+
+    check_crc: Annotated[bool, typer.Option("--check-crc", help="Check the checksum of every batch.")] = False
+    stopped: Annotated[
+        bool,
+        typer.Option(
+            "--stopped",
+            help="Assert that these are the files of all brokers, and that all brokers were stopped when they were "
+            "copied.",
+        ),
+    ] = False
+    log_partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--transaction-log-partitions",
+            metavar="NUMBER",
+            min=1,
+            max=INT_MAX,
+            help="The number of partitions of __transaction_state (transaction.state.log.num.partitions), if no "
+            "__cluster_metadata is among the files.",
+        ),
+    ] = None

@@ -24,11 +24,7 @@ from txnscan.cli.options import (
     SweepId,
     TablesLocation,
 )
-from txnscan.config import (
-    check_topic_pattern,
-    parse_duration_ms,
-    parse_location,
-)
+from txnscan.config import Location, check_topic_pattern, parse_duration_ms
 from txnscan.config.settings import COMMAND_CONFIG, TABLES, TOPIC
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, read_text, write_whole
@@ -69,7 +65,7 @@ def plan(
         for pattern in patterns:
             check_topic_pattern(pattern)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
-        parse_location(tables)
+        location = Location.of(tables)
         check_writable(out, "--out")
         from txnscan.report.resolution import print_plan
         from txnscan.resolve.guard import Limits
@@ -77,12 +73,12 @@ def plan(
         from txnscan.resolve.run import plan_sweep
 
         with progress_bar() as progress:
-            spark = spark_for(tables, master, progress)
+            spark = spark_for(location, master, progress)
             progress("plan", 0, 1)
             limits = Limits(consumer_offsets=include_consumer_offsets, actions_max=limit)
             made = plan_sweep(
                 spark,
-                tables,
+                location,
                 limits,
                 topic=patterns,
                 sweep_id=sweep_id,
@@ -159,7 +155,7 @@ def apply(
         check_before_spark(config, made, max_age_ms=max_age_ms, only=wanted)
 
         with progress_bar() as progress:
-            spark = spark_for(str(config.tables), master, progress)
+            spark = None if config.location is None else spark_for(config.location, master, progress)
             progress("apply" if execute else "rehearse", 0, 1)
             console = stdout_console() if format is Format.TABLE else None
             report = LiveReport(len(chosen(made, wanted)), progress, console)

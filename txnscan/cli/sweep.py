@@ -31,14 +31,12 @@ from txnscan.cli.given import Given, takes
 from txnscan.cli.options import (
     ONE_SERVER,
     Engine,
-    EveryTransaction,
     FailOnOption,
     Format,
     MetricsFile,
-    OutputFormat,
-    Verbose,
+    OutputOptions,
 )
-from txnscan.config import ConfigError, EngineName, ScanConfig, shown_location
+from txnscan.config import ConfigError, EngineName, Location, ScanConfig, shown_location
 from txnscan.config.settings import BOOTSTRAP_SERVER, SETTINGS, TABLES
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.report.findings import FailOn, Findings
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
     from txnscan.api import ClusterSweep
     from txnscan.report.progress import TerminalProgress
 
-# Kafka's own tool takes an int.
-_MINUTES_MAX = 2**31 - 1
 _WORST_FIRST = (ExitStatus.HANGING, ExitStatus.FAILED, ExitStatus.USAGE, ExitStatus.INCOMPLETE)
 
 
@@ -68,6 +64,7 @@ _WORST_FIRST = (ExitStatus.HANGING, ExitStatus.FAILED, ExitStatus.USAGE, ExitSta
 @takes(ONE_SERVER, *(one for one in SETTINGS.values() if one is not BOOTSTRAP_SERVER))
 def sweep(
     given: Given,
+    *,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -97,9 +94,7 @@ def sweep(
             "before this sweep forbids an ABORT any more. The sweep reports how many. Not with --config.",
         ),
     ] = False,
-    format: OutputFormat = Format.TABLE,
-    every: EveryTransaction = False,
-    verbose: Verbose = False,
+    output: OutputOptions,
     metrics_file: MetricsFile = None,
     fail_on: FailOnOption = None,
 ) -> None:
@@ -110,19 +105,19 @@ def sweep(
     --config the status is the worst of all clusters, in the order 3, 1, 2, 4, 0.
     """
     with errors_in_one_line():
-        tables = given.text(TABLES)
+        tables = given.location()
         if config is not None:
             if new_history:
                 raise ConfigError("--new-history", "is about one cluster; give --bootstrap-server, not --config")
             found_in_file = clusters_of(config, given, notifies=False)
             clusters = {
-                name: replace(one, tables=tables, engine=engine.value, store_all=store_all)
+                name: replace(one, tables=given.text(TABLES), engine=engine.value, store_all=store_all)
                 for name, one in found_in_file.clusters.items()
             }
             check_metrics_file(metrics_file)
             all_swept = _sweep_clusters(clusters, engine, tables, master)
             write_metrics(metrics_file, {one.name: one.scan for one in all_swept})
-            _print_clusters(all_swept, format, every, verbose)
+            _print_clusters(all_swept, output)
             raise typer.Exit(worst_status([_status(one, fail_on or []) for one in all_swept]))
         one_config = config_of_one(given, engine=engine.value, store_all=store_all, new_history=new_history)
         warn(one_config)
@@ -139,14 +134,14 @@ def sweep(
                 found, not_stored = error.result.scan, str(error)
         try:
             write_metrics(metrics_file, {cluster_name(one_config): found})
-            print_scan(found, format, every, verbose)
+            print_scan(found, output)
         finally:
             if not_stored is not None:
                 complain(f"txnscan: {not_stored}")
         if tables is None:
             note_at_terminal("the sweep was not stored; --tables LOCATION stores it, for history and plan")
         elif not_stored is None:
-            note_at_terminal(f"stored in {shown_location(tables)} (sweep {found.sweep_id})")
+            note_at_terminal(f"stored in {shown_location(str(given.text(TABLES)))} (sweep {found.sweep_id})")
         advise(found)
     if not_stored is not None:
         hangs = Findings.of(found).status(fail_on or []) is ExitStatus.HANGING
@@ -155,7 +150,7 @@ def sweep(
 
 
 def _sweep_clusters(
-    clusters: Mapping[str, ScanConfig], engine: EngineName, tables: str | None, master: str | None
+    clusters: Mapping[str, ScanConfig], engine: EngineName, tables: Location | None, master: str | None
 ) -> tuple[ClusterSweep, ...]:
     from txnscan.api import sweep_clusters
 
@@ -165,7 +160,7 @@ def _sweep_clusters(
 
 
 def _session(
-    engine: EngineName, tables: str | None, master: str | None, progress: TerminalProgress
+    engine: EngineName, tables: Location | None, master: str | None, progress: TerminalProgress
 ) -> SparkSession | None:
     """A session, if the sweep needs one."""
     if wants_session(engine, tables, master):
@@ -173,19 +168,19 @@ def _session(
     return spark_for(tables, master, progress) if tables is not None else None
 
 
-def _print_clusters(clusters: Sequence[ClusterSweep], format: Format, every: bool, verbose: bool) -> None:
+def _print_clusters(clusters: Sequence[ClusterSweep], output: OutputOptions) -> None:
     """The sweeps on stdout, and what failed on stderr."""
     from txnscan.report.clusters import cluster_object, print_clusters
 
     found = [cluster_object(one.name, one.scan, one.failure) for one in clusters]
     try:
-        if format is Format.JSON:
+        if output.format is Format.JSON:
             write_json({"sweeps": found})
             for one in found:
                 for warning in one["sweep"]["warnings"] if one["sweep"] is not None else ():
                     complain(f"warning: {one['cluster']}: {warning}")
         else:
-            print_clusters(stdout_console(), found, every=every, verbose=verbose)
+            print_clusters(stdout_console(), found, every=output.every, verbose=output.verbose)
     finally:
         for cluster in clusters:
             if cluster.failure is not None:

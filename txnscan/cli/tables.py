@@ -11,19 +11,19 @@ import typer
 from txnscan.cli.app import app, need_report, opened_tables, print_object, progress_bar, started_spark, write_json
 from txnscan.cli.command import OneCommand
 from txnscan.cli.errors import complain, errors_in_one_line, fail_on_findings, note
+from txnscan.cli.given import takes
 from txnscan.cli.options import (
     ClusterId,
-    EveryTransaction,
     FailOnOption,
     Format,
     MaxAge,
     OutputFormat,
+    OutputOptions,
     SparkMaster,
     SweepId,
     TablesLocation,
-    Verbose,
 )
-from txnscan.config import ConfigError, is_catalog_schema, parse_duration_ms, parse_location, printable
+from txnscan.config import ConfigError, Location, parse_duration_ms, printable
 from txnscan.errors import ExitStatus
 from txnscan.report.files import check_writable, write_whole
 from txnscan.report.findings import Findings
@@ -40,15 +40,15 @@ _HOUR_MS = 3_600_000
         "txnscan show --tables /data/txnscan --all --format json",
     ),
 )
+@takes()
 def show(
     tables: TablesLocation,
+    *,
     sweep_id: SweepId = None,
     cluster_id: ClusterId = None,
     max_age: MaxAge = None,
     master: SparkMaster = None,
-    format: OutputFormat = Format.TABLE,
-    every: EveryTransaction = False,
-    verbose: Verbose = False,
+    output: OutputOptions,
     fail_on: FailOnOption = None,
 ) -> None:
     """Show the last sweep of the whole cluster from the tables.
@@ -56,7 +56,7 @@ def show(
     A sweep of some topics alone is shown with --sweep-id, or where there is no other.
     """
     with errors_in_one_line():
-        parse_location(tables)
+        location = Location.of(tables)
         max_age_ms = None if max_age is None else parse_duration_ms(max_age, "--max-age")
         from txnscan.kafka.clock import wall_clock_ms
         from txnscan.report.json import stored_object
@@ -66,7 +66,7 @@ def show(
         with progress_bar() as progress:
             from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
 
-            stored = opened_tables(tables, master, progress)
+            stored = opened_tables(location, master, progress)
             progress("read tables", 0, 1)
             chosen = find_sweep(stored, cluster_id, sweep_id)
             last = chosen.sweep
@@ -79,9 +79,9 @@ def show(
             )
         for sentence in chosen.notes:
             note(sentence)
-        if format is Format.TABLE:
+        if output.format is Format.TABLE:
             print_stored(stdout_console(), found["sweep"], wall_clock_ms())
-        print_object(found, format, every, verbose)
+        print_object(found, output)
         too_old = stale(last, max_age_ms, wall_clock_ms())
         if too_old is not None:
             complain(f"txnscan: {too_old}")
@@ -112,7 +112,7 @@ def history(
 ) -> None:
     """Show the history in the tables: the last sweeps, the incidents, the journal of apply; or one incident's life."""
     with errors_in_one_line():
-        parse_location(tables)
+        location = Location.of(tables)
         if incident is not None and not incident.isalnum():
             raise ConfigError("--incident", f"'{printable(incident)}' is no id of an incident")
         from txnscan.report.history import print_history, print_life
@@ -120,7 +120,7 @@ def history(
         with progress_bar() as progress:
             from txnscan.tables.history import life, remembered
 
-            stored = opened_tables(tables, master, progress)
+            stored = opened_tables(location, master, progress)
             progress("read tables", 0, 1)
             found: dict[str, Any] = (
                 asdict(remembered(stored, cluster_id, limit)) if incident is None else asdict(life(stored, incident))
@@ -150,7 +150,7 @@ def report(
 ) -> None:
     """Write the last sweep and its history as one HTML page, readable without scripts."""
     with errors_in_one_line():
-        parse_location(tables)
+        location = Location.of(tables)
         check_writable(out, "--out")
         need_report()
         from txnscan.kafka.clock import wall_clock_ms
@@ -161,7 +161,7 @@ def report(
             from txnscan.tables.schema import OPEN_TRANSACTIONS, SCAN_ERRORS
             from txnscan.tables.selection import find_sweep
 
-            stored = opened_tables(tables, master, progress)
+            stored = opened_tables(location, master, progress)
             progress("read tables", 0, 1)
             chosen = find_sweep(stored, cluster_id, sweep_id)
             of = chosen.sweep["sweep_id"]
@@ -203,20 +203,19 @@ def views(
     Of tables at a path they are temporary: run the statements in the session that queries them.
     """
     with errors_in_one_line():
-        location = parse_location(tables)
-        in_catalog = is_catalog_schema(location)
-        if create and not in_catalog:
+        location = Location.of(tables)
+        if create and not location.in_catalog:
             raise ConfigError("--create", "is for tables in a catalog; at a path, run what this prints in your session")
         if not create:
             from txnscan.tables.views import view_statements
 
-            write_line(";\n\n".join(view_statements(location, in_catalog)) + ";")
+            write_line(";\n\n".join(view_statements(location)) + ";")
             return
         from txnscan.api import create_views
 
         with progress_bar() as progress:
-            made = create_views(started_spark(master, progress), location)
-        note(f"{len(made)} views are in {printable(location)}")
+            made = create_views(started_spark(master, progress), tables)
+        note(f"{len(made)} views are in {printable(tables)}")
 
 
 @app.command(
@@ -245,7 +244,7 @@ def maintain(
     since the first that saw it is deleted.
     """
     with errors_in_one_line():
-        parse_location(tables)
+        location = Location.of(tables)
         keep_ms = parse_duration_ms(keep, "--keep")
         vacuum_after_ms = parse_duration_ms(vacuum_after, "--vacuum-after")
         if vacuum_after_ms < _HOUR_MS:
@@ -257,7 +256,7 @@ def maintain(
             from txnscan.tables.maintain import kept
             from txnscan.tables.maintain import maintain as run_maintain
 
-            stored = opened_tables(tables, master, progress, to_maintain=True)
+            stored = opened_tables(location, master, progress, to_maintain=True)
             upgraded = stored.upgrade(note) if upgrade else []
             stored.check_writable()
             keeping = kept(stored, keep_ms, wall_clock_ms())

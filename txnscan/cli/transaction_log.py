@@ -17,17 +17,16 @@ from txnscan.cli.offline import PATHS, show_logged
 from txnscan.cli.options import (
     OFFLINE_LATE_AFTER,
     QUESTION_TIMEOUT,
-    CheckCrc,
     FailOnOption,
+    FilesOptions,
     Format,
-    LogPartitions,
     RowFormat,
     RowsFormat,
-    Stopped,
 )
-from txnscan.config import ConfigError, ScanConfig
+from txnscan.config import ConfigError, ScanConfig, check_number
 from txnscan.config.settings import BOOTSTRAP_SERVER, COMMAND_CONFIG
 from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.units import LONG_MAX, SHORT_MAX
 from txnscan.report.findings import Findings
 from txnscan.report.help import examples
 from txnscan.report.rows import LineRows
@@ -51,6 +50,7 @@ from txnscan.report.rows import LineRows
 )
 def transaction_log(
     given: Given,
+    *,
     paths: Annotated[list[str] | None, typer.Argument(metavar="PATH", help=PATHS, show_default=False)] = None,
     transactional_id: Annotated[
         list[str] | None,
@@ -68,13 +68,11 @@ def transaction_log(
             "--producer-epoch",
             metavar="NUMBER",
             min=0,
-            max=32_767,
+            max=SHORT_MAX,
             help="From files, with --producer-id: show what was decided about data at this epoch.",
         ),
     ] = None,
-    check_crc: CheckCrc = False,
-    stopped: Stopped = False,
-    log_partitions: LogPartitions = None,
+    files: FilesOptions,
     format: RowsFormat = RowFormat.TABLE,
     every: Annotated[bool, typer.Option("--all", help="From files, show ids at rest too.")] = False,
     fail_on: FailOnOption = None,
@@ -90,8 +88,8 @@ def transaction_log(
         asks, late_after = given.text(BOOTSTRAP_SERVER) is not None, given.text(OFFLINE_LATE_AFTER)
         if bool(paths) == asks:
             raise ConfigError("--bootstrap-server", "give brokers to ask, or files to read as PATH: one of the two")
-        if any(one < 0 for one in producer_ids):
-            raise ConfigError("--producer-id", "must be 0 or more")
+        for one in producer_ids:
+            check_number("--producer-id", one, LONG_MAX)
         if asks:
             if not names and not producer_ids:
                 raise ConfigError("--transactional-id", "give an id, or a producer id with --producer-id")
@@ -111,9 +109,7 @@ def transaction_log(
                 producer_ids,
                 producer_epoch,
                 late_after=late_after,
-                stopped=stopped,
-                log_partitions=log_partitions,
-                check_crc=check_crc,
+                files=files,
                 format=format,
                 every=every,
             )
@@ -130,9 +126,7 @@ def _of_files(
     producer_epoch: int | None,
     *,
     late_after: str | None,
-    stopped: bool,
-    log_partitions: int | None,
-    check_crc: bool,
+    files: FilesOptions,
     format: RowFormat,
     every: bool,
 ) -> dict[str, Any]:
@@ -147,9 +141,7 @@ def _of_files(
         names,
         (producer_ids[0], producer_epoch) if producer_ids else None,
         late_after=late_after,
-        stopped=stopped,
-        log_partitions=log_partitions,
-        check_crc=check_crc,
+        files=files,
         format=Format(format.value),
         every=every,
     )

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,7 @@ from txnscan.cli.errors import complain, errors_in_one_line, note
 from txnscan.cli.given import Given, takes
 from txnscan.cli.logs import stderr_lines
 from txnscan.cli.options import ONE_SERVER, SparkMaster
-from txnscan.config import ConfigError, parse_duration_ms, parse_location
+from txnscan.config import ConfigError, Location, parse_duration_ms
 from txnscan.config.settings import (
     BLOCKING_AFTER,
     COMMAND_CONFIG,
@@ -42,6 +42,59 @@ if TYPE_CHECKING:
     from txnscan.watch.sweeping import Store
 
 USERS_VARIABLE = "TXNSCAN_BASIC_AUTH"
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """The endpoint that serves metrics: its address, and who may read from it."""
+
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Address of /metrics, /healthz and /readyz. :9464 listens on all addresses.",
+        ),
+    ] = "127.0.0.1:9464"
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate chain of the endpoint.")
+    ] = None
+    key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None
+    client_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Clients must have a certificate signed by this one."),
+    ] = None
+    users_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--basic-auth-file",
+            metavar="FILE",
+            help=f"Lines of name:password for /metrics. {USERS_VARIABLE} in the environment is the same.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOptions:
+    """Where notifications of incidents go, and their shape."""
+
+    urls: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify",
+            metavar="URL|@FILE",
+            help="Notify of incidents that open and close, by POST to this URL, or the one in FILE. With "
+            "--notify-as apprise: a URL of Apprise. May be repeated.",
+        ),
+    ] = None
+    shape: Annotated[
+        str,
+        typer.Option("--notify-as", metavar="json|slack|pagerduty|alertmanager|apprise", help="Shape of what is sent."),
+    ] = "json"
+    template_file: Annotated[
+        Path | None,
+        typer.Option("--notify-template", metavar="FILE", help="A Jinja2 template that gives the JSON to send."),
+    ] = None
 
 
 @app.command(
@@ -69,6 +122,7 @@ USERS_VARIABLE = "TXNSCAN_BASIC_AUTH"
 )
 def watch(
     given: Given,
+    *,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="TOML: [clusters.NAME] with bootstrap-server, and [[notify]]."),
@@ -76,48 +130,9 @@ def watch(
     interval: Annotated[
         str, typer.Option("--interval", metavar="DURATION", help="From one sweep of a cluster to the next.")
     ] = "60s",
-    listen: Annotated[
-        str,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT",
-            help="Address of /metrics, /healthz and /readyz. :9464 listens on all addresses.",
-        ),
-    ] = "127.0.0.1:9464",
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM certificate chain of the endpoint.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        typer.Option("--tls-client-ca", metavar="FILE", help="Clients must have a certificate signed by this one."),
-    ] = None,
-    basic_auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--basic-auth-file",
-            metavar="FILE",
-            help=f"Lines of name:password for /metrics. {USERS_VARIABLE} in the environment is the same.",
-        ),
-    ] = None,
+    endpoint: EndpointOptions,
     master: SparkMaster = None,
-    notify: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--notify",
-            metavar="URL|@FILE",
-            help="Notify of incidents that open and close, by POST to this URL, or the one in FILE. With "
-            "--notify-as apprise: a URL of Apprise. May be repeated.",
-        ),
-    ] = None,
-    notify_as: Annotated[
-        str,
-        typer.Option("--notify-as", metavar="json|slack|pagerduty|alertmanager|apprise", help="Shape of what is sent."),
-    ] = "json",
-    notify_template: Annotated[
-        Path | None,
-        typer.Option("--notify-template", metavar="FILE", help="A Jinja2 template that gives the JSON to send."),
-    ] = None,
+    notify: NotifyOptions,
 ) -> None:
     """Sweep clusters for ever, serve the results as Prometheus metrics, notify of incidents. Only reads the cluster.
 
@@ -127,11 +142,9 @@ def watch(
         need_watch("watch")
         interval_ms = parse_duration_ms(interval, "--interval")
         to_watch = _to_watch(config, given)
-        targets = (*to_watch.targets, *_targets(notify, notify_as, notify_template))
-        access = _access(listen, tls_cert, tls_key, tls_client_ca, basic_auth_file)
-        tables = given.text(TABLES)
-        if tables is not None:
-            parse_location(tables)
+        targets = (*to_watch.targets, *_targets(notify))
+        access = _access(endpoint)
+        tables = given.location()
         from txnscan.api import find_hanging
         from txnscan.watch.process import Watch
 
@@ -170,45 +183,46 @@ def _to_watch(file: Path | None, given: Given) -> ToWatch:
     return ToWatch({name: one})
 
 
-def _targets(urls: list[str] | None, shape: str, template_file: Path | None) -> tuple[Target, ...]:
+def _targets(notify: NotifyOptions) -> tuple[Target, ...]:
     from txnscan.watch.clusters import ROUTING_KEY_VARIABLE, make_target
 
-    if not urls and (template_file is not None or shape != "json"):
+    urls = notify.urls or []
+    if not urls and (notify.template_file is not None or notify.shape != "json"):
         raise ConfigError("--notify", "is missing; it says where to send what --notify-as and --notify-template shape")
     key = os.environ.get(ROUTING_KEY_VARIABLE)
-    targets = tuple(make_target(url, shape, template_file, key) for url in urls or ())
-    for url in urls or ():
+    targets = tuple(make_target(url, notify.shape, notify.template_file, key) for url in urls)
+    for url in urls:
         if url.startswith("@"):
             warn_of_file("--notify", Path(url[1:]).expanduser())
     return targets
 
 
-def _access(
-    listen: str, certificate: Path | None, key: Path | None, client_ca: Path | None, users_file: Path | None
-) -> Access:
+def _access(endpoint: EndpointOptions) -> Access:
     from txnscan.report.files import read_text
     from txnscan.watch.endpoint import Access, Tls, parse_listen, parse_users
 
+    certificate, key, client_ca = endpoint.certificate, endpoint.key, endpoint.client_ca
     if (certificate is None) != (key is None):
-        raise ConfigError("--tls-cert", "and --tls-key belong together; give both or neither")
+        alone, lacks = ("--tls-cert", "--tls-key") if key is None else ("--tls-key", "--tls-cert")
+        raise ConfigError(alone, f"needs {lacks}; give both or neither")
     if client_ca is not None and certificate is None:
         raise ConfigError("--tls-client-ca", "needs --tls-cert and --tls-key")
     if key is not None:
         warn_of_file("--tls-key", key)
     users: dict[str, str] = {}
-    if users_file is not None:
-        users = parse_users(read_text(users_file, "--basic-auth-file"), "--basic-auth-file")
-        warn_of_file("--basic-auth-file", users_file)
+    if endpoint.users_file is not None:
+        users = parse_users(read_text(endpoint.users_file, "--basic-auth-file"), "--basic-auth-file")
+        warn_of_file("--basic-auth-file", endpoint.users_file)
     elif os.environ.get(USERS_VARIABLE):
         users = parse_users(os.environ[USERS_VARIABLE], USERS_VARIABLE)
-    if users and certificate is None and not listen.startswith(("127.", "localhost:", "[::1]:")):
+    if users and certificate is None and not endpoint.listen.startswith(("127.", "localhost:", "[::1]:")):
         complain("warning: --listen: passwords travel in clear; --tls-cert and --tls-key encrypt them")
-    host, port = parse_listen(listen)
+    host, port = parse_listen(endpoint.listen)
     tls = Tls(certificate, key, client_ca) if certificate is not None and key is not None else None
     return Access(host, port, tls, users)
 
 
-def _store(location: str, master: str | None) -> Store:
+def _store(location: Location, master: str | None) -> Store:
     """The Delta tables."""
     from txnscan.watch.sweeping import Store
 

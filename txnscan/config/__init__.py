@@ -8,13 +8,14 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
-from txnscan.kafka.topology import Broker
+from txnscan.kafka.topology import PORT_MAX, Broker
+from txnscan.kafka.units import INT_MAX
 from txnscan.patterns import PatternError, check_pattern, matching
 from txnscan.shell import options_of
 
@@ -23,7 +24,9 @@ LATE_BUFFER_MS = 300_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Such a number of milliseconds is exact in JSON.
 _DURATION_MS_MAX = 2**53
-_DURATION = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d{1,99})(ms|s|m|h|d)", re.ASCII)
+# A hundred years. Before now they are a date, and the longest time that Python's threads wait is longer.
+_DAYS_MAX = 36_500
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/.*")
 # A URL with its user and its query. A password may have slashes.
@@ -80,7 +83,7 @@ class ScanConfig:
     transactions. new_history: the user says that earlier histories of the cluster are over: facts that were stored
     before this sweep forbid no ABORT any more.
 
-    brokers, owners: what bootstrap_servers and owner_pattern say, for the code.
+    brokers, owners, location: what bootstrap_servers, owner_pattern and tables say, for the code.
 
     Raises ConfigError.
     """
@@ -105,6 +108,7 @@ class ScanConfig:
     new_history: bool = False
     brokers: tuple[Broker, ...] = field(init=False, repr=False, compare=False)
     owners: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
+    location: Location | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "brokers", parse_bootstrap_servers(self.bootstrap_servers))
@@ -125,16 +129,14 @@ class ScanConfig:
                 raise ConfigError(option, f"{value_ms} ms is out of range; use 1 ms or more")
         if self.engine not in [*EngineName]:
             raise ConfigError("--engine", f"'{self.engine}' is unknown; use one of {', '.join(EngineName)}")
-        if self.tables is not None:
-            parse_location(self.tables)
-        elif self.new_history:
+        object.__setattr__(self, "location", None if self.tables is None else Location.of(self.tables))
+        if self.new_history and self.location is None:
             raise ConfigError("--new-history", "needs --tables: it is about what earlier sweeps stored there")
         for option, value, most in (
             ("--batch-size", self.batch_size, 10_000),
             ("--in-flight", self.in_flight_max, 64),
         ):
-            if not 1 <= value <= most:
-                raise ConfigError(option, f"{value} is out of range; use 1 to {most}")
+            check_number(option, value, most, least=1)
         named = (self.complete_up_to,) if isinstance(self.complete_up_to, str) else tuple(self.complete_up_to)
         object.__setattr__(self, "complete_up_to", named)
         paths = (self.spark_checkpoint,) if isinstance(self.spark_checkpoint, str) else self.spark_checkpoint
@@ -145,10 +147,10 @@ class ScanConfig:
             check_topic_name("--topic", name)
         for name in self.complete_up_to:
             check_topic_name("--complete-up-to", name)
-        if any(broker_id < 0 for broker_id in self.broker_ids):
-            raise ConfigError("--broker-id", "must be 0 or more")
-        if any(index < 0 for index in self.partitions):
-            raise ConfigError("--partition", "must be 0 or more")
+        for broker_id in self.broker_ids:
+            check_number("--broker-id", broker_id, INT_MAX)
+        for index in self.partitions:
+            check_number("--partition", index, INT_MAX)
         if self.partitions and not self.topic_names:
             raise ConfigError("--partition", "needs --topic to say of which topic")
 
@@ -218,15 +220,64 @@ class ScanConfig:
             raise ConfigError("--command-config", str(error)) from None
 
 
-def is_catalog_schema(location: str) -> bool:
-    """Whether a location is a schema of a catalog: `catalog.schema`, each part plain or in backquotes."""
-    return _CATALOG_SCHEMA.fullmatch(location) is not None
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the Delta tables are. text: an absolute path, a URL as it was given, or `catalog.schema`, each part plain
+    or in backquotes. in_catalog: whether it is the last.
+    """
+
+    text: str
+    in_catalog: bool = False
+
+    @classmethod
+    def of(cls, text: str | Location) -> Location:
+        """The location that a user named. A path must contain a slash, so that a mistyped catalog does not become a
+        directory. Raises ConfigError.
+        """
+        if isinstance(text, Location):
+            return text
+        if _CATALOG_SCHEMA.fullmatch(text):
+            return cls(text, in_catalog=True)
+        if _URL.fullmatch(text):
+            return cls(text)
+        if text.strip() and ("/" in text or text in (".", "..", "~")):
+            return cls(str(Path(text).expanduser().absolute()))
+        raise ConfigError("--tables", _why_no_location(text))
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of a URL. Empty for a path, and for a schema of a catalog."""
+        return "" if self.in_catalog else scheme_of(self.text)
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, if the location is one of this machine, with or without `file:` before it."""
+        return local_path(self.text) if is_local(self.scheme) and not self.in_catalog else None
+
+    def of_table(self, name: str) -> str:
+        """The location of a table's files, or its name in the catalog."""
+        return f"{self.text}.{name}" if self.in_catalog else f"{self.text.rstrip('/')}/{name}"
+
+    def sql_name(self, name: str) -> str:
+        """The name of a table in Spark SQL."""
+        if self.in_catalog:
+            return self.of_table(name)
+        path = self.of_table(name).replace("`", "``")
+        return f"delta.`{path}`"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def scheme_of(location: str) -> str:
     """The scheme of a location such as `s3a://bucket/path` or `file:/path`, "" without a scheme."""
     scheme, colon, _ = location.partition(":")
     return scheme.lower() if colon and "/" not in scheme else ""
+
+
+def is_local(scheme: str) -> bool:
+    """Whether a location of this scheme is a path of the machine."""
+    return scheme in ("", "file")
 
 
 def shown_location(location: str) -> str:
@@ -251,24 +302,15 @@ def local_path(location: str) -> Path:
     return Path(re.sub(r"^file:/+", "/", location))
 
 
-def parse_location(text: str) -> str:
-    """The location of tables: catalog.schema unchanged, a location with a scheme unchanged, a path as an absolute path.
-
-    A path must contain a slash, so that a mistyped catalog does not become a directory. Raises ConfigError.
-    """
+def _why_no_location(text: str) -> str:
+    """What is wrong with a text that names no location, and the remedy, in a clause."""
     if not text.strip():
-        raise ConfigError("--tables", "is empty; give a path or catalog.schema")
-    if is_catalog_schema(text) or _URL.fullmatch(text):
-        return text
-    if "/" in text or text in (".", "..", "~"):
-        return str(Path(text).expanduser().absolute())
+        return "is empty; give a path or catalog.schema"
     shown = printable(text)
     parts = text.split(".")
     quoted = ".".join(part if re.fullmatch(r"[A-Za-z_]\w*", part, re.ASCII) else f"`{part}`" for part in parts)
     name = f"{printable(quoted)} for a schema of a catalog" if len(parts) == 2 and all(parts) else "catalog.schema"
-    raise ConfigError(
-        "--tables", f"'{shown}' is neither a path nor catalog.schema; write ./{shown} for a directory, or {name}"
-    )
+    return f"'{shown}' is neither a path nor catalog.schema; write ./{shown} for a directory, or {name}"
 
 
 def parse_checkpoint(text: str) -> str:
@@ -316,14 +358,22 @@ def check_topic_name(option: str, name: str) -> None:
         raise ConfigError(option, f"'{printable(name)}' is not a legal topic name")
 
 
+def check_number(option: str, value: float, most: int, *, least: int = 0) -> None:
+    """Raises ConfigError if the number is not in this range."""
+    if not least <= value <= most:
+        raise ConfigError(option, f"{value} is out of range; use {least} to {most}")
+
+
 def parse_duration_ms(text: str, option: str) -> int:
     """The milliseconds of "90s", "20m" or "2h". A number without a unit is refused, because it is ambiguous."""
     match = _DURATION.fullmatch(text)
     value_ms = int(match[1]) * _UNITS_MS[match[2]] if match else 0
-    if not 0 < value_ms < _DURATION_MS_MAX:
+    if value_ms == 0:
         raise ConfigError(
             option, f"'{printable(text)}' is not a duration; write a number above 0 with a unit, such as 20m"
         )
+    if value_ms > _DAYS_MAX * _UNITS_MS["d"]:
+        raise ConfigError(option, f"'{text}' is too long; use {_DAYS_MAX}d at most")
     return value_ms
 
 
@@ -342,7 +392,11 @@ def parse_time_ms(text: str, option: str) -> int:
         raise ConfigError(
             option, f"'{printable(text)}' is not a time with its offset from UTC; write it as 2026-01-31T06:00:00Z"
         )
-    return int(at.timestamp() * 1_000)
+    try:
+        # The first and the last day of the calendar may be in no year in UTC.
+        return int(at.astimezone(UTC).timestamp() * 1_000)
+    except OverflowError:
+        raise ConfigError(option, f"'{printable(text)}' is out of range; use a time in the years 1 to 9999") from None
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
@@ -358,14 +412,14 @@ def parse_bootstrap_servers(text: str) -> tuple[Broker, ...]:
 
 
 def _address(text: str, option: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]+)):(\d{1,5})", text)
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]+)):(\d{1,9})", text, re.ASCII)
     if match is None:
         raise ConfigError(option, f"'{printable(text)}' is not host:port (an IPv6 address stands in brackets)")
     if match[1] is not None and not _is_ipv6(match[1]):
         raise ConfigError(option, f"'{match[1]}' is not an IPv6 address")
     port = int(match[3])
-    if not 1 <= port <= 65_535:
-        raise ConfigError(option, f"port {port} is not between 1 and 65535")
+    if not 1 <= port <= PORT_MAX:
+        raise ConfigError(option, f"port {port} is not between 1 and {PORT_MAX}")
     return match[1] or match[2], port
 
 

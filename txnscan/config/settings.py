@@ -35,6 +35,7 @@ class Kind(Enum):
     PATHS = auto()
 
 
+_DIGITS_MAX = 18
 _SEVERAL = (Kind.TEXTS, Kind.PATHS)
 
 
@@ -87,7 +88,8 @@ class Setting:
     def of_text(self, text: str, option: str) -> Any:
         """The value for ScanConfig of one text. option: its name, for errors. Raises ConfigError."""
         if self.kind is Kind.WHOLE_NUMBER:
-            if not text.isdecimal() or not text.isascii():
+            # More digits are a number that is out of every range, and Python refuses thousands of them.
+            if not text.isdecimal() or not text.isascii() or len(text) > _DIGITS_MAX:
                 raise ConfigError(option, f"'{printable(text)}' is no whole number")
             return int(text)
         return self.parsed([text] if self.is_several else text, option)
@@ -106,13 +108,13 @@ class Setting:
     def _check_type(self, value: Any) -> None:
         if self.is_several:
             right = isinstance(value, list) and all(isinstance(one, str) for one in value)
-            needed = "text, or list of texts"
+            needed = "a text in quotes, or a list of these"
         elif self.kind is Kind.WHOLE_NUMBER:
-            right, needed = isinstance(value, int) and not isinstance(value, bool), "whole number"
+            right, needed = isinstance(value, int) and not isinstance(value, bool), "a whole number"
         else:
-            right, needed = isinstance(value, str), "text"
+            right, needed = isinstance(value, str), "a text in quotes"
         if not right:
-            raise ConfigError(self.option, f"is no {needed}")
+            raise ConfigError(self.option, f"must be {needed}")
 
     def written(self, config: ScanConfig) -> Any:
         """The value in a config as a command line has it. None: it is the default."""

@@ -39,6 +39,7 @@ from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.kafka.answers import IN_TRANSACTION, PREPARED, CoordinatorView, OpenProducer, State
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.describe_transactions import DescribedTransaction, describe_transactions
 from txnscan.kafka.protocol.list_transactions import ListedTransaction, list_transactions
@@ -63,12 +64,13 @@ class ClaimedTransaction:
 @dataclass(frozen=True, slots=True)
 class ClaimAnswers:
     """The ids in a transaction on one broker: the listed ids, and the requested descriptions of ids. Empty if a request
-    failed.
+    failed, which `failure` then has.
     """
 
     broker_id: int
     listed: Mapping[str, ListedTransaction] = field(default_factory=dict)
     described: Mapping[str, DescribedTransaction] = field(default_factory=dict)
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,8 @@ def ask_claims(send: Send, broker_id: int, open_producer_ids: Collection[int]) -
         listed = list_transactions(send, broker_id, states=IN_TRANSACTION)
         wanted = [n for n, one in listed.items() if one.producer_id in open_producer_ids or one.state in PREPARED]
         return ClaimAnswers(broker_id, listed, describe_transactions(send, broker_id, sorted(wanted)))
-    except RequestFailed:
-        return ClaimAnswers(broker_id)
+    except RequestFailed as failed:
+        return ClaimAnswers(broker_id, failure=failed.failure)
 
 
 def counted_claims(answers: Iterable[ClaimAnswers], latest: AgreedMetadata | None, read_from_ms: int) -> CountedClaims:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txnscan.config import ScanConfig
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, read_all_views
@@ -58,9 +58,13 @@ _DEFAULT_MAX_TIMEOUT_MS = 900_000
 
 
 class ClusterUnreachable(TxnscanError):
-    """No bootstrap server answered. The message is one sentence for users."""
+    """No bootstrap server answered. The message is one sentence for users. is_late: whether the only reason is that the
+    time of the requests was up.
+    """
 
-    option = "--bootstrap-server"
+    def __init__(self, why: str, *, is_late: bool = False) -> None:
+        super().__init__(why)
+        self.option = "--timeout" if is_late else "--bootstrap-server"
 
     @property
     def failure(self) -> Failure:
@@ -115,6 +119,10 @@ class Cluster:
     def send(self) -> Send:
         return self._client.send
 
+    def send_to_controller(self, broker_id: int, request: Any) -> Any:
+        """Sends to a broker what it passes on to the active controller. See ClientFactory."""
+        return self.clients.for_controller().client().send(broker_id, request)
+
     @property
     def clients(self) -> ClientFactory:
         """The clients that an executor needs to reach all currently known brokers."""
@@ -144,13 +152,21 @@ class Cluster:
         self._client.learn(known)
         self._brokers.update((broker.broker_id, broker) for broker in known)
 
-    def in_parallel(self, call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results of the call for each item, in the order of the items."""
-        if self._pool is None or self.deadline.is_up:
-            # After the deadline each request fails at once.
-            return list(map(call, items))
-        results = dict(as_finished(self._pool, self._threads, call, items))
-        return [results[number] for number in range(len(results))]
+    def in_parallel(
+        self, call: Callable[[Item], Result], items: Iterable[Item], on_progress: OnProgress | None = None
+    ) -> list[Result]:
+        """The results of the call for each item, in the order of the items. Progress is reported in this thread, so
+        that a callback is never called twice at once.
+        """
+        asked, results = list(items), dict[int, Result]()
+        # After the deadline each request fails at once.
+        pool = None if self.deadline.is_up else self._pool
+        finished = enumerate(map(call, asked)) if pool is None else as_finished(pool, self._threads, call, asked)
+        for number, result in finished:
+            results[number] = result
+            if on_progress is not None:
+                on_progress(len(results), len(asked))
+        return [results[number] for number in range(len(asked))]
 
     def view(self, topics: Iterable[str] | None = None) -> ClusterView:
         """The Metadata of the first broker that answers. Asks known brokers first, then the bootstrap servers.
@@ -162,7 +178,7 @@ class Cluster:
             try:
                 view = read_metadata(self.send, broker_id, topics)
             except RequestFailed as failed:
-                failures.append(failed.error)
+                failures.append(failed.failure)
                 if self.deadline.is_up:
                     break
                 continue
@@ -170,7 +186,11 @@ class Cluster:
                 self._tried.add(broker_id)
             self._learn(view.brokers)
             return view
-        raise ClusterUnreachable(merged(failures))
+        raise self._unreachable(failures)
+
+    def _unreachable(self, failures: list[Failure]) -> ClusterUnreachable:
+        is_late = set(failures) == {self.deadline.time_is_up}
+        return ClusterUnreachable(merged(one.error for one in failures), is_late=is_late)
 
     def shown_by(self, broker_id: int) -> ClusterView | None:
         """This broker's Metadata of all topics. None if it does not answer."""
@@ -195,7 +215,7 @@ class Cluster:
                 if known > found.reported.keys():
                     found = self._read_latest(known, metadata)
         except RequestFailed as failed:
-            raise ClusterUnreachable(failed.error) from None
+            raise self._unreachable([failed.failure]) from None
         self._outside_kraft = found.outside_kraft
         return found
 
@@ -238,9 +258,10 @@ class Cluster:
         behind = {} if offset is None else agreed.behind(offset)
         return catch_up(self.send, behind, offset or 0, self.in_parallel, self.sleep)
 
-    def hidden_topics(self) -> Failure | None:
-        """Why topics may be invisible to this principal, if they may be. Metadata leaves out topics that it may not
-        describe.
+    def hidden_topics(self, asked: int) -> Failure | None:
+        """Why topics may be invisible to this principal in the answers of a broker, if they may be. Metadata and
+        descriptions leave out topics that it may not describe. Each broker applies ACLs in its own time, so ask the
+        broker whose answers are used.
 
         The test asks for the Metadata of a random name that no topic has. Brokers refuse it exactly if they refuse
         topics without an ACL of their own (`KafkaApis.handleTopicMetadataRequest`). The test does not detect a topic
@@ -249,33 +270,34 @@ class Cluster:
         nowhere = f"txnscan-{self.random_token()}"
         refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
         try:
-            errors = dict(self.view([nowhere]).topic_errors)
-        except ClusterUnreachable as error:
-            return error.failure.within("it is not known whether topics are invisible")
+            errors = dict(read_metadata(self.send, asked, [nowhere]).topic_errors)
+        except RequestFailed as failed:
+            return failed.failure.within("it is not known whether topics are invisible")
         if errors.get(nowhere) != refused:
             return None
         return Failure("topics may be invisible", refused, needs=DESCRIBE_TOPICS.permission)
 
-    def hidden_ids(self) -> Failure | None:
-        """Why transactional ids may be invisible to this principal, if they are. A listing leaves out ids that it may
-        not describe.
+    def hidden_ids(self, asked: Iterable[int]) -> Failure | None:
+        """Why transactional ids may be invisible to this principal in the listings of these brokers, if they are. A
+        listing leaves out ids that it may not describe.
 
         The test describes a random id. A broker refuses it exactly if it refuses ids without an ACL of their own,
         before it looks at who coordinates them (`KafkaApis.handleDescribeTransactionsRequest`). The test does not
-        detect an id with its own DENY; a sweep does (`visibility.py`). None if no broker answers: then the listing has
-        failures, too.
+        detect an id with its own DENY; a sweep does (`visibility.py`). A broker that does not answer is left out: then
+        its listing has a failure, too.
         """
         nobody = f"txnscan-{self.random_token()}"
-        for broker_id in self.broker_ids:
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+        def refuses(broker_id: int) -> bool:
             try:
-                code = describe_transactions(self.send, broker_id, [nobody])[nobody].error_code
+                return describe_transactions(self.send, broker_id, [nobody])[nobody].error_code == refused
             except (RequestFailed, KeyError):
-                continue
-            if code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-                return None
-            hidden = Failure("transactional ids may be invisible", ErrorCode(code).name)
-            return needing(hidden, DESCRIBE_IDS.permission)
-        return None
+                return False
+
+        if not any(self.in_parallel(refuses, asked)):
+            return None
+        return needing(Failure("transactional ids may be invisible", refused.name), DESCRIBE_IDS.permission)
 
     def agreed_metadata(self, topics: Iterable[str]) -> AgreedMetadata:
         """The present metadata of these topics that no broker contradicts."""
@@ -288,7 +310,7 @@ class Cluster:
             return read_agreed(self.send, known, wanted, self.in_parallel, self._learn, self._reached)
 
         agreed = ask()
-        return confirmed_by_quorum(self.send, agreed, ask, self.sleep) if agreed.errors else agreed
+        return confirmed_by_quorum(self.send_to_controller, agreed, ask, self.sleep) if agreed.errors else agreed
 
     def topics_gone(
         self, view: ClusterView, known: Iterable[tuple[str, str]], *, outside_kraft: bool
@@ -344,8 +366,9 @@ class Cluster:
 
     def ask_claims(self, producer_ids: Collection[int], on_progress: OnProgress) -> list[ClaimAnswers]:
         """Every broker's report of its ids in a transaction."""
-        ask = self._counted(lambda broker_id: ask_claims(self.send, broker_id, producer_ids), on_progress)
-        return self.in_parallel(ask, sorted(self._brokers))
+        return self.in_parallel(
+            lambda broker_id: ask_claims(self.send, broker_id, producer_ids), sorted(self._brokers), on_progress
+        )
 
     def coordinator_listing(
         self,
@@ -393,20 +416,7 @@ class Cluster:
         def ask(broker_id: int) -> CoordinatorAnswers:
             return ask_coordinators(self.send, broker_id, log, probes, open_topics, before.reached_by(broker_id))
 
-        return self.in_parallel(self._counted(ask, on_progress), [broker.broker_id for broker in before.brokers])
-
-    def _counted(self, ask: Callable[[int], Result], on_progress: OnProgress) -> Callable[[int], Result]:
-        """The same function. It also reports progress, counted in brokers."""
-        done = 0
-
-        def counted(broker_id: int) -> Result:
-            nonlocal done
-            answer = ask(broker_id)
-            done += 1
-            on_progress(done, max(done, len(self._brokers)))
-            return answer
-
-        return counted
+        return self.in_parallel(ask, [broker.broker_id for broker in before.brokers], on_progress)
 
     def close(self) -> None:
         """Closes all connections of this process."""

@@ -232,7 +232,7 @@ def conclude(
     failures = _failures_of_listing_brokers(by_broker, failures_by_broker)
     partition_count = _partition_count(before, after)
     if partition_count == 0:
-        return _without_coordinators(by_broker, before, failures)
+        return _without_coordinators(by_broker, before, after, failures)
     serving = _serving_brokers(by_broker)
     split_failures = {k: _served_twice(k, serving[k]) for k in range(partition_count) if len(serving.get(k, ())) > 1}
     uncovered = {
@@ -277,18 +277,23 @@ def _partition_count(before: AgreedMetadata, after: AgreedMetadata) -> int:
 
 
 def _without_coordinators(
-    by_broker: Mapping[int, CoordinatorAnswers], before: AgreedMetadata, failures: tuple[Failure, ...]
+    by_broker: Mapping[int, CoordinatorAnswers],
+    before: AgreedMetadata,
+    after: AgreedMetadata,
+    failures: tuple[Failure, ...],
 ) -> CoordinatorListing:
     """The listing if `__transaction_state` does not exist or is not visible. It does not prove any absence."""
+    # It has at least one partition if it may exist.
+    first, last = (len(agreed.indexes(TRANSACTION_STATE_TOPIC)) for agreed in (before, after))
     try:
         before.partition(TRANSACTION_STATE_TOPIC, 0)
-        why, absent = _why_unprobed(len(before.indexes(TRANSACTION_STATE_TOPIC))), False
+        why, absent = _why_unprobed(first), False
     except LeaderUnknown as failed:
         why, absent = failed.failure, isinstance(failed, NoSuchTopic)
     error = Unobserved("snapshot", why, None, TRANSACTION_STATE_TOPIC)
     return CoordinatorListing(
         views=(),
-        coordinators_planned=0 if absent else 1,
+        coordinators_planned=0 if absent else max(1, first, last),
         coordinators_proven=0,
         coverage_errors=(error,),
         visibility_failures=failures,

@@ -56,6 +56,11 @@ class PartitionProducers:
     def open(self) -> tuple[OpenProducer, ...]:
         return tuple(one for one in self.producers if one.start_offset >= 0)
 
+    @property
+    def lacks_owner(self) -> bool:
+        """Whether an open transaction has no known owner."""
+        return any(one.producer_id not in self.owners for one in self.open)
+
 
 @dataclass(frozen=True, slots=True)
 class Portion:
@@ -109,7 +114,8 @@ def read_portion(send: Send, portion: Portion, view: ClusterView) -> Iterator[Pa
 def read_producers(
     cluster: Cluster, topics: Sequence[Topic], view: ClusterView, broker_id: int | None
 ) -> Iterator[PartitionProducers | Unobserved]:
-    """The producers of these partitions as brokers report them, the owners of open transactions, and the failures.
+    """The producers of these partitions as brokers report them, the owners of open transactions, and the failures. If
+    an owner is missing, this includes the brokers that did not tell theirs.
 
     broker_id: the broker to ask for all partitions; without it, each partition's leader is asked. A small number of
     partitions is read before the owners of their open transactions. For a large number, all owners are read first, so
@@ -124,9 +130,15 @@ def read_producers(
     if sum(len(portion.partitions) for portion in parts) <= _READ_FIRST_MAX:
         read = list(read)
         wanted = {p.producer_id for one in read if isinstance(one, PartitionProducers) for p in one.open}
-    known = owners(cluster.ask_claims(wanted, lambda done, total: None)) if wanted else {}
+    answers = cluster.ask_claims(wanted, lambda done, total: None) if wanted else []
+    known, is_unowned = owners(answers), False
     for one in read:
-        yield one if isinstance(one, Unobserved) else replace(one, owners=_owners_of(one, known))
+        if isinstance(one, PartitionProducers):
+            one = replace(one, owners=_owners_of(one, known))
+            is_unowned |= one.lacks_owner
+        yield one
+    if is_unowned:
+        yield from (Unobserved("list", one.failure, one.broker_id) for one in answers if one.failure is not None)
 
 
 def owners(answers: Iterable[ClaimAnswers]) -> Mapping[int, Sequence[CoordinatorView]]:

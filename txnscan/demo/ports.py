@@ -6,12 +6,12 @@ import secrets
 import socket
 
 from txnscan.demo.errors import DemoError
+from txnscan.kafka.topology import PORT_MAX
 
 HOST = "127.0.0.1"
 # Below the range that Linux uses for outgoing connections: a connection between brokers must not take a port that
 # another broker is about to listen on.
 _FREE = range(20_000, 32_000)
-_PORT_MAX = 65_535
 
 
 def choose_ports(count: int, base_port: int | None = None) -> list[int]:
@@ -22,8 +22,8 @@ def choose_ports(count: int, base_port: int | None = None) -> list[int]:
         if len(free) < count:
             raise DemoError(f"no {count} free ports were found on {HOST}")
         return free
-    if not 0 < base_port <= _PORT_MAX - count + 1:
-        raise DemoError(f"the base port must be between 1 and {_PORT_MAX - count + 1}, and {base_port} is not")
+    if not 0 < base_port <= PORT_MAX - count + 1:
+        raise DemoError(f"the base port must be between 1 and {PORT_MAX - count + 1}, and {base_port} is not")
     ports = list(range(base_port, base_port + count))
     for port in ports:
         if not _is_free(port):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from txnscan.coordinators.transactions import Transaction
+from txnscan.coordinators.transactions import Transaction, key_of
 from txnscan.explain.symptom import Symptom
+from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import UNKNOWN_PRINCIPAL
 from txnscan.reads.observation import TransactionKey
@@ -21,7 +22,7 @@ from txnscan.waiting.disk import NO_DISK, Disk
 from txnscan.waiting.impact import BlockReason
 from txnscan.waiting.known_causes import ExposedTo
 from txnscan.waiting.relation import NotBlocked, Pair, relation
-from txnscan.waiting.writability import UNREAD, WriteStates
+from txnscan.waiting.writability import UNREAD, WriteState, WriteStates
 
 TIERED = "remote.storage.enable"
 
@@ -181,3 +182,11 @@ class Facts:
     whole_cluster: bool = False
     asked: int = 0
     writes: WriteStates = UNREAD
+
+    def blocker_of(self, one: Transaction | CoordinatorView, judged: Judged | None = None) -> WriteState | None:
+        """The log that keeps the transaction of an id from its end: on the partition of `judged`, or without it on all
+        its partitions. See `WriteStates.blocker`.
+        """
+        if judged is not None:
+            return self.writes.blocker_of(judged)
+        return self.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))

@@ -24,16 +24,24 @@ _OF_DISKS = ("CORRUPT_MESSAGE", ErrorCode.KAFKA_STORAGE_ERROR.name, FailureCode.
 
 
 def fenced(f: Facts) -> Subject | None:
-    """A fencing error, unless the id is still at the epoch that logged it."""
+    """A fencing error, unless no later epoch of the id shows it."""
     if f.symptom.error is None or f.symptom.error.kind is not ErrorKind.FENCED:
         return None
-    one, epoch = f.transaction, f.symptom.producer_epoch
-    if one is None:
+    if f.transaction is None:
         return None if f.failures or f.absent else Subject()
-    same_producer = f.symptom.producer_id in (None, one.producer_id)
-    if epoch is not None and same_producer and one.producer_epoch is not None and one.producer_epoch <= epoch:
-        return None
-    return Subject(transaction=one)
+    return None if has_no_later_epoch(f) else Subject(transaction=f.transaction)
+
+
+def has_no_later_epoch(f: Facts) -> bool:
+    """Whether the id of a fencing error is still at the epoch that logged it. Without an epoch in the text: whether it
+    is at the first epoch of the only producer id that its records show, so that no earlier epoch was fenced.
+    """
+    one, epoch = f.transaction, f.symptom.producer_epoch
+    if one is None or one.producer_epoch is None or f.symptom.producer_id not in (None, one.producer_id):
+        return False
+    if epoch is not None:
+        return one.producer_epoch <= epoch
+    return one.producer_epoch == 0 and all(logged.producer_id == one.producer_id for logged in f.logged)
 
 
 def setting(f: Facts) -> Subject | None:
@@ -116,7 +124,7 @@ def no_writes(f: Facts) -> Subject | None:
     if found is not None and found.judged is not None:
         return replace(found, stopped=f.writes.blocker_of(found.judged))
     for one in (f.transaction,) if f.transaction is not None else f.prepared:
-        blocker = _stopped(f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions)))
+        blocker = _stopped(f.blocker_of(one))
         if blocker is not None:
             return Subject(transaction=one, stopped=blocker)
     about, logs = f.symptom.transactional_id, [one for one in f.writes.stopped if one.is_transaction_log]

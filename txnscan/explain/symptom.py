@@ -11,11 +11,11 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from txnscan.config import ConfigError, parse_checkpoint, utf8_text
+from txnscan.config import ConfigError, check_number, parse_checkpoint, utf8_text
 from txnscan.explain.client_errors import ClientError, ErrorKind
 from txnscan.explain.known_errors import recogniser
+from txnscan.kafka.units import INT_MAX, LONG_MAX
 
-_LONG_MAX = 2**63 - 1
 # Of a string in the protocol.
 _NAME_LENGTH_MAX = 2**15 - 1
 # A name in quotes, or up to a space, a comma or a quote: "[Producer clientId=producer-a, transactionalId=a] ...",
@@ -51,7 +51,7 @@ _TRANSACTIONAL_ID = re.compile(
 )
 _GROUP = re.compile(
     rf"""\bgroup(?:[._ ]?id)?["']?(?:\s*[=:]\s*{_NAME}|\s+{_QUOTED})"""
-    rf"""|\bgroup (\S{1, 999}) to transaction\b|\bgroup {_MARKED}""",
+    rf"""|\bgroup (\S{{1,999}}) to transaction\b|\bgroup {_MARKED}""",
     re.IGNORECASE,
 )
 # What surrounds a name without quotes, and is closed behind it.
@@ -99,8 +99,8 @@ class SymptomKind(StrEnum):
 class Symptom:
     """A symptom. kind: the field that it is about. error: recognised in the text from a log, if any. producer_epoch: of
     the producer that logged the error, if its text has it. checkpoint: the path of the checkpoint of a streaming query.
-    unrecognised: whether there is a text from a log, without an error that txnscan knows. Of an error of Kafka that is
-    none of a transaction, `error` has only the name.
+    unrecognised: whether there is a text from a log, without an error that txnscan knows. If Kafka's error does
+    not concern transactions, `error` has only the name. from_text: whether the names are those in the text.
     """
 
     kind: SymptomKind
@@ -113,6 +113,7 @@ class Symptom:
     producer_epoch: int | None = None
     checkpoint: str | None = None
     unrecognised: bool = False
+    from_text: bool = False
 
     @property
     def is_reader(self) -> bool:
@@ -132,6 +133,13 @@ class Symptom:
         is_lost = self.error is not None and self.error.name in _OF_LOST_IDS
         return is_lost and self.kind is SymptomKind.TRANSACTIONAL_ID
 
+    @property
+    def id_may_be_misspelt(self) -> bool:
+        """Whether a transactional id that is not there was probably mistyped: no log has it, and the error is not that
+        it is not there.
+        """
+        return not self.from_text and not self.brokers_know_more
+
 
 def symptom(
     *,
@@ -149,20 +157,25 @@ def symptom(
     ids = [
         name for name, one in (("transactional-id", transactional_id), ("producer-id", producer_id)) if one is not None
     ]
-    if len(given) + len(ids) > 1 or not (given or ids or error is not None):
+    if partition is not None and topic is None:
+        raise ConfigError("--partition", "needs --topic to say of which topic")
+    if len(given) + len(ids) > 1:
+        named = " and ".join(f"--{name}" for name in (*given, *ids))
+        raise ConfigError(f"--{(*given, *ids)[-1]}", f"give only one of {named}")
+    if not (given or ids or error is not None):
         every = "--group, --spark-checkpoint, --topic, --transactional-id, --producer-id and --error"
         raise ConfigError("--group", f"give one of {every}")
     if error is not None and given:
         raise ConfigError(
             "--error", f"stands alone, or beside --transactional-id or --producer-id; leave --{given[0]} out"
         )
-    if partition is not None and topic is None:
-        raise ConfigError("--partition", "needs --topic to say of which topic")
     for option, name in (("--group", group), ("--topic", topic), ("--transactional-id", transactional_id)):
         if name is not None and not utf8_text(option, name):
             raise ConfigError(option, "is empty; give a name")
-    if producer_id is not None and not 0 <= producer_id <= _LONG_MAX:
-        raise ConfigError("--producer-id", f"{producer_id} is no producer id")
+    if partition is not None:
+        check_number("--partition", partition, INT_MAX)
+    if producer_id is not None:
+        check_number("--producer-id", producer_id, LONG_MAX)
     if spark_checkpoint is not None:
         return Symptom(SymptomKind.QUERY, checkpoint=parse_checkpoint(spark_checkpoint))
     if group is not None:
@@ -187,7 +200,7 @@ def _with_error(asked: Symptom, text: str) -> Symptom:
     unrecognised = error is None or error.kind is ErrorKind.OTHER
     named = _named_in(text) if error is None else _named_near(*known.split(text, error))
     if asked.kind is SymptomKind.ERROR:
-        return replace(named, error=error, unrecognised=unrecognised)
+        return replace(named, error=error, unrecognised=unrecognised, from_text=True)
     same = asked.producer_id is None or named.producer_id in (None, asked.producer_id)
     epoch = named.producer_epoch if same else None
     return replace(asked, error=error, producer_epoch=epoch, unrecognised=unrecognised)
@@ -208,7 +221,7 @@ def _named_in(text: str) -> Symptom:
         return Symptom(SymptomKind.TOPIC, topic=topic, partition=int(partition))
     transactional_id, group = _name(_TRANSACTIONAL_ID, text), _name(_GROUP, text)
     producer_id, epoch = _first(_PRODUCER_ID, text), _first(_EPOCH, text)
-    if producer_id is not None and int(producer_id) > _LONG_MAX:
+    if producer_id is not None and int(producer_id) > LONG_MAX:
         producer_id = None
     if transactional_id is not None:
         kind = SymptomKind.TRANSACTIONAL_ID
@@ -231,13 +244,13 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _name(pattern: re.Pattern[str], text: str) -> str | None:
-    """The first name in the text. Marks behind a name without quotes are none of it."""
+    """The first name in the text. Marks behind a name without quotes are none of it. Raises ConfigError."""
     for match in pattern.finditer(text):
         found = next(one for one in match.groups() if one is not None)
         quoted = text[match.end() - 1] in "\"'`"
         name = found if quoted or len(found) > _NAME_LENGTH_MAX else _bare(found)
         if 0 < len(name) <= _NAME_LENGTH_MAX and (quoted or name.lower() not in _NO_NAMES):
-            return name
+            return utf8_text("--error", name)
     return None
 
 

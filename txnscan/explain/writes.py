@@ -40,15 +40,13 @@ def completed(f: Facts, s: Subject, told: Told) -> Told:
     if one is None:
         return replace(told, numbers=_with_replicas(f, s.stopped, (), told.numbers))
     keys = [key_of(name) for name in one.partitions]
-    if s.judged is not None:
-        blocker = f.writes.blocker_of(s.judged)
-    else:
-        blocker = f.writes.blocker(one.transactional_id, one.state, keys)
+    blocker = f.blocker_of(one, s.judged)
     in_danger = f.writes.in_danger(one.transactional_id, keys) if one.state in IN_TRANSACTION else ()
     numbers = _with_replicas(f, s.stopped or blocker, in_danger, told.numbers)
-    ends = blocker is None and one.state == State.ONGOING
-    due_text = due(f, one.start_time_ms, one.timeout_ms) if ends else None
-    doubts = [f"{reason(blocker)}."] if blocker is not None and blocker.takes_writes is None else []
+    due_text = due(f, one, blocker) if one.state == State.ONGOING else None
+    # The explanation of a judged transaction has the doubt already (`with_reason`).
+    in_doubt = s.judged is None and blocker is not None and blocker.takes_writes is None
+    doubts = [f"{reason(blocker)}."] if in_doubt and blocker is not None else []
     dangers = [danger(state, due_text) for state in in_danger if state is not s.stopped]
     return replace(told, evidence=(*told.evidence, *doubts, *dangers[:_NAMED_MAX]), numbers=numbers)
 
@@ -66,6 +64,6 @@ def _with_replicas(f: Facts, stopped: WriteState | None, in_danger: Iterable[Wri
         in_sync_replicas=len(stopped.replicas.in_sync),
         min_in_sync_replicas=stopped.min_in_sync,
         replication_factor=len(stopped.replicas.replicas),
-        restore_brokers=stopped.replicas.missing,
+        restore_brokers=stopped.to_restore,
         markers_at_risk=lost,
     )

@@ -16,6 +16,7 @@ GROUP_TOPICS = (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC)
 # In place of a leader: there is none; or its broker has no listener of the name that this client connected to
 # (LISTENER_NOT_FOUND, `KRaftMetadataCache.getPartitionMetadata`).
 NO_LEADER_ID, NO_LISTENER_ID = -1, -2
+PORT_MAX = 65_535
 # A partition's topic and number.
 Key = tuple[str, int]
 

@@ -1,11 +1,25 @@
-"""Durations, sizes, counts and lists in words."""
+"""Durations, sizes, counts and lists in words, and whole numbers from words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 _UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _UNITS_BYTES = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+# The greatest numbers of Kafka's protocol: of ids of producers and offsets, of partitions and brokers, of epochs.
+LONG_MAX, INT_MAX, SHORT_MAX = 2**63 - 1, 2**31 - 1, 2**15 - 1
+
+
+def whole_number(text: str | None) -> int | None:
+    """The whole number of 64 bits that a peer or a file has as text, as Java writes it. None for any other text: Python
+    reads also `1_0` and other digits, and raises a ValueError for thousands of them.
+    """
+    if text is None or _WHOLE.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -LONG_MAX - 1 <= number <= LONG_MAX else None
 
 
 def duration(duration_ms: int) -> str:
@@ -35,6 +49,12 @@ def size(size_bytes: int) -> str:
 def plural(count: int, what: str) -> str:
     """A count with its noun, such as "1 record" and "2,000 records"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def brokers_named(broker_ids: Iterable[int]) -> str:
+    """Brokers by their ids, in this order: "broker 1", "brokers 1, 2 and 3"."""
+    *others, last = map(str, broker_ids)
+    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
 
 
 def first_of(items: Sequence[str], most: int, *, more: str = "more", separator: str = ", ") -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -12,13 +13,29 @@ from jsonschema import Draft4Validator
 from jsonschema.exceptions import best_match
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    CallToolRequestParams,
+    CallToolResult,
+    ErrorData,
+    JSONRPCError,
+    ListToolsResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from pydantic import ValidationError
 
 from txnscan.config import printable
 from txnscan.errors import TxnscanError
 from txnscan.mcp.tools import Arguments, ReadOnlyTool, Source, tools_for
 from txnscan.report.json import dumps
 from txnscan.version import __version__
+
+if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
 
 # Further calls wait. Each has its own connections and threads.
 _CALLS_AT_ONCE = 2
@@ -36,8 +53,33 @@ INSTRUCTIONS = (
 async def serve(source: Source) -> None:
     """Answers until the client closes stdin. Calls under way may go on in their threads."""
     server = server_of(source)
-    async with stdio_server() as (received, sent):
-        await server.run(received, sent, server.create_initialization_options())
+    async with stdio_server() as (received, sent), anyio.create_task_group() as tasks:
+        passed_on, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+        tasks.start_soon(_refuse_other_lines, received, passed_on, sent)
+        await server.run(messages, sent, server.create_initialization_options())
+
+
+async def _refuse_other_lines(
+    received: ReadStream[SessionMessage | Exception],
+    passed_on: WriteStream[SessionMessage | Exception],
+    sent: WriteStream[SessionMessage],
+) -> None:
+    """Passes messages on, and answers lines that are none, which the SDK drops in silence."""
+    # The client is gone, or the server has ended.
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async with passed_on:
+            async for one in received:
+                if isinstance(one, Exception):
+                    await sent.send(SessionMessage(_refusal(one)))
+                else:
+                    await passed_on.send(one)
+
+
+def _refusal(error: Exception) -> JSONRPCError:
+    """The answer to a line that is no message, by JSON-RPC. Its id is not known."""
+    is_json = not (isinstance(error, ValidationError) and error.errors()[0]["type"] == "json_invalid")
+    code, said = (INVALID_REQUEST, "no message of JSON-RPC 2.0") if is_json else (PARSE_ERROR, "no JSON")
+    return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=f"this line is {said}"))
 
 
 def server_of(source: Source) -> Server[Any]:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from txnscan.config import ScanConfig, parse_duration_ms
+from txnscan.kafka.units import INT_MAX, LONG_MAX
 from txnscan.mcp.bounded import FirstRows, bounded
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 # Items of a list without the argument `limit`, and the most that it may ask for.
 ROWS_DEFAULT, ROWS_MAX = 20, 200
-_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 # Ids in one call. Each is a request to a coordinator at worst.
 _IDS_MAX = 50
 
@@ -124,7 +124,7 @@ def _check(source: Source, _: Arguments, __: int) -> Answer:
     from txnscan.report.check import check_object
     from txnscan.tables.open import needs_spark
 
-    needs_session = source.config.tables is not None and needs_spark(source.config.tables)
+    needs_session = source.config.location is not None and needs_spark(source.config.location)
     starts = source.spark if needs_session else None
     return Answer(check_object(check_sweep(source.config, starts, starts_jvm=starts_jvm(None))))
 
@@ -230,10 +230,10 @@ _LIMIT = {
     "default": ROWS_DEFAULT,
     "description": "The most items of each list in the answer.",
 }
-_ID = {"type": "integer", "minimum": 0, "maximum": _LONG_MAX}
+_ID = {"type": "integer", "minimum": 0, "maximum": LONG_MAX}
 # As many characters as the name of a topic can have.
 _NAME_MAX, _TOPICS_MAX = 249, 100
-_NUMBER = {"type": "integer", "minimum": 0, "maximum": _INT_MAX}
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": INT_MAX}
 _TEXT = {"type": "string", "minLength": 1}
 _BROKER_ID = {"type": "array", "items": _NUMBER, "description": "Only these brokers."}
 _CLUSTER_ID = {**_TEXT, "description": "Only this cluster."}
@@ -294,7 +294,7 @@ TOOLS: tuple[ReadOnlyTool, ...] = (
             "duration_filter": {
                 "type": "integer",
                 "minimum": 0,
-                "maximum": _LONG_MAX,
+                "maximum": LONG_MAX,
                 "description": "Only transactions that began longer ago, in milliseconds (Kafka 3.8 and newer).",
             },
             "transactional_id_pattern": {

@@ -9,6 +9,7 @@ flexible: later versions add fields only after the fields that are read here, or
 from __future__ import annotations
 
 import base64
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -64,6 +65,10 @@ class Metadata:
     broker_epochs: dict[int, int] = field(default_factory=dict)
     log_directories: dict[int, tuple[str, ...]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
+    # By topic id: the names that it had, and the numbers of its partitions. A cluster may create and remove topics
+    # thousands of times.
+    _names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _indexes: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def assigned(self, key: Key) -> tuple[str, Assigned] | None:
         """The topic id and replicas of a partition, if it exists."""
@@ -99,12 +104,15 @@ class Metadata:
                     self.log_directories[broker_id] = _uuids(held)
         elif kind == _TOPIC:
             name = record.string() or ""
-            self.ids[name] = _uuid(record)
+            self.ids[name] = topic_id = _uuid(record)
+            self._names[topic_id].add(name)
         elif kind == _REMOVE_TOPIC:
             removed = _uuid(record)
-            self.ids = {name: topic_id for name, topic_id in self.ids.items() if topic_id != removed}
-            for key in [key for key in self.partitions if key[0] == removed]:
-                del self.partitions[key]
+            for name in self._names.pop(removed, ()):
+                if self.ids.get(name) == removed:
+                    del self.ids[name]
+            for index in self._indexes.pop(removed, ()):
+                del self.partitions[removed, index]
         elif kind == _PARTITION:
             index, topic_id = record.int32(), _uuid(record)
             replicas, in_sync = _numbers(record), _numbers(record)
@@ -112,6 +120,7 @@ class Metadata:
             leader, _, _ = record.int32(), record.int32(), record.int32()
             directories = _uuids(record) if version >= 1 else ()
             self.partitions[topic_id, index] = Assigned(replicas, in_sync, leader, directories)
+            self._indexes[topic_id].add(index)
         elif kind == _PARTITION_CHANGE:
             self._change(record)
         elif kind == _FEATURE_LEVEL:

@@ -20,6 +20,7 @@ from pathlib import Path
 from txnscan.config import printable
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.security.safe_files import open_regular, read_limited
+from txnscan.kafka.units import whole_number
 from txnscan.offline.contents import METADATA_TOPIC, FileError, Found, LogDirectory, ReplicaFiles
 from txnscan.offline.files import (
     CHECKPOINTS,
@@ -178,8 +179,8 @@ def _log_directory(path: Path, found: Found, quiet: bool = False) -> LogDirector
         try:
             values = properties(read(path / META))
             own.cluster_id = values.get("cluster.id")
-            number = values.get("node.id", values.get("broker.id", ""))
-            own.broker_id = int(number) if number.isdigit() else None
+            number = whole_number(values.get("node.id", values.get("broker.id")))
+            own.broker_id = number if number is not None and number >= 0 else None
             own.directory_id = values.get("directory.id")
         except (BadFile, OSError) as bad:
             found.errors.append(FileError(str(path / META), why_unreadable(bad)))

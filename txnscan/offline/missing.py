@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
-from txnscan.kafka.units import plural
+from txnscan.kafka.units import brokers_named, plural
 from txnscan.offline.contents import METADATA_TOPIC, FileError, LogDirectory, Replica
 from txnscan.offline.copies import Copies
 from txnscan.offline.files import HIGH_WATERMARKS, LOG_STARTS, METADATA_FILE, RECOVERED
@@ -45,14 +45,10 @@ def missing_replica(copies: Copies, key: Key) -> str | None:
     if {replica.topic_id for replica in here} - {topic_id, None}:
         return "the topic was deleted and created again"
     brokers = {replica.broker_id for replica in here}
-    absent = [str(one) for one in sorted(where.replicas) if one not in brokers]
+    absent = [one for one in sorted(where.replicas) if one not in brokers]
     if absent:
-        which = (
-            f"replica on broker {absent[0]} is"
-            if len(absent) == 1
-            else f"replicas on brokers {' and '.join(absent)} are"
-        )
-        return f"the {which} not among the files, and may hold its marker"
+        replicas, verb = ("replica", "is") if len(absent) == 1 else ("replicas", "are")
+        return f"the {replicas} on {brokers_named(absent)} {verb} not among the files, and may hold its marker"
     return None
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnscan.kafka.topology import Key
-from txnscan.kafka.units import duration
+from txnscan.kafka.units import brokers_named, duration
 from txnscan.offline.contents import METADATA_TOPIC, LogDirectory
 from txnscan.offline.copies import Copies
 from txnscan.txnlog.facts import LoggedTransaction
@@ -50,9 +50,11 @@ def running_error(copies: Copies) -> str | None:
     if copies.vouched:
         return None
     brokers = {directory.broker_id for directory in copies.directories}
-    silent = sorted(str(one) for one in brokers - copies.metadata.keys())
+    silent = brokers - copies.metadata.keys()
     if silent:
-        return f"the {METADATA_TOPIC} of broker {' and '.join(silent)} is not among the files"
+        named = sorted(one for one in silent if one is not None)
+        whose = brokers_named(named) if named else "a broker"
+        return f"the {METADATA_TOPIC} of {whose} is not among the files"
     if not copies.killed:
         return None
     if copies.lock_error is not None:
@@ -60,7 +62,8 @@ def running_error(copies: Copies) -> str | None:
     ends = [own.ended_ms for own in copies.metadata.values()]
     if max(ends) - min(ends) > TOGETHER_MS:
         apart = duration(max(ends) - min(ends))
-        return f"the files of the brokers end {apart} apart: they were copied while brokers ran"
+        how = "the brokers did not stop together, or ran while the files were copied"
+        return f"the files of the brokers end {apart} apart: {how}"
     later_ms = copies.newest_file_ms - max(ends)
     if later_ms > TOGETHER_MS:
         return (

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from txnscan.kafka.answers import OpenProducer
+from txnscan.kafka.protocol.record_batch import BatchHeader
 
 NONE = -1
 
@@ -147,18 +148,19 @@ class LogState:
             for state in self.open
         }
 
-    def passed(self, base_offset: int, last_offset: int, size_bytes: int, records: int) -> None:
+    def passed(self, batch: BatchHeader) -> None:
         """Counts a batch, and the offsets that are missing before it and in it."""
         figures = self.figures
+        base_offset, last_offset = batch.base_offset, batch.last_offset
         figures.batches += 1
-        figures.records += records
-        figures.size_bytes += size_bytes
+        figures.records += batch.records_count
+        figures.size_bytes += batch.size_bytes
         if self.next_offset == NONE:
             self.first_offset = base_offset
         elif base_offset != self.next_offset:
             figures.gaps += 1
             self.gap_until = base_offset
-        if records != last_offset - base_offset + 1:
+        if batch.records_count != last_offset - base_offset + 1:
             figures.compacted += 1
         self.next_offset = last_offset + 1
 
@@ -175,36 +177,29 @@ class LogState:
             self.first_offset = offset
         self.next_offset = offset + 1
 
-    def data(
-        self,
-        producer_id: int,
-        epoch: int,
-        base_sequence: int,
-        last_sequence: int,
-        base_offset: int,
-        last_offset: int,
-        timestamp_ms: int,
-        size_bytes: int,
-        records: int,
-        transactional: bool,
-    ) -> None:
+    def data(self, batch: BatchHeader) -> None:
         """Takes a data batch of a producer (`ProducerAppendInfo.appendDataBatch`)."""
-        state = self._at_epoch(producer_id, epoch)
-        state.last_sequence, state.last_offset = last_sequence, last_offset
-        state.offset_delta = last_offset - base_offset
-        state.last_timestamp_ms = timestamp_ms
-        if not transactional:
+        state = self._at_epoch(batch.producer_id, batch.producer_epoch)
+        state.last_sequence, state.last_offset = batch.last_sequence, batch.last_offset
+        state.offset_delta = batch.last_offset_delta
+        state.last_timestamp_ms = batch.greatest_timestamp_ms
+        if not batch.is_transactional:
             if state.start_offset >= 0:
                 self.figures.odd["non-transactional data within an open transaction of its producer"] += 1
             return
         self.figures.transactional += 1
         if state.start_offset < 0:
-            state.start_offset = base_offset
-            self.begun[producer_id] = Begun(base_offset, 0, 0, 0, epoch, base_sequence, timestamp_ms)
-        begun = self.begun[producer_id]
+            state.start_offset = batch.base_offset
+            self.begun[batch.producer_id] = Begun(
+                batch.base_offset,
+                first_epoch=batch.producer_epoch,
+                first_sequence=batch.base_sequence,
+                first_timestamp_ms=batch.greatest_timestamp_ms,
+            )
+        begun = self.begun[batch.producer_id]
         begun.batches += 1
-        begun.records += records
-        begun.size_bytes += size_bytes
+        begun.records += batch.records_count
+        begun.size_bytes += batch.size_bytes
 
     def marker(self, producer_id: int, epoch: int, commits: bool, coordinator_epoch: int, timestamp_ms: int) -> None:
         """Takes the end of a transaction (`ProducerAppendInfo.appendEndTxnMarker`)."""

@@ -85,7 +85,7 @@ def read_state_log(
     records that their outcomes may depend on. holes: see StateLog.
     """
     log = StateLog(partition, holes=holes)
-    kept, checker = Records(frozenset(producer_ids)), Checker(partition)
+    kept, checker = Records(frozenset(producer_ids), of_disk=True), Checker(partition)
     expected, contiguous_from = -1, -1
     for data in batches:
         try:

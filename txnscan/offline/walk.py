@@ -14,19 +14,17 @@ from dataclasses import dataclass
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 
 from txnscan.kafka.protocol.record_batch import (
-    COMPRESSED,
-    CONTROL,
     CRC_FROM,
     HEADER,
     LENGTH_AT,
     LENGTH_FROM,
+    LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
     MARKER_BODY,
     MARKER_SIZE,
     PLAIN_MARKER,
-    TRANSACTIONAL,
-    last_sequence,
+    BatchHeader,
 )
 from txnscan.offline.producer_snapshots import LogState
 
@@ -140,40 +138,40 @@ def one_batch(
         return
     if size - LENGTH_FROM < LENGTH_MIN_V2:
         raise Damaged(f"a batch claims a length of {size - LENGTH_FROM}, which is less than its header")
-    header = HEADER.unpack_from(data, at)
-    base_offset, _, _, _, crc, attributes, delta, _, greatest_ms, producer_id, epoch, sequence, count = header
-    last_offset = base_offset + delta
-    if delta < 0 or count < 0:
-        raise Damaged(f"a batch claims {count} records up to {delta} behind its first")
-    _check_offset(base_offset, last_offset, state, file_offset)
-    if crc32c is not None and crc32c(memoryview(data)[at + CRC_FROM : at + size]) != crc:
+    header = BatchHeader.read(data, at)
+    base_offset, producer_id, count = header.base_offset, header.producer_id, header.records_count
+    if header.last_offset_delta < 0 or count < 0:
+        raise Damaged(f"a batch claims {count} records up to {header.last_offset_delta} behind its first")
+    _check_offset(base_offset, header.last_offset, state, file_offset)
+    if crc32c is not None and crc32c(memoryview(data)[at + CRC_FROM : at + size]) != header.crc:
         raise Damaged(f"the batch at offset {base_offset} fails its checksum")
-    transactional, control = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
-    found = None
-    if control and transactional and producer_id >= 0 and count and not attributes & COMPRESSED:
+    control, found = header.is_control, None
+    if control and header.is_transactional and producer_id >= 0 and count and not header.is_compressed:
         if size > _CONTROL_BYTES_MAX:
             raise Damaged(f"a control batch claims {size} bytes, which no marker has")
-        found = _marker(data[at : at + size])
+        found = _marker(header, data[at : at + size])
     before(base_offset)
-    state.passed(base_offset, last_offset, size, count)
-    if control:
-        if found is not None:
-            state.marker(producer_id, epoch, *found)
-            return
-        if transactional and (producer_id < 0 or attributes & COMPRESSED):
-            state.figures.odd["a control batch without a producer, or compressed"] += 1
-        elif not transactional and producer_id >= 0:
-            state.figures.odd["a control batch of a producer that is not transactional"] += 1
-        if producer_id >= 0 and (attributes & COMPRESSED or not transactional):
-            # A broker that loads this batch ignores both bits, and treats it as the end of a transaction.
-            state.unread_at = base_offset
+    state.passed(header)
+    if found is not None:
+        state.marker(producer_id, header.producer_epoch, *found)
+    elif control:
+        _pass_over(header, state)
     elif producer_id >= 0:
-        last = last_sequence(sequence, delta)
-        state.data(
-            *(producer_id, epoch, sequence, last, base_offset, last_offset, greatest_ms, size, count, transactional)
-        )
-    elif transactional:
+        state.data(header)
+    elif header.is_transactional:
         state.figures.odd["a transactional batch without a producer"] += 1
+
+
+def _pass_over(header: BatchHeader, state: LogState) -> None:
+    """Takes a control batch that ends no transaction."""
+    transactional, compressed, has_producer = header.is_transactional, header.is_compressed, header.producer_id >= 0
+    if transactional and (compressed or not has_producer):
+        state.figures.odd["a control batch without a producer, or compressed"] += 1
+    elif not transactional and has_producer:
+        state.figures.odd["a control batch of a producer that is not transactional"] += 1
+    if has_producer and (compressed or not transactional):
+        # A broker that loads this batch ignores both bits, and treats it as the end of a transaction.
+        state.unread_at = header.base_offset
 
 
 def _check_offset(offset: int, last_offset: int, state: LogState, file_offset: int) -> None:
@@ -185,15 +183,16 @@ def _check_offset(offset: int, last_offset: int, state: LogState, file_offset: i
         raise Damaged(f"a batch ends at offset {last_offset}, which none can have")
 
 
-def _marker(batch: bytes) -> tuple[bool, int, int] | None:
+def _marker(header: BatchHeader, batch: bytes) -> tuple[bool, int, int] | None:
     """Whether the marker commits, its coordinator epoch, its time. None if the batch ends no transaction. Raises
     Damaged.
     """
     if len(batch) == MARKER_SIZE and batch[HEADER.size :].startswith(PLAIN_MARKER):
         _, kind, opened, coordinator_epoch, closing = MARKER_BODY.unpack_from(batch, HEADER.size)
         if opened == b"\x0c\0\0" and closing == 0 and kind in (0, 1):
-            base_ms, greatest_ms = HEADER.unpack_from(batch)[7:9]
-            return kind == 1, coordinator_epoch, greatest_ms if batch[22] & 0x08 else base_ms
+            by_broker = header.attributes & LOG_APPEND_TIME
+            ms = header.greatest_timestamp_ms if by_broker else header.base_timestamp_ms
+            return kind == 1, coordinator_epoch, ms
     # Rarely needed, and kafka-python takes a while to load.
     from txnscan.kafka.errors import RequestFailed
     from txnscan.kafka.protocol.records import marker

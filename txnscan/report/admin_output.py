@@ -73,7 +73,7 @@ def write_listed(
             rows.write([listed_row(one) for one in some])
     silent = {error["broker"] for error in errors}
     errors += [error_object(one, cluster.principal) for one in cluster.behind() if one.broker not in silent]
-    hidden = cluster.hidden_ids()
+    hidden = cluster.hidden_ids(brokers)
     if hidden is not None:
         errors.append(error_object(Unobserved("snapshot", hidden), cluster.principal))
     rows.end(errors)
@@ -90,9 +90,10 @@ def read_described(
     behind = cluster.behind() if failed else ()
     failed = [replace(one, failure=_unless_behind(one.failure, behind)) for one in failed]
     # A description leaves out topics that this principal may not describe.
-    hidden = cluster.hidden_topics() if any(one.state in IN_TRANSACTION for one in found) else None
-    if hidden is not None:
-        failed.append(Unobserved("describe", hidden.within("partitions of a transaction may be missing")))
+    coordinators = sorted({one.coordinator for one in found if one.state in IN_TRANSACTION})
+    hidden = [one for one in map(cluster.hidden_topics, coordinators) if one is not None]
+    if hidden:
+        failed.append(Unobserved("describe", hidden[0].within("partitions of a transaction may be missing")))
     errors = [error_object(one, cluster.principal) for one in (*failed, *behind)]
     return with_offsets(cluster.send, found, cluster.newest), errors
 
@@ -268,8 +269,8 @@ def _owner(row: Row) -> str:
     producer_id = row["producer_id"]
     if row["transactional_id"] is None:
         return (
-            f"no transactional id is in a transaction with producer id {producer_id}; `txnscan find-hanging` checks "
-            "whether it hangs"
+            f"no broker that answered lists a transactional id in a transaction with producer id {producer_id}; "
+            "`txnscan find-hanging` checks whether it hangs"
         )
     endless = row["timeout_ms"] == TWO_PHASE_COMMIT_TIMEOUT_MS
     timeout = "none (two-phase commit)" if endless else duration(row["timeout_ms"])

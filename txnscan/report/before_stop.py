@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from txnscan.config import printable
-from txnscan.kafka.units import first_of, plural
+from txnscan.kafka.units import brokers_named, first_of, plural
 from txnscan.report.plain import error_object, iso_utc
 from txnscan.report.rows import Column, headers, table_line
 from txnscan.waiting.before_stop import Effect, StopVerdict, What
@@ -31,7 +31,8 @@ _MEANINGS: Mapping[str, str] = {
     "no_coordinator": "blocked: no replica of the transaction log remains: transactions of its ids neither begin, nor "
     "end, nor time out until a broker is back. Add replicas.",
     "marker_dropped": "torn: no replica remains, and coordinators of this release drop the marker if a transaction "
-    "ends then: the partition hangs (KAFKA-20734). Pause the writers, and wait until their transactions have ended.",
+    "ends then: the partition hangs (KAFKA-20734). Pause the writers, wait until their transactions have ended, and "
+    "resolve those that hang.",
     "marker_waits": "blocked: no replica remains, and transactions cannot end there until a broker is back.",
     "too_few_in_sync": "blocked: fewer replicas than min.insync.replicas remain in sync, and transactions cannot end "
     "there until a broker is back.",
@@ -167,7 +168,7 @@ def print_before_stop(console: Console, shown: Mapping[str, Any]) -> None:
         if len(rows) > ROWS_MAX:
             console.print(Text(f"and {plural(len(rows) - ROWS_MAX, 'more partition')}; --format json has all of them"))
     if idle := sum(shown["before_stop"]["partitions_idle"].values()):
-        console.print(Text(f"idle: {plural(idle, 'partition')} would lack replicas, without a transaction on it now."))
+        console.print(Text(f"idle: {plural(idle, 'partition')} would lack replicas, without a transaction now."))
     for note in shown["notes"]:
         console.print(Text(f"{note['effect']}: {_note(note)}."), soft_wrap=True)
 
@@ -183,11 +184,12 @@ def _note(note: Mapping[str, Any]) -> str:
 
 def _sentence(shown: Mapping[str, Any]) -> str:
     of = shown["before_stop"]
-    subject = _brokers(of["brokers"])
+    brokers = brokers_named(of["brokers"])
+    subject = brokers.capitalize()
     if of["verdict"] == StopVerdict.SAFE:
         return f"{subject} may stop: safe at {of['at']}, for transactions begun before it."
     if of["verdict"] == StopVerdict.NOT_OBSERVED:
-        return f"It is not known whether {subject[0].lower()}{subject[1:]} may stop: {_why(shown)}."
+        return f"It is not known whether {brokers} may stop: {_why(shown)}."
     return f"{subject} must not stop now: {_why(shown)}."
 
 
@@ -216,8 +218,3 @@ def _why(shown: Mapping[str, Any]) -> str:
         errors = shown["errors"]
         parts = [printable(errors[0]["error"])] if errors else []
     return "; ".join(parts)
-
-
-def _brokers(brokers: Sequence[int]) -> str:
-    *others, last = map(str, brokers)
-    return f"Brokers {', '.join(others)} and {last}" if others else f"Broker {last}"

@@ -24,7 +24,10 @@ _NOT_POSSIBLE = {
 _CONCLUSIONS = {
     Level.OK: "A sweep can observe everything.",
     Level.NOTE: "A sweep can observe everything; the notes are about other things.",
-    Level.INCOMPLETE: "A sweep would not observe everything, and its verdict on the rest would be indeterminate.",
+    Level.INCOMPLETE: (
+        "A sweep would not observe everything. What it does not observe gets no verdict, or the verdict indeterminate; "
+        "its other verdicts hold."
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,15 +24,36 @@ def read_text(path: Path, option: str, bytes_max: int = SETTINGS_BYTES_MAX) -> s
 
 def check_writable(path: Path, option: str) -> None:
     """Checks, before any work is done for it, that a file can be written there. Raises ConfigError."""
+    if path == Path("-"):
+        raise ConfigError(option, "- does not mean stdout here; name a file")
+    _check_link(path, option)
     if path.exists() and not path.is_file():
         raise ConfigError(option, f"{printable(str(path))} is not a regular file; name a regular file")
-    if not path.parent.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+    if not path.parent.is_dir() or not os.access(_target(path).parent, os.W_OK):
         raise ConfigError(option, f"{printable(str(path))} cannot be written; name a file in an existing folder")
+
+
+def _target(path: Path) -> Path:
+    """The file that is replaced, behind links. `Path.resolve` raises a RuntimeError for links that lead in a circle."""
+    return Path(os.path.realpath(path))
+
+
+def _check_link(path: Path, option: str) -> None:
+    """Raises ConfigError for a link of another user, except of root: in a shared folder it may lead to any file of this
+    user, which would be replaced.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return
+    if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+        raise ConfigError(option, f"{printable(str(path))} is a link of another user; remove it, or name another file")
 
 
 def write_whole(path: Path, text: str, option: str) -> None:
     """Writes or replaces the file: whole, or not at all. Raises ConfigError."""
-    target = path.resolve()
+    _check_link(path, option)
+    target = _target(path)
     written = target.with_name(f".{target.name}-{os.getpid()}")
     try:
         with written.open("x", encoding="utf-8", errors="backslashreplace") as file:

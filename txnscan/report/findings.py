@@ -30,7 +30,8 @@ class FailOn(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Findings:
     """The numbers of a sweep. hanging: proven, late or not. late: of these. endangered: live transactions whose abort
-    would delete committed records.
+    would delete committed records. complete: whether everything was observed that the user asked for: also the
+    checkpoints that the sweep looked into, which are no part of the proof.
     """
 
     hanging: int
@@ -44,7 +45,8 @@ class Findings:
         from txnscan.verdict.evidence import Verdict
 
         endangered = sum(one.endangers_commit for one in scan.transactions)
-        return cls(scan.counts[Verdict.HANGING], len(scan.candidates), endangered, scan.complete)
+        complete = scan.complete and not any(one.readers_error for one in scan.impacts.values())
+        return cls(scan.counts[Verdict.HANGING], len(scan.candidates), endangered, complete)
 
     @classmethod
     def of_object(cls, found: Mapping[str, Any]) -> Findings:
@@ -53,7 +55,8 @@ class Findings:
 
         sweep = found["sweep"]
         endangered = sum(t["reason"] == Reason.JOINED_COMMIT for t in found["transactions"])
-        complete = sweep["complete"] and not found["errors"]
+        unread = any(t.get("readers_error") for t in found["transactions"])
+        complete = sweep["complete"] and not found["errors"] and not unread
         return cls(sweep["counts"][Verdict.HANGING.value], sweep["candidates"], endangered, complete)
 
     def status(self, wanted: Collection[FailOn]) -> ExitStatus:

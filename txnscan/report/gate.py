@@ -9,7 +9,7 @@ from txnscan.config import printable
 from txnscan.kafka.units import plural
 from txnscan.report.output import write_line
 from txnscan.report.plain import error_object, fall_object, iso_utc
-from txnscan.shell import command
+from txnscan.shell import command, options_of
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def print_gate(found: Mapping[str, Any], connection: str = "--bootstrap-server H
     lines = [] if fell is None else [f"{HISTORY_WENT_BACK}: {fell['reason']}. No stored read counts.".capitalize()]
     lines.append(f"Until {found['gate']['until']}: {found['gate']['state']}")
     for topic in found["topics"]:
-        up_to = topic["complete_up_to"]
-        until = f"up to {up_to}" if up_to is not None else "up to a time that is not known"
-        lines.append(f"  {topic['topic']}: {topic['state']}, {until}")
+        lines.append(f"  {topic['topic']}: {topic['state']}{_up_to(topic)}")
+        if topic["read_at"] is None:
+            named = options_of(complete_up_to=topic["topic"])
+            lines.append(f"    no stored sweep read this topic; sweep with {named}")
+            continue
         blocked = topic["blocked"]
         for one in blocked[:_NAMED_MAX]:
             waiting = plural(one["high_watermark"] - one["last_stable_offset"], "offset")
@@ -83,3 +85,10 @@ def print_gate(found: Mapping[str, Any], connection: str = "--bootstrap-server H
             partition = {"topic": topic["topic"], "partition": blocked[0]["partition"]}
             lines.append(f"    Next: {command('txnscan explain', connection, **partition)}")
     write_line("\n".join(map(printable, lines)))
+
+
+def _up_to(topic: Mapping[str, Any]) -> str:
+    """The time up to which a topic is complete, as the end of its line. Nothing if the topic was not observed."""
+    if topic["complete_up_to"] is not None:
+        return f", up to {topic['complete_up_to']}"
+    return "; no read shows a time up to which it is complete" if topic["blocked"] else ""

@@ -111,17 +111,32 @@ class OneGroup(TyperGroup):
             context = getattr(error, "ctx", None)
             if not standalone_mode:
                 raise
-            said = error.format_message().rstrip(".?").replace("is not a valid int", "is not a whole number")
+            said = _as_txnscan_says(error.format_message().rstrip("."))
             if "\n" in said:
                 # The help itself, for a command without any arguments.
                 typer.echo(said, err=True)
                 sys.exit(ExitStatus.USAGE)
             help_of = f"; see {context.command_path} --help" if context is not None else ""
-            typer.echo(f"txnscan: {printable(said[:1].lower() + said[1:])}{help_of}", err=True)
+            if said.endswith("?"):
+                help_of = help_of.replace("; see", " See")
+            typer.echo(f"txnscan: {printable(_in_lower_case(said))}{help_of}", err=True)
             sys.exit(ExitStatus.USAGE)
         if standalone_mode:
             sys.exit(status or 0)
         return status
+
+
+def _as_txnscan_says(said: str) -> str:
+    """The words of the library without the names of its types, and its suggestions as txnscan writes them."""
+    said = re.sub(r"is not a valid (?:int|integer)(?: range)?\b", "is not a whole number", said)
+    said = re.sub(r"is not a valid float(?: range)?\b", "is not a number", said)
+    said = re.sub(r" \(Possible options: (.*)\)$", r"; did you mean \1?", said)
+    return said.replace(". Did you mean", "; did you mean")
+
+
+def _in_lower_case(said: str) -> str:
+    """The sentence as the end of a line. A name in capitals, such as one of a variable, keeps them."""
+    return said if said[:2].isupper() else said[:1].lower() + said[1:]
 
 
 def _first_sentence(text: str) -> str:

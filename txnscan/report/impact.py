@@ -77,13 +77,13 @@ def ends_by(row: Row) -> str | None:
 
 
 def impact_sentences(row: Row) -> list[str]:
-    """The effects on its partition, a sentence each. Empty if they were not examined."""
-    if row.get("cause") is None and row.get("groups_asked") is None:
-        return []
+    """The effects on its partition, a sentence each. If they were not examined: only that another one ends first."""
     said = []
     if row["holds_lso"] is False:
         said.append("Another open transaction starts before it, and must end first.")
-    elif row["lso_unmoved_ms"] is not None and row["lso_unmoved_ms"] >= _UNMOVED_MIN_MS:
+    if row.get("cause") is None and row.get("groups_asked") is None:
+        return said
+    if row["holds_lso"] is not False and row["lso_unmoved_ms"] is not None and row["lso_unmoved_ms"] >= _UNMOVED_MIN_MS:
         said.append(f"The last stable offset has not moved for at least {duration(row['lso_unmoved_ms'])}.")
     said += _groups(row)
     said += _readers(row)

@@ -18,7 +18,7 @@ from txnscan.config import printable
 from txnscan.kafka.answers import AT_REST, State
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
-from txnscan.kafka.units import duration, plural, size
+from txnscan.kafka.units import brokers_named, duration, plural, size
 from txnscan.offline.producer_snapshots import Figures, Spread
 from txnscan.report.json import scan_object
 from txnscan.report.paragraphs import print_rest, print_text, print_transactions
@@ -160,19 +160,20 @@ _CONNECTION = "--bootstrap-server $BOOTSTRAP"
 
 
 def commands(row: Mapping[str, Any]) -> list[str]:
-    """The commands that abort a hanging transaction, if no commit of it is known and its owner is gone; else empty.
+    """The commands that abort a hanging transaction, if the files prove that it was not committed and its owner is
+    gone; else empty: an abort that needs an option is not offered, as nowhere.
 
     `txnscan abort` comes first: running brokers must prove again that the transaction hangs, and it asks them. Brokers
-    before Kafka 2.8 cannot be asked. For them Kafka's own tool follows, if the files prove that no commit was decided.
+    before Kafka 2.8 cannot be asked, and for them Kafka's own tool follows.
     """
     # Running brokers have their log, even if it is not among the files.
     given = answer(swept_row({**row, "log_failure": None}))
-    if row["partition"] < 0 or row["reason"] in _NOT_BY_HAND or not isinstance(given, Allowed) or given.commit:
+    if row["partition"] < 0 or row["reason"] in _NOT_BY_HAND or not isinstance(given, Allowed):
+        return []
+    if given.commit or given.needs is not None:
         return []
     where = {"topic": row["topic"], "partition": row["partition"]}
     proven = command("txnscan abort", _CONNECTION, **where, start_offset=row["start_offset"])
-    if given.needs is not None:
-        return [proven]
     whose = {"producer_id": row["producer_id"], "producer_epoch": row["producer_epoch"]}
     last_epoch = max(row["coordinator_epoch"], 0)
     tool = command("kafka-transactions.sh", _CONNECTION, "abort", **where, **whose, coordinator_epoch=last_epoch)
@@ -347,7 +348,7 @@ def _at(at_ms: int) -> str | None:
 def _print_headline(console: Console, read: FileContents, found: Mapping[str, Any]) -> None:
     sweep = found["sweep"]
     brokers = sorted({d.broker_id for d in read.found.log_directories if d.broker_id is not None})
-    of = f" of broker {', '.join(map(str, brokers))}" if brokers else ""
+    of = f" of {brokers_named(brokers)}" if brokers else ""
     bytes_in_all = size(sum(replica.size_bytes for replica in read.replicas))
     files = sum(len(replica.segments) for replica in read.replicas)
     print_text(
@@ -375,22 +376,24 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
         if t["assumption"]:
             lines.append(f"Assumes that {t['assumption']}.")
         if t["commands"]:
-            proven, *unproven = t["commands"]
+            proven, unproven = t["commands"]
             lines += [
                 "To end it, run txnscan sweep, plan and apply, or the command below.",
                 "Running brokers must prove again that it hangs. The command does that first:",
                 f"  {proven}",
+                "By these files it was not committed. Brokers before Kafka 2.8 cannot prove that it hangs.",
+                "For them, and only if no broker ran since these files were copied:",
+                f"  {unproven}",
             ]
-            if unproven:
-                lines += [
-                    "By these files it was not committed. Brokers before Kafka 2.8 cannot prove that it hangs.",
-                    "For them, and only if no broker ran since these files were copied:",
-                ]
-                lines += [f"  {command}" for command in unproven]
         elif t["verdict"] == "indeterminate":
             lines.append("These files do not prove that it hangs. To prove it: txnscan sweep.")
         elif t["outcome"] == "committed":
             lines.append("To complete the commit: txnscan sweep, plan, and apply --complete-commits.")
+        elif t["outcome"] == "unknown" and isinstance(answer(swept_row({**t, "log_failure": None})), Allowed):
+            lines += [
+                "Running brokers must prove again that it hangs, and may know its outcome: txnscan sweep, then plan.",
+                "If they do not know it: apply --accept-unknown-outcome.",
+            ]
         return lines
 
     print_transactions(console, found["transactions"], found["sweep"]["started_at"], every=every, more=more)
@@ -398,8 +401,8 @@ def _print_transactions(console: Console, found: Mapping[str, Any], every: bool)
 
 def _print_replicas(console: Console, replicas: Sequence[Replica], lines: Sequence[str]) -> None:
     """Replicas of a partition with the same lines."""
-    brokers = [str(r.broker_id) for r in replicas if r.broker_id is not None]
-    whose = f", broker {' and '.join(brokers)}" if brokers else ""
+    brokers = [r.broker_id for r in replicas if r.broker_id is not None]
+    whose = f", {brokers_named(brokers)}" if brokers else ""
     where = f"  {printable(replicas[0].directory)}" if len(replicas) == 1 else ""
     print_text(console, Text.assemble((printable(replicas[0].name), "bold"), whose, where))
     for line in lines:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from txnscan.config import printable
 from txnscan.kafka.units import duration, first_of, plural
 from txnscan.report.impact import cause_sentence, causes_sentence, ends_by, owner_sentence, urgent_disk_sentence
 from txnscan.report.paragraphs import (
+    AT_ONCE_MS,
     STYLES,
     alike,
     marker_sentences,
@@ -35,7 +37,7 @@ _EVENT_ID_SHOWN = 8
 
 # A column without any value is left out, and the widths are those of the values.
 _COLUMNS = (
-    Column("OPEN FOR", 0, lambda t: duration(t["age_ms"])),
+    Column("OPEN FOR", 0, lambda t: duration(t["age_ms"]) if t["age_ms"] >= AT_ONCE_MS else "seen now"),
     Column("LATE", 0, lambda t: ("yes" if t["late"] else "no") if t["verdict"] == "hanging" else None),
     Column("OUTCOME", 0, lambda t: t["outcome"]),
     Column("RECORDS", 0, lambda t: t["blocked_records"], right=True),
@@ -96,13 +98,14 @@ def shared_sentences(group: Sequence[Row]) -> Iterable[str]:
     """The sentences that are the same for all transactions, the groups and queries that wait for any of them, and a
     disk that is full soon.
     """
-    for sentence in (lambda t: t["explanation"], cause_sentence, owner_sentence, outcome_sentence):
+    outcome_of = partial(outcome_sentence, partitions=len(group))
+    for sentence in (lambda t: t["explanation"], cause_sentence, owner_sentence, outcome_of):
         sentences = {sentence(t) for t in group}
         if len(sentences) == 1 and (only := sentences.pop()) is not None:
             yield only
         elif sentence is cause_sentence and (causes := causes_sentence(group)) is not None:
             yield causes
-        elif sentence is outcome_sentence:
+        elif sentence is outcome_of:
             yield from marker_sentences(group)
     if groups := _names(one["group"] for t in group for one in t.get("blocked_groups") or ()):
         yield f"Blocked groups: {groups}."

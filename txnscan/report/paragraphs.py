@@ -38,7 +38,7 @@ _OUTCOMES: Mapping[str, str] = {
     "unknown": "unknown",
 }
 # A sweep may first see a transaction some time after it began: a difference as small as these is no age.
-_AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000
+AT_ONCE_MS, _SWEEP_MS_MAX = 1_000, 60_000
 _PARTITIONS_SHOWN = 8
 # Answers of one guard in an event, and partitions of an answer.
 _ANSWERS_SHOWN, _PLACES_SHOWN = 3, 3
@@ -168,7 +168,7 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
     for sentence in (end_sentence(first, time_of(started_at)), cause_sentence(first), owner_sentence(first)):
         if sentence is not None:
             print_text(console, Text(printable(sentence)), indent=2)
-    if (outcome := outcome_sentence(first)) is not None:
+    if (outcome := outcome_sentence(first, len(group))) is not None:
         print_text(console, Text(outcome), indent=2)
     for transaction in group[:_PARTITIONS_SHOWN]:
         print_text(console, where(transaction, started_at), indent=2)
@@ -178,16 +178,16 @@ def _print_transaction(console: Console, group: Sequence[Mapping[str, Any]], sta
         print_text(console, Text(f"and {plural(len(group) - _PARTITIONS_SHOWN, 'more partition')}"), indent=2)
 
 
-def outcome_sentence(t: Mapping[str, Any]) -> str | None:
+def outcome_sentence(t: Mapping[str, Any], partitions: int = 1) -> str | None:
     """The outcome of its data, and the guard's answer about it. None for a transaction that does not hang: if it
-    endangers a commit, its explanation has the outcome, and no marker is right.
+    endangers a commit, its explanation has the outcome, and no marker is right. partitions: with the same.
     """
     given = answer(swept_row(t))
     if given is None:
         return None
     because = t["outcome_reason"]
     known = f"Outcome {_outcome(t['outcome'])}: {because}. " if because is not None else ""
-    return printable(f"{known}{in_words(given)}")
+    return printable(f"{known}{in_words(given, partitions)}")
 
 
 def marker_sentences(group: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -206,7 +206,7 @@ def marker_sentences(group: Iterable[Mapping[str, Any]]) -> Iterable[str]:
         shown[guard] += 1
         if not guard or shown[guard] <= _ANSWERS_SHOWN:
             known = f"outcome {_outcome(outcome)}. " if outcome is not None else ""
-            yield printable(f"{_places(of)}: {known}{in_words(given)}")
+            yield printable(f"{_places(of)}: {known}{in_words(given, len(of))}")
     for guard, count in shown.items():
         if guard and count > _ANSWERS_SHOWN:
             yield f"{plural(count - _ANSWERS_SHOWN, 'more refusal')} of {guard}; --verbose has all."
@@ -223,13 +223,15 @@ def _outcome(outcome: str) -> str:
 
 
 def where(t: Mapping[str, Any], started_at: Any) -> Text:
-    """One partition of a transaction: its age, start offset and blocked records. started_at: of the sweep."""
+    """One partition of a transaction: its age, start offset, and the records that it blocks if no earlier transaction
+    does. started_at: of the sweep.
+    """
     late = (", late" if t["late"] else ", not late yet") if t["verdict"] == "hanging" else ""
     line = Text.assemble(
         (place_name(t), "bold"),
         f"  {_since(t, started_at)}{late}, from offset {t['start_offset']}",
     )
-    if t["blocked_records"]:
+    if t["blocked_records"] and t["holds_lso"] is not False:
         line.append(
             f"; blocks {plural(t['blocked_records'], 'record')} from read_committed consumers "
             f"(last stable offset {t['last_stable_offset']}, high watermark {t['high_watermark']})"
@@ -244,9 +246,14 @@ def place_name(t: Mapping[str, Any]) -> str:
 
 def _since(t: Mapping[str, Any], started_at: Any) -> str:
     """Its age and the source of the age. An age that was not watched names its clock."""
-    watched_ms = int((time_of(started_at) - time_of(t["first_seen_at"])).total_seconds() * 1_000)
-    first_seen = "first seen now" if watched_ms < _AT_ONCE_MS else f"first seen {duration(watched_ms)} ago"
-    if t["age_ms"] > watched_ms + _SWEEP_MS_MAX:
+    seen_ms = seen_for_ms(t, started_at)
+    first_seen = "first seen now" if seen_ms < AT_ONCE_MS else f"first seen {duration(seen_ms)} ago"
+    if t["age_ms"] > seen_ms + _SWEEP_MS_MAX:
         whose = "records'" if t["verdict"] in ("hanging", "indeterminate") else "coordinator's"
         return f"open for {duration(t['age_ms'])} by its {whose} time, {first_seen}"
     return f"open, {first_seen}"
+
+
+def seen_for_ms(t: Mapping[str, Any], started_at: Any) -> int:
+    """For how long sweeps had seen the transaction when this sweep began."""
+    return int((time_of(started_at) - time_of(t["first_seen_at"])).total_seconds() * 1_000)

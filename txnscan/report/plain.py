@@ -4,7 +4,7 @@ needs the tables' columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,39 @@ def error_object(error: Unobserved, principal: str) -> dict[str, Any]:
         "code": error.failure.code,
         "error": explained(error.failure, principal),
     }
+
+
+def error_lines(errors: Iterable[Mapping[str, Any]], *, with_stage: bool = False) -> list[tuple[str, int]]:
+    """A line for each sentence among these objects, in the order of the first, with the number of its errors: a broker
+    that is down fails many partitions in many stages.
+
+    The line begins with the first topic or partition, or with_stage with the stages and the first place of any kind,
+    unless the sentence itself begins with it.
+    """
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for error in errors:
+        alike.setdefault(str(error["error"]), []).append(error)
+    lines = []
+    for said, group in alike.items():
+        stages = ", ".join(dict.fromkeys(str(one["stage"]) for one in group))
+        places = [*dict.fromkeys(filter(None, map(_topic_place, group)))]
+        if with_stage and not places:
+            places = [*dict.fromkeys(map(_broker_place, group))]
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        is_named = not places or (not more and said.startswith((f"{places[0]} ", f"{places[0]}:")))
+        parts = [stages] if with_stage else []
+        lines.append((": ".join([*parts, *([] if is_named else [f"{places[0]}{more}"]), said]), len(group)))
+    return lines
+
+
+def _topic_place(error: Mapping[str, Any]) -> str | None:
+    if error["topic"] is None:
+        return None
+    return f"{error['topic']}-{error['partition']}" if error["partition"] is not None else str(error["topic"])
+
+
+def _broker_place(error: Mapping[str, Any]) -> str:
+    return f"broker {error['broker']}" if error["broker"] is not None else "cluster"
 
 
 def stored_error(row: Mapping[str, Any], principal: str | None) -> dict[str, Any]:

@@ -15,8 +15,15 @@ from txnscan.config import printable
 from txnscan.kafka.units import duration, plural
 from txnscan.report.impact import time_of
 from txnscan.report.overview import print_overview
-from txnscan.report.paragraphs import alike, endangers_commit, is_shown, print_rest, print_text, print_transactions
-from txnscan.report.plain import utc
+from txnscan.report.paragraphs import (
+    endangers_commit,
+    is_shown,
+    print_rest,
+    print_text,
+    print_transactions,
+    seen_for_ms,
+)
+from txnscan.report.plain import error_lines, utc
 from txnscan.resolve.guard import Allowed
 from txnscan.resolve.offer import answer, swept_row
 from txnscan.sweeps.column import epoch_ms
@@ -36,7 +43,7 @@ def print_sweep(console: Console, found: Mapping[str, Any], *, every: bool = Fal
     else:
         print_overview(console, [t for t in found["transactions"] if every or is_shown(t)])
         if found["sweep"]["counts"]["hanging"]:
-            print_text(console, Text(f"\n{_next(found['transactions'])}"))
+            print_text(console, Text(f"\n{_next(found)}"))
     if found["errors"]:
         print_text(console, Text())
         _print_errors(console, found["errors"])
@@ -105,27 +112,22 @@ def headline(found: Mapping[str, Any]) -> list[Text]:
     return lines
 
 
-def _next(transactions: Sequence[Mapping[str, Any]]) -> str:
-    """What leads on from hanging transactions: a plan only if it can end some of them."""
-    can_end = sum(isinstance(answer(swept_row(t)), Allowed) for t in transactions)
-    plans = f", and txnscan plan prepares the end of {can_end}" if can_end else ""
+def _next(found: Mapping[str, Any]) -> str:
+    """What leads on from hanging transactions: a plan only if it can end some of them, and only when stored sweeps have
+    observed them for long enough.
+    """
+    sweep = found["sweep"]
+    can_end = [t for t in found["transactions"] if isinstance(answer(swept_row(t)), Allowed)]
+    needed_ms = sweep["late_after_ms"]
+    waits = any(seen_for_ms(t, sweep["started_at"]) <= needed_ms for t in can_end)
+    when = f"once stored sweeps have observed them for {duration(needed_ms)} " if waits else ""
+    plans = f", and {when}txnscan plan prepares the end of {len(can_end)}" if can_end else ""
     return f"--verbose explains each transaction{plans}."
 
 
 def _print_errors(console: Console, errors: Sequence[Mapping[str, Any]]) -> None:
-    """The same error on many partitions is one line."""
     print_text(console, Text("Not observed:", style="yellow"))
-    groups = alike(errors, lambda error: (error["stage"], error["broker"], error["error"]))
-    most_first = sorted(groups, key=len, reverse=True)
-    for group in most_first[:_ERRORS_SHOWN]:
-        first = group[0]
-        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        line = f"{first['stage']}: {_place(first)}{more}: {first['error']}"
+    most_first = sorted(error_lines(errors, with_stage=True), key=lambda one: -one[1])
+    for line, _ in most_first[:_ERRORS_SHOWN]:
         print_text(console, Text(printable(line)), indent=2)
     print_rest(console, len(most_first) - _ERRORS_SHOWN)
-
-
-def _place(error: Mapping[str, Any]) -> str:
-    if error["topic"] is not None:
-        return str(error["topic"]) if error["partition"] is None else f"{error['topic']}-{error['partition']}"
-    return f"broker {error['broker']}" if error["broker"] is not None else "cluster"

@@ -31,7 +31,7 @@ from txnscan.kafka.units import duration
 from txnscan.reads.observation import Observation, ProvenRead, TransactionKey
 from txnscan.resolve.apply import Attempt, PartitionState, Status
 from txnscan.resolve.brokers import LiveBrokers
-from txnscan.resolve.guard import Limits, Refused, offered
+from txnscan.resolve.guard import Limits, Refused, fence_refusal, offered
 from txnscan.resolve.offer import swept
 from txnscan.resolve.plan import Action, Plan
 from txnscan.shell import command
@@ -40,6 +40,7 @@ from txnscan.sweeps.result import Scan
 from txnscan.sweeps.row import incident_id
 from txnscan.txnlog.facts import SeenMarker
 from txnscan.verdict.evidence import Context, Evidence, Judged, Judgement, Outcome, Reason, Verdict
+from txnscan.verdict.predicates import two_phase_commit
 from txnscan.version import __version__
 
 FORCE = "--force"
@@ -162,12 +163,19 @@ def refusal(judged: Judged, accept_unknown: bool) -> str | None:
 def _not_hanging(judged: Judged) -> str:
     now = judged.judgement
     if now.verdict in (Verdict.ONGOING, Verdict.LATE_ONGOING):
-        ends = f"to end the whole transaction of that id, use {_force_terminate(judged)}"
-        return f"it is live ({now.verdict}), and its coordinator ends it: {now.explanation} ({ends})"
+        refused = fence_refusal(
+            two_phase_commit=two_phase_commit(judged.evidence), endangers_commit=judged.endangers_commit
+        )
+        ends = f" To end the whole transaction of that id, use {_force_terminate(judged)}." if refused is None else ""
+        return f"it is live ({now.verdict}). {now.explanation}{ends}"
     return f"it is not proven to hang: it is {now.verdict} ({now.reason}): {now.explanation}"
 
 
 def _owner_may_write(judged: Judged) -> str:
+    about = swept(judged)
+    given = offered(about, _NAMED)
+    if isinstance(given, Refused) and about.fence_refusal is not None:
+        return given.why
     return (
         f"its owner is still at epoch {judged.observation.producer_epoch} and can write here; fence it first with "
         f"{_force_terminate(judged)}, and try again"

@@ -29,7 +29,7 @@ from txnscan.kafka.protocol.init_producer_id import Fenced, fence
 from txnscan.kafka.protocol.metadata import read_metadata
 from txnscan.kafka.protocol.write_txn_markers import MarkerToWrite
 from txnscan.kafka.security.acls import explained
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Broker, Key
 from txnscan.resolve.apply import PartitionState
 from txnscan.resolve.peer_partitions import commit_seen
 from txnscan.resolve.plan import Action
@@ -41,6 +41,7 @@ from txnscan.sweeps.pipeline import scan
 from txnscan.sweeps.reader import SweepReader
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.sweeps.result import Scan
+from txnscan.sweeps.scope import narrowed
 from txnscan.sweeps.state import Run
 from txnscan.txnlog.facts import Facts, ProducerFacts, SeenMarker
 from txnscan.verdict.evidence import Judged, PeerPartitions
@@ -75,7 +76,7 @@ class LiveBrokers:
         config, left_s = self._config, self._deadline.left_s
         if before_marker and left_s != math.inf:
             if self._deadline.is_up:
-                raise ClusterUnreachable(self._deadline.time_is_up.error)
+                raise ClusterUnreachable(self._deadline.time_is_up.error, is_late=True)
             config = replace(config, timeout_ms=max(1, round(left_s * 1_000)))
         clients = clients_of(config, self._settings, f"apply-{uuid.uuid4()}", sweep_limit_ms())
         return Cluster(clients, deadline=clients.client().deadline)
@@ -119,7 +120,7 @@ class LiveBrokers:
                     raise
                 return {}
             if cluster.deadline.missed:
-                raise ClusterUnreachable(cluster.deadline.time_is_up.error)
+                raise ClusterUnreachable(cluster.deadline.time_is_up.error, is_late=True)
         return {one: ProducerFacts(closed=wide.closed_of(one)) for one in producer_ids}
 
     def prove(self, action: Action) -> Judged | None:
@@ -152,11 +153,25 @@ class LiveBrokers:
 
     def proven(self, topic: str, partition: int, *, reads_log: bool = True) -> Scan:
         """Sweeps this partition alone. Raises ClusterUnreachable and ConfigError."""
-        narrowed = replace(self._config, topic_names=(topic,), partitions=(partition,), engine="threads")
+        return self._narrow([(topic, partition)], reads_log=reads_log)
+
+    def looked_at(self, keys: Collection[Key]) -> Scan | None:
+        """A sweep that looks for committed data that live transactions on these partitions have joined. None if the
+        metadata shows none of the partitions. Raises ClusterUnreachable and ConfigError.
+        """
+        if not keys:
+            return None
+        with self._cluster(before_marker=True) as cluster:
+            view = cluster.newest({topic for topic, _ in keys})
+        shown = {key for key in keys for topic in view.topics if topic.name == key[0] and key[1] in topic.indexes}
+        return self._narrow(shown, looks_at=frozenset(shown)) if shown else None
+
+    def _narrow(self, keys: Collection[Key], *, reads_log: bool = True, looks_at: Collection[Key] = ()) -> Scan:
+        config = replace(narrowed(self._config, keys), engine="threads")
         with self._cluster(before_marker=True) as cluster:
             found = scan(
                 Run(
-                    narrowed,
+                    config,
                     cluster,
                     self._engine(),
                     sweep_id=f"apply-{uuid.uuid4()}",
@@ -164,6 +179,7 @@ class LiveBrokers:
                     history=self._history,
                     progress=lambda stage, done, total: None,
                     reads_log=reads_log,
+                    looks_at=looks_at,
                 )
             )
             self._known |= {broker.broker_id: broker for broker in cluster.clients.brokers}

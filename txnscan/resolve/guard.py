@@ -10,6 +10,7 @@ allow it. The guards demand that
 - the answers of the coordinators were checked against the transaction log;
 - for an ABORT: no commit that may be of this data was ever seen;
 - the data was not committed in part: then no marker is right;
+- no apply has ended it since its sweep read it;
 - no producer id gets both a COMMIT and an ABORT at the same epoch.
 
 `guarded` decides for a plan. `offered` decides with the guards that need no second sweep, and so says what a plan will
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
+from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from txnscan.kafka.units import duration, plural
@@ -47,8 +49,8 @@ class Swept(TransactionRef):
     """A transaction as one sweep shows it.
 
     outcome, outcome_reason: by all facts that sweeps and applies have stored. log_failure: why this sweep could not
-    read the transaction log, or None. owner_epoch: the epoch of the id that has this producer id now; None for an
-    orphan.
+    read the transaction log, or None. owner_epoch, transaction_timeout_ms: of the id that has this producer id now;
+    None for an orphan.
     """
 
     verdict: str
@@ -58,6 +60,12 @@ class Swept(TransactionRef):
     log_failure: Failure | None
     transactional_id: str | None
     owner_epoch: int | None
+    transaction_timeout_ms: int | None
+
+    @property
+    def fence_refusal(self) -> str | None:
+        """Why no text may offer a fence of its owner, as a clause."""
+        return fence_refusal(two_phase_commit=self.transaction_timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,8 @@ class StoredTransaction(Swept):
     """A hanging transaction as the tables have it: from the rows of its sweep and of its incident.
 
     first_seen_ms, swept_at_ms: by the scanner's clock. sweeps: how many sweeps saw it hanging. late_after_ms,
-    max_timeout_ms: the sweep's threshold, and the longest `transaction.max.timeout.ms` of the brokers.
+    max_timeout_ms: the sweep's threshold, and the longest `transaction.max.timeout.ms` of the brokers. resolved_ms:
+    when an apply last ended it, by the journal and the clock of the apply; None without such an apply.
     """
 
     incident_id: str
@@ -76,6 +85,7 @@ class StoredTransaction(Swept):
     sweeps: int
     late_after_ms: int
     max_timeout_ms: int
+    resolved_ms: int | None = None
 
     @property
     def watched_ms(self) -> int:
@@ -150,8 +160,16 @@ def offered(swept: Swept, limits: Limits = NO_LIMITS) -> Allowed | Refused:
     return _decided(swept, limits, LASTING)
 
 
-def fence_refusal(*, two_phase_commit: bool) -> str | None:
-    """Why fencing an id needs --force with a reason, if it does, as a clause."""
+def fence_refusal(*, two_phase_commit: bool, endangers_commit: bool = False) -> str | None:
+    """Why no text may offer a fence of an id, and `force-terminate` needs --force with a reason, as a clause.
+
+    endangers_commit: whether the abort would delete records of an earlier commit.
+    """
+    if endangers_commit:
+        return (
+            "its abort would delete records that an earlier transaction committed; let its application commit, or give "
+            "--force REASON if these records may be lost"
+        )
     if two_phase_commit:
         return (
             "it takes part in two-phase commit (it has no timeout): another system may commit its transaction, and a "
@@ -227,6 +245,10 @@ def _unknown_reason(s: Swept, limits: Limits) -> bool:
     return s.reason not in (Reason.ORPHAN, Reason.STALE_EPOCH, Reason.MISSED_COMMIT)
 
 
+def _resolved(s: StoredTransaction, limits: Limits) -> bool:
+    return s.resolved_ms is not None and s.resolved_ms >= s.swept_at_ms
+
+
 def _low_threshold(s: StoredTransaction, limits: Limits) -> bool:
     return s.late_after_ms < s.max_timeout_ms
 
@@ -237,7 +259,10 @@ def _too_young(s: StoredTransaction, limits: Limits) -> bool:
 
 def _old_enough_at(s: StoredTransaction) -> str:
     """The time after which a sweep has observed it for long enough, rounded up to the second."""
-    at_s = -(-(s.first_seen_ms + s.late_after_ms) // 1_000)
+    return _time(-(-(s.first_seen_ms + s.late_after_ms) // 1_000))
+
+
+def _time(at_s: int) -> str:
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -274,6 +299,15 @@ def _owner(s: Swept) -> str:
     return f"'{s.transactional_id}'" if s.transactional_id is not None else "its owner"
 
 
+def _to_fence(s: Swept) -> str:
+    if s.fence_refusal is not None:
+        return (
+            "it takes part in two-phase commit, so let its application call initTransactions once the other system has "
+            "ended its transaction"
+        )
+    return "fence it first (let its application call initTransactions, or use txnscan force-terminate)"
+
+
 # By the verdict.
 _OF_VERDICT: tuple[Guard[Swept], ...] = (
     Guard("not_hanging", _not_hanging, lambda s, _: f"it is {s.verdict}, not hanging"),
@@ -281,12 +315,19 @@ _OF_VERDICT: tuple[Guard[Swept], ...] = (
         "live_owner",
         _owner_may_write,
         lambda s, _: (
-            f"{_owner(s)} is still at epoch {s.producer_epoch} and can write here: fence it first (let its application "
-            "call initTransactions, or use txnscan force-terminate), then sweep again. If __transaction_state has lost "
-            "records, that also hides which commits it lost"
+            f"{_owner(s)} is still at epoch {s.producer_epoch} and can write here: {_to_fence(s)}, then sweep again. "
+            "If __transaction_state has lost records, that also hides which commits it lost"
         ),
     ),
     Guard("unknown_reason", _unknown_reason, lambda s, _: f"this version sends no marker for the reason '{s.reason}'"),
+)
+# By the journal. A sweep that still sees it hanging reads it after that apply, and it may be planned again.
+_OF_JOURNAL: tuple[Guard[StoredTransaction], ...] = (
+    Guard(
+        "already_resolved",
+        _resolved,
+        lambda s, _: f"apply ended it at {_time((s.resolved_ms or 0) // 1_000)}, after this sweep: sweep again",
+    ),
 )
 # By how long and how often it was observed.
 _OF_WATCHING: tuple[Guard[StoredTransaction], ...] = (
@@ -348,7 +389,7 @@ _OF_DATA: tuple[Guard[Swept], ...] = (
         by_outcome=True,
     ),
 )
-GUARDS: tuple[Guard[StoredTransaction], ...] = (*_OF_VERDICT, *_OF_WATCHING, *_OF_DATA)
+GUARDS: tuple[Guard[StoredTransaction], ...] = (*_OF_VERDICT, *_OF_JOURNAL, *_OF_WATCHING, *_OF_DATA)
 LASTING: tuple[Guard[Swept], ...] = (*_OF_VERDICT, *_OF_DATA)
 
 

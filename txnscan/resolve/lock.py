@@ -37,7 +37,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from txnscan.config import ConfigError, local_path, scheme_of
+from txnscan.config import ConfigError, is_local, local_path, printable, scheme_of
 from txnscan.errors import system_reason
 from txnscan.kafka.clock import wall_clock_ms
 from txnscan.parallel import OnProgress
@@ -46,7 +46,6 @@ from txnscan.sweeps.column import epoch_ms
 from txnscan.tables.conditions import Is
 from txnscan.tables.creation import check_files
 from txnscan.tables.delta import Matched, NotMatched, arrow_rows, tried_again
-from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import APPLY_LOCKS, RESOLUTIONS, Table
 from txnscan.tables.tables import Tables
 
@@ -59,6 +58,8 @@ except ImportError:
 LEASE_MS = 300_000
 # How often an expired lease is read while waiting for it.
 _LOOK_S = 10.0
+# Characters of a holder that are shown.
+_ACTOR_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def this_process() -> Process:
 
 def parse_process(text: str) -> Process | None:
     """The process that has this text as its `str`, if it is such a text."""
-    match = re.fullmatch(r"(\S+) process (\d+)(?: of (\S+))?", text)
+    match = re.fullmatch(r"(\S+) process (\d{1,10})(?: of (\S+))?", text)
     return Process(match[1], int(match[2]), match[3] or "") if match else None
 
 
@@ -244,14 +245,15 @@ class Lock:
         tried_again(delta, lambda: delta.merge(APPLY_LOCKS, source, "t.cluster_id = s.cluster_id", clauses))
 
 
-def check_exclusive(tables: Tables, location: str) -> None:
-    """Checks that one of two concurrent applies at this location fails. Raises ConfigError.
+def check_exclusive(tables: Tables) -> None:
+    """Checks that one of two concurrent applies to these tables fails. Raises ConfigError.
 
-    A location with a scheme is judged by that scheme alone; for others, the locations of the tables' files show the
-    scheme.
+    A URL is judged by its scheme alone; for others, the locations of the tables' files show the scheme.
     """
-    said = scheme_of(location) if "://" in location else ""
-    for found in [said] if said else [scheme_of(location_of(tables, table)) for table in (RESOLUTIONS, APPLY_LOCKS)]:
+    location = tables.delta.location
+    of_files = location.in_catalog or location.path is not None
+    journal = (RESOLUTIONS, APPLY_LOCKS)
+    for found in [scheme_of(location_of(tables, one)) for one in journal] if of_files else [location.scheme]:
         why = tables.delta.why_shared(found)
         if why is not None:
             raise ConfigError("--tables", f"apply --execute refuses {location}: {why}")
@@ -279,7 +281,8 @@ def _file_lock(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            who = {"actor": file.read() or "unknown"}
+            # Another writer of the tables may have locked a file of any size.
+            who = {"actor": file.read(_ACTOR_MAX) or "unknown"}
             raise ApplyRunning("--tables", f"{_under_way(who)}: wait until it ends") from None
         except OSError as error:
             raise ConfigError("--tables", f"{path} cannot be locked: {system_reason(error)}") from None
@@ -303,5 +306,5 @@ def _own_file(path: Path) -> IO[str]:
 
 
 def _under_way(row: dict[str, Any] | None) -> str:
-    who = row["actor"] if row is not None else "unknown"
+    who = printable(row["actor"][:_ACTOR_MAX]) if row is not None else "unknown"
     return f"another apply is running on this cluster ({who})"

@@ -36,6 +36,7 @@ def swept_row(row: Row) -> Swept:
         log_failure=_failure(row["log_failure"]),
         transactional_id=row["transactional_id"],
         owner_epoch=row["coordinator_producer_epoch"],
+        transaction_timeout_ms=row["transaction_timeout_ms"],
     )
 
 
@@ -54,12 +55,24 @@ def answer(about: Swept) -> Allowed | Refused | None:
     return offered(about) if about.verdict == Verdict.HANGING else None
 
 
-def in_words(given: Allowed | Refused) -> str:
-    """The marker that ends the transaction and the option that it needs, or why no marker does."""
+def in_words(given: Allowed | Refused, partitions: int = 1) -> str:
+    """The marker that ends the transaction and the option that it needs, or why no marker does. partitions: with
+    such a transaction, each of which needs a marker.
+    """
     if isinstance(given, Refused):
         return f"No marker: {given.rule}."
+    if partitions > 1:
+        return _of_many(given)
     if given.commit:
         return f"A COMMIT marker completes it, and needs {given.needs}; an abort would delete data."
     if given.needs == ACCEPT_UNKNOWN:
         return f"An ABORT marker would end it, and needs {given.needs}."
     return "An ABORT marker ends it, and deletes no committed data."
+
+
+def _of_many(given: Allowed) -> str:
+    if given.commit:
+        return f"COMMIT markers complete them, and need {given.needs}; aborts would delete data."
+    if given.needs == ACCEPT_UNKNOWN:
+        return f"ABORT markers would end them, and need {given.needs}."
+    return "ABORT markers end them, and delete no committed data."

@@ -34,6 +34,7 @@ from txnscan.verdict.evidence import Outcome, Reason
 FORMAT = 2
 MAX_AGE_MS = 3_600_000
 _PLAN_BYTES_MAX = 64 * 1024 * 1024
+_WHY_LENGTH_MAX, _REMEDY_LENGTH = 500, 100
 _EPOCH_MAX = 32_767
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -183,8 +184,9 @@ class PlanRefused(ConfigError):
     exit_status = ExitStatus.REFUSED
 
     def __init__(self, why: str) -> None:
-        super().__init__("plan", why)
-        self._why = why
+        # It may have any text of the file, which has up to 64 MiB. The remedy is at its end.
+        self._why = why if len(why) <= _WHY_LENGTH_MAX else f"{why[:_WHY_LENGTH_MAX]} ... {why[-_REMEDY_LENGTH:]}"
+        super().__init__("plan", self._why)
 
     def of(self, path: str) -> PlanRefused:
         """The same refusal, with the path of the file."""

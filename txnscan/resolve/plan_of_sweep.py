@@ -15,7 +15,7 @@ from txnscan.resolve.guard import Limits, StoredTransaction
 from txnscan.resolve.plan import Plan, make_plan
 from txnscan.resolve.watch_time import SweepTime, watched_ms
 from txnscan.sweeps.column import epoch_ms
-from txnscan.sweeps.log_reads import with_stored
+from txnscan.sweeps.log_facts import with_stored
 from txnscan.sweeps.restored import HISTORY_WENT_BACK
 from txnscan.tables.conditions import Is, OneOf
 from txnscan.tables.delta import By, Row
@@ -79,7 +79,17 @@ def stored_hanging(tables: Tables, sweep_id: str) -> list[StoredTransaction]:
         if row["sweep_id"] in sweeps:
             rows[row["incident_id"]].append({**sweeps[row["sweep_id"]], **row})
     facts = tables.facts(sweep["cluster_id"], {row["producer_id"] for row in hanging})()
-    return [_stored(row, sweep, rows[row["incident_id"]], facts.get(row["producer_id"], NO_FACTS)) for row in hanging]
+    resolved = tables.resolved_by_apply(sweep["cluster_id"])
+    ended = {which: epoch_ms(row["at"]) for which, row in resolved.items()}
+    return [
+        _stored(
+            {**row, "resolved_ms": ended.get(row["incident_id"])},
+            sweep,
+            rows[row["incident_id"]],
+            facts.get(row["producer_id"], NO_FACTS),
+        )
+        for row in hanging
+    ]
 
 
 # The verdict is judged again from the evidence. The outcome, the first sighting and the number of sweeps are computed.
@@ -102,7 +112,9 @@ def _sweep_time(row: Row) -> SweepTime:
 
 
 def _stored(row: Row, sweep: Row, rows: Sequence[Row], seen: ProducerFacts) -> StoredTransaction:
-    """rows: the rows of this transaction from all finished sweeps that saw it."""
+    """row: with the time at which apply ended it. rows: those of this transaction from all finished sweeps that saw
+    it.
+    """
     proof = from_row(Evidence, row["evidence"])
     judgement = judge(proof)
     evidence = OutcomeEvidence(

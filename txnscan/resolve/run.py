@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
-from txnscan.config import ConfigError, ScanConfig
+from txnscan.config import ConfigError, Location, ScanConfig
 from txnscan.coordinators.transactions import Transaction
 from txnscan.kafka.client.deadline import Deadline
 from txnscan.kafka.clock import wall_clock_ms
@@ -48,7 +48,7 @@ class Applied:
 
 def plan_sweep(
     spark: SparkSession | None,
-    tables: str,
+    tables: Location | str,
     limits: Limits = Limits(),  # noqa: B008
     *,
     topic: Sequence[str] = (),
@@ -143,11 +143,12 @@ def apply_to(
     from txnscan.resolve.journal import TablesJournal
     from txnscan.resolve.lock import check_exclusive
 
-    if config.tables is None:
+    if config.location is None:
         raise ConfigError("--tables", "is needed: apply writes its journal there")
-    tables = open_tables(config.tables, spark)
+    tables = open_tables(config.location, spark)
     if execute:
-        check_exclusive(tables, config.tables)
+        check_exclusive(tables)
+    tables.check_writable()
     history = FactsAlone(tables)
     brokers = LiveBrokers(replace(config, timeout_ms=None), history, Deadline.after(config.timeout_ms))
     cluster_id = brokers.cluster_id()
@@ -204,9 +205,9 @@ def _journal(tables: Tables, brokers: LiveBrokers, cluster_id: str, on_wait: OnP
 
 def opened(spark: SparkSession | None, config: ScanConfig) -> Tables | None:
     """The tables of `config`, if it has any; created if they do not exist. Raises ConfigError."""
-    if config.tables is None:
+    if config.location is None:
         return None
-    tables = open_tables(config.tables, spark)
+    tables = open_tables(config.location, spark)
     tables.create()
     return tables
 
@@ -270,13 +271,13 @@ def _kept(
     spark: SparkSession | None, config: ScanConfig, brokers: LiveBrokers, plan: Plan, on_wait: OnProgress
 ) -> Iterator[Journal]:
     """The journal in the tables, with the plan stored in it; without tables, a journal that stores nothing."""
-    if config.tables is None:
+    if config.location is None:
         yield NoJournal()
         return
     from txnscan.resolve.lock import check_exclusive
 
-    tables = open_tables(config.tables, spark)
-    check_exclusive(tables, config.tables)
+    tables = open_tables(config.location, spark)
+    check_exclusive(tables)
     with _journal(tables, brokers, plan.cluster_id, on_wait) as journal:
         journal.planned(plan)
         yield journal

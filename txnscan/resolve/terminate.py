@@ -19,20 +19,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from txnscan.config import ConfigError
-from txnscan.coordinators.transactions import Transaction
+from txnscan.config import ConfigError, printable
+from txnscan.coordinators.transactions import Transaction, key_of
 from txnscan.errors import ExitStatus, TxnscanError
 from txnscan.kafka.answers import PREPARED, State
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, error_name
+from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.init_producer_id import Fenced
 from txnscan.kafka.security.acls import explained, needing
 from txnscan.kafka.security.needs import WRITE_IDS
-from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC
+from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.kafka.units import duration, plural
 from txnscan.resolve.apply import FORCE_TERMINATE, Journal, Result, Status
 from txnscan.resolve.guard import fence_refusal
 from txnscan.resolve.plan import Action, Plan
-from txnscan.verdict.evidence import Outcome
+from txnscan.sweeps.result import Scan
+from txnscan.verdict.evidence import Outcome, Verdict
+from txnscan.verdict.outcome import may_join_commit
+from txnscan.verdict.predicates import open_at_both_reads, partition_doubt
 from txnscan.version import __version__
 from txnscan.waiting.owner import may_be_flinks
 
@@ -86,9 +90,50 @@ class Terminated:
     after: Transaction | None
 
 
-def refusal(one: Transaction) -> str | None:
-    """Why fencing this id needs --force with a reason, if it does. Pure."""
-    return fence_refusal(two_phase_commit=one.two_phase_commit)
+def aborted_keys(one: Transaction) -> list[Key]:
+    """The partitions on which a fence of this id aborts a transaction. Pure."""
+    return [key_of(name) for name in one.partitions] if one.state == State.ONGOING else []
+
+
+def refusal(one: Transaction, swept: Scan | None) -> str | None:
+    """Why fencing this id needs --force with a reason, if it does. Pure.
+
+    swept: a sweep that looked at the partitions of `aborted_keys`; None if the metadata shows none of them.
+    """
+    transactions = swept.transactions if swept is not None else ()
+    torn = any(j.endangers_commit for j in transactions if j.observation.producer_id == one.producer_id)
+    doubts = {key: doubt for key in aborted_keys(one) if (doubt := _doubt(one, swept, *key))}
+    refused = fence_refusal(two_phase_commit=one.two_phase_commit, endangers_commit=torn)
+    if refused is not None or not doubts:
+        return refused
+    (topic, index), why = next(iter(doubts.items()))
+    return (
+        f"its abort may delete records on {printable(topic)}-{index} that an earlier transaction committed: {why}; "
+        "give --force REASON if these records may be lost"
+    )
+
+
+def _doubt(one: Transaction, swept: Scan | None, topic: str, index: int) -> str | None:
+    """Why the abort may delete committed records on a partition, if it may."""
+    if swept is None:
+        return "it is not in the brokers' metadata"
+    failed = [error.failure for error in swept.errors if (error.topic, error.partition) == (topic, index)]
+    if failed:
+        return str(failed[0])
+    for judged in swept.transactions:
+        o, verdict = judged.observation, judged.judgement.verdict
+        if o.key != (topic, index) or o.producer_id != one.producer_id or verdict is Verdict.GONE:
+            continue
+        if verdict not in (Verdict.ONGOING, Verdict.LATE_ONGOING):
+            return judged.judgement.explanation
+        evidence, doubt = swept.evidence_of_outcome(judged), partition_doubt(judged.evidence)
+        if evidence is not None:
+            return may_join_commit(evidence)
+        # Without evidence its first batch is its own. Data above the high watermark was acknowledged to nobody.
+        is_seen = open_at_both_reads(judged.evidence) or (doubt and doubt.code == FailureCode.ABOVE_HIGH_WATERMARK)
+        return None if is_seen else str(doubt)
+    # Nothing is written there yet.
+    return None if (topic, index) in swept.proven else "it was not read"
 
 
 def warnings(one: Transaction) -> list[str]:

@@ -20,7 +20,7 @@ from txnscan.coordinators.cluster import RETRY_WAIT_S, Cluster, ClusterUnreachab
 from txnscan.coordinators.quorum import keeps_majority, voters_left
 from txnscan.coordinators.transactions import key_of
 from txnscan.engine import Engine
-from txnscan.kafka.answers import IN_TRANSACTION, CoordinatorView, OpenProducer, State
+from txnscan.kafka.answers import IN_TRANSACTION, CoordinatorView, OpenProducer
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered
 from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
@@ -36,7 +36,6 @@ from txnscan.parallel import OnProgress
 from txnscan.reads.planner import plan_wide
 from txnscan.reads.rows import WideAnswer
 from txnscan.reads.tasks import ReadWide
-from txnscan.verdict.ending import timeout_end_ms
 from txnscan.waiting.before_stop import (
     Concerned,
     Effect,
@@ -51,11 +50,12 @@ from txnscan.waiting.before_stop import (
     judge,
     verdict,
 )
+from txnscan.waiting.blocking import ends_by_ms
 from txnscan.waiting.exposure import read_versions
 from txnscan.waiting.groups import groups_at
-from txnscan.waiting.in_sync import states_of
+from txnscan.waiting.in_sync import read_write_states, states_of
 from txnscan.waiting.known_causes import drops_markers
-from txnscan.waiting.writability import WriteState
+from txnscan.waiting.writability import UNREAD, WriteState, WriteStates
 
 OPTION = "--before-stop"
 STAGE = "check before the stop"
@@ -153,24 +153,28 @@ class _Ids:
     by_producer: Mapping[int, list[CoordinatorView]] = field(default_factory=dict)
     by_key: Mapping[Key, list[CoordinatorView]] = field(default_factory=dict)
 
-    def concerned(self, key: Key, opened: Iterable[OpenProducer]) -> tuple[Concerned, ...]:
-        """The transactions that a partition concerns, on which these are open."""
+    def listed(self, keys: Iterable[Key]) -> set[Key]:
+        """The partitions of the transactions that list one of these."""
+        return {key_of(name) for key in keys for claim in self.by_key.get(key, ()) for name in claim.partitions}
+
+    def concerned(self, key: Key, opened: Iterable[OpenProducer], writes: WriteStates) -> tuple[Concerned, ...]:
+        """The transactions that a partition concerns, on which these are open. writes: of their partitions, now."""
         found: dict[tuple[int, str | None], Concerned] = {}
         name = f"{key[0]}-{key[1]}"
         for producer in opened:
             claims = [one for one in self.by_producer.get(producer.producer_id, ()) if name in one.partitions]
             for claim in claims:
-                found[claim.producer_id, claim.transactional_id] = _concerned(claim, has_data=True)
+                found[claim.producer_id, claim.transactional_id] = _concerned(claim, writes, has_data=True)
             if not claims:
                 found[producer.producer_id, None] = Concerned(producer.producer_id)
         for claim in self.by_key.get(key, ()):
-            found.setdefault((claim.producer_id, claim.transactional_id), _concerned(claim, has_data=False))
+            found.setdefault((claim.producer_id, claim.transactional_id), _concerned(claim, writes, has_data=False))
         return tuple(found.values())
 
 
-def _concerned(claim: CoordinatorView, *, has_data: bool) -> Concerned:
-    ends_by_ms = timeout_end_ms(claim.start_time_ms, claim.timeout_ms) if claim.state == State.ONGOING else None
-    return Concerned(claim.producer_id, claim.transactional_id, claim.state, ends_by_ms, has_data)
+def _concerned(claim: CoordinatorView, writes: WriteStates, *, has_data: bool) -> Concerned:
+    blocker = writes.blocker(claim.transactional_id, claim.state, map(key_of, claim.partitions))
+    return Concerned(claim.producer_id, claim.transactional_id, claim.state, ends_by_ms(claim, blocker), has_data)
 
 
 def read_before_stop(
@@ -231,8 +235,8 @@ class _Reading:
     def read(self) -> tuple[BeforeStop, bool]:
         """The result, and whether both images agree."""
         at_ms = self.now_ms()
-        hidden = self.cluster.hidden_topics()
         first = self._image()
+        hidden = self.cluster.hidden_topics(first.asked)
         quorum = self._quorum(first.asked)
         self._check_brokers(first, quorum)
         held = first.held(self.stopping)
@@ -242,7 +246,8 @@ class _Reading:
         states = self._states(first, held, activity, ids)
         second = self._image()
         now_ms = self.now_ms()
-        opened = {key: ids.concerned(key, activity.get(key, _IDLE).open) for key in states}
+        writes = read_write_states(self.cluster, first.asked, ids.listed(states)) if ids.views else UNREAD
+        opened = {key: ids.concerned(key, activity.get(key, _IDLE).open, writes) for key in states}
         judged = judge((replace(one, transactions=opened[key]) for key, one in sorted(states.items())), drops, now_ms)
         is_stable = self._same_leaders(first, second) and self._same_replicas(first, second, states)
         errors = [
@@ -261,7 +266,7 @@ class _Reading:
             len(held),
             drops,
             replace(judged, harms=self._with_groups(first, judged.harms)),
-            self._notes(first, quorum, judged, ids),
+            self._notes(first, quorum, judged, ids, states),
             tuple(dict.fromkeys(errors)),
         )
         return found, is_stable
@@ -282,7 +287,7 @@ class _Reading:
 
     def _quorum(self, asked: int) -> Quorum | Unobserved:
         try:
-            return describe_quorum(self.cluster.send, asked)
+            return describe_quorum(self.cluster.send_to_controller, asked)
         except RequestFailed as failed:
             why = needing(failed.failure, DESCRIBE_CLUSTER.permission).within("the quorum of controllers is not known")
             return Unobserved(STAGE, why, asked)
@@ -331,7 +336,7 @@ class _Reading:
 
     def _drops(self, brokers: Iterable[int]) -> bool | None:
         """Whether a coordinator of these brokers drops markers. None if that is not known."""
-        versions, failures = read_versions(self.cluster, sorted(brokers))
+        versions, failures = read_versions(self.cluster, brokers)
         if any(drops_markers(one.metadata_level) for one in versions.values()):
             return True
         return None if failures else False
@@ -423,8 +428,23 @@ class _Reading:
         quorum: Quorum | Unobserved,
         judged: StopEffects,
         ids: _Ids,
+        states: Mapping[Key, Held],
     ) -> tuple[Note, ...]:
         moving = {*self.stopping}
+        # Without a majority no other leader is elected.
+        elects = isinstance(quorum, Quorum) and keeps_majority(quorum, moving)
+
+        def moved(topic: str) -> set[int]:
+            """The partitions of a topic that get another leader."""
+            led = [one for one in image.of(topic) if elects and one.leader in moving]
+            return {
+                one.partition
+                for one in led
+                if (states[one.key].is_left if one.key in states else not after_stop(one, moving).has_no_leader)
+            }
+
+        logs = moved(TRANSACTION_STATE_TOPIC)
+        ids_moved = sum(len(ids.by_key.get((TRANSACTION_STATE_TOPIC, k), ())) for k in logs)
         leaderless = [one.key for one in image.found.partitions if one.has_no_leader]
         unclaimed = sum(
             one.transactional_id is None
@@ -434,17 +454,17 @@ class _Reading:
         )
         out_of_sync = [one for one in image.found.partitions if not {*one.in_sync}.issuperset({*one.replicas} - moving)]
         notes = [
-            Note(Effect.MOVED, What.TRANSACTION_COORDINATORS, _led(image.of(TRANSACTION_STATE_TOPIC), moving)),
-            Note(Effect.MOVED, What.IDS, sum(view.broker_id in moving for view in ids.views)),
-            Note(Effect.MOVED, What.GROUP_COORDINATORS, _led(image.of(CONSUMER_OFFSETS_TOPIC), moving)),
+            Note(Effect.MOVED, What.TRANSACTION_COORDINATORS, len(logs)),
+            Note(Effect.MOVED, What.IDS, ids_moved),
+            Note(Effect.MOVED, What.GROUP_COORDINATORS, len(moved(CONSUMER_OFFSETS_TOPIC))),
             Note(Effect.EXPOSED, What.UNCLAIMED, unclaimed),
             Note(Effect.EXPOSED, What.OUT_OF_SYNC, len(out_of_sync)),
             Note(Effect.EXPOSED, What.WITHOUT_LEADER, sum(key in ids.by_key for key in leaderless), unsafe=True),
         ]
         if isinstance(quorum, Quorum):
-            notes.append(Note(Effect.MOVED, What.CONTROLLER, int(quorum.leader in moving)))
+            notes.append(Note(Effect.MOVED, What.CONTROLLER, int(elects and quorum.leader in moving)))
         found = [note for note in notes if note.count]
-        if isinstance(quorum, Quorum) and not keeps_majority(quorum, self.stopping):
+        if isinstance(quorum, Quorum) and not elects:
             found.append(Note(Effect.NO_MAJORITY, What.VOTERS, voters_left(quorum, self.stopping), unsafe=True))
         return tuple(found)
 
@@ -481,10 +501,6 @@ def _by_place(views: tuple[CoordinatorView, ...], errors: tuple[Unobserved, ...]
 
 def _led_by(partitions: Iterable[PartitionReplicas]) -> set[tuple[str, int, int, int]]:
     return {(one.topic, one.partition, one.leader, one.leader_epoch) for one in partitions}
-
-
-def _led(partitions: Iterable[PartitionReplicas], brokers: Collection[int]) -> int:
-    return sum(one.leader in brokers for one in partitions)
 
 
 def _topic(name: str, partitions: Iterable[PartitionReplicas]) -> Topic:

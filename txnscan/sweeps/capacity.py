@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from txnscan.config import ConfigError, ScanConfig
+from txnscan.config import ConfigError, ScanConfig, check_number
 from txnscan.coordinators.cluster import DRIVER_THREADS
 from txnscan.engine.threads import THREADS
 from txnscan.kafka.topology import ClusterView
@@ -64,15 +64,14 @@ class Planned:
     in_flight_max: int = _DEFAULTS.in_flight_max
 
     def __post_init__(self) -> None:
-        if min(self.brokers, self.partitions) < 1:
-            raise ConfigError("--brokers", "a cluster has brokers and partitions")
-        for option, value in (
-            ("--producers", self.producers_per_partition),
-            ("--open", self.open_partitions),
-            ("--latency-ms", self.latency_ms),
+        for option, value, least in (
+            ("--brokers", self.brokers, 1),
+            ("--partitions", self.partitions, 1),
+            ("--producers", self.producers_per_partition, 0),
+            ("--open", self.open_partitions, 0),
+            ("--latency-ms", self.latency_ms, 0),
         ):
-            if not 0 <= value < _MOST:
-                raise ConfigError(option, "must be 0 or more")
+            check_number(option, value, _MOST, least=least)
         if not self.hanging <= self.open_partitions <= self.partitions:
             raise ConfigError("--open", f"there are {self.partitions} partitions")
 

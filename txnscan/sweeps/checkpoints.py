@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txnscan.config import local_path, printable, scheme_of, shown_location, without_secrets
+from txnscan.config import is_local, local_path, printable, scheme_of, shown_location, without_secrets
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.security.safe_files import read_limited
 from txnscan.kafka.topology import Key
@@ -118,7 +118,7 @@ class ObjectFiles:
 
 def open_files(path: str) -> Files:
     """The files of a checkpoint, without Spark. Raises CheckpointFailed if the library for object stores is missing."""
-    if scheme_of(path) in ("", "file"):
+    if is_local(scheme_of(path)):
         return LocalFiles(local_path(path))
     if find_spec("obstore") is None:
         raise CheckpointFailed(Failure(_NEEDS, FailureCode.FILE_UNREADABLE))

@@ -18,7 +18,7 @@ from txnscan.kafka.protocol.describe_log_dirs import LogDir, describe_log_dirs
 from txnscan.kafka.protocol.replicas import numbers_of, read_replicas
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import DESCRIBE_CLUSTER
-from txnscan.kafka.topology import Key
+from txnscan.kafka.topology import ClusterView, Key
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import TransactionKey
 from txnscan.sweeps.history import History
@@ -56,19 +56,19 @@ def with_disks(
     impacts: Mapping[TransactionKey, Impact],
     cluster: Cluster,
     history: History,
-    cluster_id: str,
+    view: ClusterView,
     now_ms: Callable[[], int],
     boot: Callable[[], BootTime | None],
 ) -> tuple[dict[TransactionKey, Impact], tuple[str, ...]]:
     """The impacts, with the disk of each partition that grows; and a warning if a replica could not be read. impacts:
-    the more important ones first.
+    the more important ones first. view: the newest Metadata.
     """
     blocked = dict.fromkeys(_partition_id(which) for which, one in impacts.items() if one.fills_disk)
     if not blocked:
         return dict(impacts), ()
     wanted = list(blocked)[:PARTITIONS_MAX]
-    earlier = history.disk_reads(cluster_id, wanted, now_ms())
-    found = read_replica_sizes(cluster, [(topic, index) for topic, _, index in wanted])
+    earlier = history.disk_reads(view.cluster_id, wanted, now_ms())
+    found = read_replica_sizes(cluster, view.answered_by, [(topic, index) for topic, _, index in wanted])
     read_at_ms, since_boot = now_ms(), boot()
     known = earlier()
     disks = {}
@@ -80,11 +80,15 @@ def with_disks(
     return measured, _warnings(failures, len(blocked) - len(wanted), cluster.format_failure)
 
 
-def read_replica_sizes(cluster: Cluster, partitions: Sequence[Key]) -> dict[Key, Replicas]:
-    """The sizes of the replicas of these partitions, from the brokers that have them. Never raises."""
-    holders, failure = _holders(cluster, partitions)
-    if failure is not None:
-        return dict.fromkeys(partitions, Replicas(failures=(failure,)))
+def read_replica_sizes(cluster: Cluster, asked: int, partitions: Sequence[Key]) -> dict[Key, Replicas]:
+    """The sizes of the replicas of these partitions, from the brokers that have them. Never raises. asked: the broker
+    with the newest metadata. Another may still name brokers that have them no more.
+    """
+    try:
+        found = read_replicas(cluster.send, asked, numbers_of(partitions))
+    except RequestFailed as failed:
+        return dict.fromkeys(partitions, Replicas(failures=(failed.failure,)))
+    holders = {key: one.replicas for key, one in found.items()}
     by_broker: dict[int, list[Key]] = defaultdict(list)
     for key in partitions:
         for broker_id in holders.get(key, ()):
@@ -98,20 +102,6 @@ def read_replica_sizes(cluster: Cluster, partitions: Sequence[Key]) -> dict[Key,
 
     answers = dict(zip(by_broker, cluster.in_parallel(ask, by_broker), strict=True))
     return {key: _replicas(key, holders.get(key, ()), answers) for key in partitions}
-
-
-def _holders(cluster: Cluster, partitions: Iterable[Key]) -> tuple[Mapping[Key, Sequence[int]], Failure | None]:
-    """The brokers with replicas of each partition, by the first broker that answers."""
-    numbers = numbers_of(partitions)
-    failure: Failure | None = Failure("no broker is known", FailureCode.NOT_ASKED)
-    for broker_id in cluster.broker_ids:
-        try:
-            found = read_replicas(cluster.send, broker_id, numbers)
-        except RequestFailed as failed:
-            failure = failed.failure
-            continue
-        return {key: one.replicas for key, one in found.items()}, None
-    return {}, failure
 
 
 def _replicas(key: Key, holders: Sequence[int], answers: Mapping[int, tuple[LogDir, ...] | Failure]) -> Replicas:

@@ -4,24 +4,27 @@ the transaction log contradicts the verdict `hanging`, it is withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
-from txnscan.kafka.failure import Unobserved
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC
+from txnscan.kafka.failure import Failure, Unobserved
+from txnscan.kafka.protocol.record_batch import Batch
+from txnscan.kafka.topology import Key
 from txnscan.patterns import PatternError, matching
-from txnscan.reads.observation import TransactionKey
+from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.sweeps.checkpoints import read_positions
 from txnscan.sweeps.complete_up_to import STAGE, read_topics
 from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
-from txnscan.sweeps.log_reads import read_outcomes, signed, with_closed
+from txnscan.sweeps.log_facts import signed, with_closed
+from txnscan.sweeps.log_reads import first_batches, read_outcomes
 from txnscan.sweeps.state import AllRead, Enriched, Run, SweepPlan
 from txnscan.sweeps.write_states import read_for
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
 from txnscan.verdict.outcome import joined_commit, outcome, with_outcome
-from txnscan.verdict.predicates import owned, owners, partition_doubt
+from txnscan.verdict.predicates import open_at_both_reads, owned, owners
 from txnscan.verdict.rules import judge
 from txnscan.waiting.blocking import gets_a_row, looked_at, only_counted_warning
 from txnscan.waiting.cause import Cause
@@ -42,7 +45,8 @@ def enrich(
     """
     outcome_evidence: list[OutcomeEvidence] = []
     if run.reads_log:
-        asked = [*_hanging(judged), *_may_endanger_commit(judged, everything.incidents)]
+        first = partial(first_batches, run.cluster, agreed)
+        asked = [*_hanging(judged), *_may_endanger_commit(judged, everything.incidents, run.looks_at, first)]
         stored = everything.stored.of({one.observation.producer_id for one in asked})
         in_flight_max, progress = run.config.in_flight_max, run.stage("read decisions")
         found = read_outcomes(run.cluster, run.engine, in_flight_max, agreed, asked, stored, progress)
@@ -64,7 +68,7 @@ def enrich(
         if which not in lives or gets_a_row(lives[which], impact, planned.blocking_after_ms)
     }
     clocks = run.now_ms, run.boot
-    kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view.cluster_id, *clocks)
+    kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view, *clocks)
     counted = only_counted_warning(left, planned.blocking_after_ms)
     return Enriched(judged, outcome_evidence, kept, (*stopped, *warnings, *not_measured, *counted), writes=states)
 
@@ -86,20 +90,33 @@ def _hanging(judged: Iterable[Judged]) -> list[Judged]:
     return [one for one in judged if one.judgement.verdict is Verdict.HANGING]
 
 
-def _may_endanger_commit(judged: Iterable[Judged], incidents: Incidents) -> list[Judged]:
+def _may_endanger_commit(
+    judged: Iterable[Judged],
+    incidents: Incidents,
+    looks_at: Collection[Key] = (),
+    first: Callable[[Sequence[Observation]], Sequence[Batch | Failure]] = lambda _: (),
+) -> list[Judged]:
     """The live transactions that may have joined committed data: an earlier sweep saw the open data hanging, or the
-    coordinator is at a later epoch than the data. Both reads of the partition must be proven.
+    coordinator is at a later epoch than the data. On partitions of `looks_at`, also those whose first batch has an
+    earlier epoch than their coordinator, or cannot be read. Both reads of the partition must be proven. first: reads
+    first batches.
     """
-    return [
+    live = [one for one in judged if owned(one.evidence) and open_at_both_reads(one.evidence)]
+    found = [one for one in live if one.observation.transaction_key in incidents or _is_behind(one)]
+    others = [one for one in live if one.observation.key in looks_at and one not in found]
+    return found + [
         one
-        for one in judged
-        if owned(one.evidence)
-        and partition_doubt(one.evidence) is None
-        and (
-            one.observation.transaction_key in incidents
-            or all(view.producer_epoch > one.observation.producer_epoch for view in owners(one.evidence))
-        )
+        for one, batch in zip(others, first([one.observation for one in others]), strict=True)
+        if isinstance(batch, Failure) or _is_behind(one, batch.producer_epoch)
     ]
+
+
+def _is_behind(judged: Judged, producer_epoch: int | None = None) -> bool:
+    """Whether data of this epoch is of an earlier transaction than that of its coordinator. Without an epoch: the data
+    of the partition's epoch.
+    """
+    epoch = judged.observation.producer_epoch if producer_epoch is None else producer_epoch
+    return all(view.producer_epoch > epoch for view in owners(judged.evidence))
 
 
 def _impacts(
@@ -114,13 +131,11 @@ def _impacts(
     run.progress("ask who waits", 0, 1)
     cluster, view = run.cluster, everything.view
     topics = {topic.name: topic for topic in view.topics}
-    offsets = topics.get(CONSUMER_OFFSETS_TOPIC)
     blockage = read_blockage(
         cluster.send,
         cluster.in_parallel,
+        view,
         hanging,
-        [broker.broker_id for broker in view.brokers],
-        len(offsets.indexes) if offsets is not None else 0,
         random_token=cluster.random_token,
         live=live,
         positions=positions,

@@ -12,20 +12,17 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from txnscan.coordinators.agreed_metadata import AgreedMetadata, LeaderUnknown
 from txnscan.coordinators.cluster import Cluster
 from txnscan.engine import Engine
-from txnscan.kafka.answers import EpochEnd, State
+from txnscan.kafka.answers import State
 from txnscan.kafka.client.client import Send
-from txnscan.kafka.errors import ErrorCode, RequestFailed
+from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.api_versions import leader_epochs_rise
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
-from txnscan.kafka.protocol.describe_transactions import describe_transactions
 from txnscan.kafka.protocol.fetch import Fetched, fetch, fetch_beginnings
-from txnscan.kafka.protocol.offset_for_leader_epoch import epoch_ends
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.security.needs import READ_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Partition
@@ -34,24 +31,23 @@ from txnscan.reads.observation import Observation
 from txnscan.reads.planner import plan_logs, plan_proven
 from txnscan.reads.proven_read import of_topic
 from txnscan.reads.rows import ReadBatch
+from txnscan.sweeps.log_facts import facts_of
+from txnscan.sweeps.log_partition import Log
 from txnscan.sweeps.reader import PROVEN_BATCH_SIZE
-from txnscan.txnlog.decode import UnknownRecord, decoded
+from txnscan.txnlog.decode import UnknownRecord
 from txnscan.txnlog.facts import (
     NO_FACTS,
-    ClosedProducer,
     Facts,
-    LoggedTransaction,
     LogRead,
     LogScan,
     ProducerFacts,
     RawRecord,
-    ScannedLog,
     SeenCommit,
     at_epoch,
 )
-from txnscan.txnlog.lineage import adds, bounded, joined, newest_of, not_shown
+from txnscan.txnlog.lineage import adds, bounded
 from txnscan.txnlog.rows import LogRow
-from txnscan.txnlog.scan import Records, everything, is_unserved, log_failure, pieces
+from txnscan.txnlog.scan import Records, log_failure
 from txnscan.txnlog.task import ReadLog
 from txnscan.txnlog.verification import (
     Described,
@@ -90,7 +86,7 @@ def read_outcomes(
     # If no broker shows the log, a request for its first partition shows why.
     count = len(before.indexes(TRANSACTION_STATE_TOPIC)) or 1
     wanted = _wanted(hanging, count)
-    first = _first_batches(cluster, before, [judged.observation for judged in hanging])
+    first = first_batches(cluster, before, [judged.observation for judged in hanging])
     logs = _read_logs(cluster, engine, in_flight_max, before, wanted, stored, on_progress)
     of_each = [[logs[k] for k in _logs_of(judged, count)] for judged in hanging]
     said = _contradictions(cluster, list(zip(hanging, of_each, strict=True)))
@@ -298,123 +294,7 @@ def _scans(logs: Sequence[Log], producer_id: int, stored: ProducerFacts) -> tupl
     return (LogScan(scanned[0][0].topic_id, tuple(one for _, one in scanned)),)
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """The facts from reads of the log about all ids that ever had a producer id (see OutcomeEvidence).
-
-    failure: why a stored record cannot be decoded, or None.
-    """
-
-    logged: tuple[LoggedTransaction, ...] = ()
-    vetoes: tuple[LoggedTransaction, ...] = ()
-    lost: Failure | None = None
-    failure: Failure | None = None
-
-
-def facts_of(
-    producer_id: int, live: Sequence[LogRead], stored: Sequence[LogRead], before: Sequence[LogRead] = ()
-) -> LogFacts:
-    """The combined facts of these reads.
-
-    live: the reads of this sweep, one for each id. If an id has no such read, its stored reads are used only as vetoes.
-    before: reads of earlier histories. Their records are vetoes, except those that are in the log of now.
-    """
-    now = {read.transactional_id: read for read in live}
-    logged: list[LoggedTransaction] = []
-    vetoes: list[LoggedTransaction] = []
-    others = [(read, record) for read in before for record in read.records]
-    lost = None
-    for name, reads in sorted(_by_id((*live, *stored)).items()):
-        found = joined(now.get(name), reads)
-        lost = lost or found.lost
-        try:
-            current = [
-                replace(
-                    decoded(one),
-                    stored_by=found.stored_by.get(one.offset),
-                    acknowledged=one.offset in found.acknowledged,
-                    log_epoch=now[name].leader_epoch,
-                    epochs_rise=now[name].epochs_rise,
-                )
-                for one in found.current
-            ]
-            vetoes += map(decoded, found.others)
-        except UnknownRecord as unknown:
-            return _undecoded(name, unknown)
-        if any(record.producer_id == producer_id for record in current):
-            logged += current
-            ours = {record.offset: record for record in found.current}
-            others = [(read, record) for read, record in others if not _is_in(read, record, now[name], ours)]
-    for read, record in others:
-        try:
-            vetoes.append(decoded(record))
-        except UnknownRecord as unknown:
-            return _undecoded(read.transactional_id, unknown)
-    return LogFacts(tuple(logged), tuple(dict.fromkeys(vetoes)), lost)
-
-
-def _is_in(read: LogRead, record: RawRecord, newest: LogRead, current: Mapping[int, RawRecord]) -> bool:
-    """Whether the log of now has the record of this read of an earlier history."""
-    same = (read.topic_id, read.partition) == (newest.topic_id, newest.partition)
-    return same and record.is_same(current.get(record.offset))
-
-
-def _undecoded(name: str, unknown: UnknownRecord) -> LogFacts:
-    error = f"a stored record of '{name}' cannot be decoded: {unknown}"
-    return LogFacts(failure=Failure(error, FailureCode.UNKNOWN_RECORD))
-
-
-def stored_facts(producer_id: int, seen: ProducerFacts) -> LogFacts:
-    """The facts of stored reads, if no broker is asked. The newest read of each id stands for the current log."""
-    newest = map(newest_of, _by_id(seen.reads).values())
-    live = [read for read in newest if read is not None]
-    return facts_of(producer_id, live, seen.reads, seen.reads_before)
-
-
-def _by_id(reads: Iterable[LogRead]) -> dict[str, list[LogRead]]:
-    found: dict[str, list[LogRead]] = defaultdict(list)
-    for read in reads:
-        found[read.transactional_id].append(read)
-    return found
-
-
-def with_closed(evidence: OutcomeEvidence, closed: Iterable[ClosedProducer]) -> OutcomeEvidence:
-    """The evidence with the closed producers of this sweep that can be about the open data (`signs_of_loss.py`)."""
-    o = evidence.observation
-    first = o.producer_epoch if evidence.first_epoch is None else evidence.first_epoch
-    ours = tuple(
-        one
-        for one in closed
-        if one.producer_id == o.producer_id and first <= one.producer_epoch <= o.producer_epoch + 1
-    )
-    news = tuple(one for one in ours if one not in evidence.seen.closed)
-    return replace(
-        evidence,
-        seen=evidence.seen + ProducerFacts(closed=ours),
-        news=evidence.news + ProducerFacts(closed=news),
-    )
-
-
-def signed(evidence: OutcomeEvidence, sweep_id: str, swept_at_ms: int) -> OutcomeEvidence:
-    """The evidence, with this sweep recorded as the origin of its reads."""
-    reads = tuple(replace(read, sweep_id=sweep_id, swept_at_ms=swept_at_ms) for read in evidence.news.reads)
-    return replace(evidence, news=replace(evidence.news, reads=reads))
-
-
-def with_stored(evidence: OutcomeEvidence, seen: ProducerFacts) -> OutcomeEvidence:
-    """The evidence of a sweep, with its log as the stored facts alone show it."""
-    facts = stored_facts(evidence.observation.producer_id, seen)
-    return replace(
-        evidence,
-        logged=facts.logged,
-        log_failure=evidence.log_failure or facts.failure,
-        contradiction=facts.lost,
-        vetoes=facts.vetoes,
-        seen=seen,
-    )
-
-
-def _first_batches(
+def first_batches(
     cluster: Cluster, before: AgreedMetadata, transactions: Sequence[Observation]
 ) -> list[Batch | Failure]:
     """The first batch of each of these transactions, or why it is not known: of one transaction of each partition in
@@ -459,124 +339,3 @@ def _first_batch(o: Observation, fetched: Fetched | Failure) -> Batch | Failure:
             return batch
     gone = f"at offset {o.start_offset} there is no record of producer id {o.producer_id} any more"
     return Failure(gone, FailureCode.RECORD_GONE)
-
-
-class Log:
-    """One partition of `__transaction_state`: its remaining records of ids that ever had a wanted producer id.
-
-    failure: why these are not known, if so; with a failure `logged` is empty. unserved: whether the log could not be
-    read from its leader. partition: as the agreed metadata shows it.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        partition: Partition,
-        row: LogRow,
-        producer_ids: frozenset[int],
-        unchanged: Mapping[str, LogRead],
-        epochs_rise: bool = False,
-    ) -> None:
-        """unchanged: earlier reads, by id, to which the row adds no records; empty if the row is of the whole log.
-        epochs_rise: see LogRead.
-        """
-        self._epochs_rise = epochs_rise
-        self.failure = row.failure
-        self.unserved = row.unserved
-        self._cluster = cluster
-        self.partition = partition
-        self._reached = row.reached
-        records = (*row.records, *(record for read in unchanged.values() for record in read.records))
-        self._further = Records.following(replace(row, records=records), producer_ids)
-        self._raw: list[RawRecord] = []
-        self._logged: list[LoggedTransaction] = []
-        # The end offset of each leader epoch: all that are known; and of those that earlier reads need, by this read
-        # and by the leader's answer.
-        earlier = (end for read in unchanged.values() for end in read.epoch_ends)
-        self._ends = {end.leader_epoch: end.end_offset for end in (*earlier, *row.epoch_ends)}
-        self._wanted_ends: dict[int, int] = {}
-        self._answered_ends: dict[int, int] = {}
-        self._decode(records)
-
-    def scanned(self, producer_id: int) -> ScannedLog | None:
-        """How far the log was read for a producer id. None with a failure, or if an id has more records than are
-        stored: then a later sweep reads them again.
-        """
-        p, reads = self.partition, self.reads(producer_id, ())
-        if self.failure is not None or any(read != bounded(read) for read in reads):
-            return None
-        names = tuple(read.transactional_id for read in reads)
-        return ScannedLog(p.partition, p.leader_epoch, self._reached, names)
-
-    @property
-    def logged(self) -> tuple[LoggedTransaction, ...]:
-        """The records. The records of each id are in the order of the log."""
-        return tuple(self._logged) if self.failure is None else ()
-
-    def _decode(self, records: Iterable[RawRecord]) -> None:
-        raw = list(records)
-        try:
-            self._logged += map(decoded, raw)
-            self._raw += raw
-        except UnknownRecord as unknown:
-            self._failed(unknown)
-
-    def _failed(self, why: RequestFailed | UnknownRecord) -> None:
-        if self.failure is None:
-            self.failure = log_failure(self.partition.partition, why)
-            self.unserved = is_unserved(why)
-
-    def read_on(self) -> None:
-        """Continues reading, from where the read ended to the high watermark."""
-        if self.failure is not None:
-            return
-        already = len(self._further.kept)
-        try:
-            for piece in pieces(self._cluster.send, self.partition, self._reached, None, everything):
-                self._further.take_all(piece.batches, piece.offset, None)
-                self._reached = piece.reached
-                self._ends |= piece.undecoded.epoch_ends()
-        except (RequestFailed, UnknownRecord) as failed:
-            self._failed(failed)
-        self._decode(self._further.kept[already:])
-
-    def ask_epoch_ends(self, earlier: Iterable[LogRead]) -> None:
-        """Asks for the ends of those leader epochs whose records earlier reads have and this read lacks."""
-        if self.failure is not None:
-            return
-        wanted = not_shown(self._read_of("", self._raw), earlier)
-        self._wanted_ends = {epoch: self._ends[epoch] for epoch in wanted if epoch in self._ends}
-        asked = [epoch for epoch, offset in wanted.items() if self._ends.get(epoch, -1) <= offset]
-        with contextlib.suppress(RequestFailed):
-            self._answered_ends = epoch_ends(self._cluster.send, self.partition, asked) if asked else {}
-
-    def reads(self, producer_id: int, earlier: Iterable[LogRead]) -> list[LogRead]:
-        """The read of each id that ever had this producer id, according to this read or earlier reads of this log.
-        Empty with a failure.
-        """
-        if self.failure is not None:
-            return []
-        k = self.partition.partition
-        names = {record.transactional_id for record in self._logged if record.producer_id == producer_id}
-        names |= {read.transactional_id for read in earlier if read.partition == k}
-        of = {name: [record for record in self._raw if record.transactional_id == name] for name in sorted(names)}
-        return [self._read_of(name, records) for name, records in of.items()]
-
-    def _read_of(self, name: str, records: Iterable[RawRecord]) -> LogRead:
-        p = self.partition
-        seen, answered = (
-            tuple(EpochEnd(*end) for end in sorted(ends.items())) for ends in (self._wanted_ends, self._answered_ends)
-        )
-        read = LogRead(p.topic_id, p.partition, p.leader_epoch, self._reached, name, tuple(records), seen, answered)
-        return replace(read, epochs_rise=self._epochs_rise)
-
-    def describe(self, before: Described) -> Described:
-        """The id as its coordinator describes it now, or `before` if the request fails."""
-        name, leader = before.transactional_id, self.partition.leader
-        try:
-            now = describe_transactions(self._cluster.send, leader, [name])[name]
-        except RequestFailed:
-            return before
-        if now.error_code != ErrorCode.NONE:
-            return before
-        return Described(name, leader, now.producer_id, now.producer_epoch, now.state)

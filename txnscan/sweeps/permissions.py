@@ -57,12 +57,13 @@ class Lacking:
 
 @dataclass(frozen=True)
 class Asked:
-    """The cluster to ask. topics: those in scope that this principal may describe, with `__transaction_state`. whole:
-    whether all topics are in scope. versions: of the brokers that answer.
+    """The cluster to ask. topics: those in scope that this principal may describe, with `__transaction_state`.
+    shown_by: the broker that showed them. whole: whether all topics are in scope. versions: of the brokers that answer.
     """
 
     cluster: Cluster
     topics: Sequence[Topic]
+    shown_by: int
     whole: bool
     versions: Mapping[int, ApiVersions]
 
@@ -79,7 +80,7 @@ class Asked:
     @cached_property
     def hidden(self) -> Failure | None:
         """Why topics in scope may be invisible."""
-        return self.cluster.hidden_topics() if self.whole else None
+        return self.cluster.hidden_topics(self.shown_by) if self.whole else None
 
 
 def read_lacking(asked: Asked, uses: Collection[Use]) -> Iterator[Lacking]:
@@ -159,7 +160,7 @@ def _refused(acl: Acl, failure: Failure, topics: Sequence[str], *, everywhere: b
 
 
 def _describe_ids(asked: Asked) -> Iterator[Lacking]:
-    hidden = asked.cluster.hidden_ids()
+    hidden = asked.cluster.hidden_ids(asked.brokers)
     if hidden is not None:
         yield Lacking(DESCRIBE_IDS, hidden)
 

@@ -108,7 +108,7 @@ def plan(run: Run) -> SweepPlan:
     # If all topics are requested, or those that patterns match, hidden topics would be missed silently. With patterns
     # that is no error: ACLs may limit a principal to the topics of its patterns.
     is_whole = run.config.scope == "all"
-    may_be_hidden = run.cluster.hidden_topics() if is_whole or run.config.topic else None
+    may_be_hidden = run.cluster.hidden_topics(latest.view.answered_by) if is_whole or run.config.topic else None
     hidden_topics = may_be_hidden if is_whole else None
     check_scope(run.config, latest.view, in_scope(run.config, latest.view), run.cluster)
     max_timeout_ms, errors = run.cluster.max_timeout_ms()
@@ -133,20 +133,21 @@ def read_all(run: Run, planned: SweepPlan) -> AllRead:
     stored = StoredFacts(run.history, wide.view.cluster_id, producer_ids)
     # Partitions with incidents are read with proof, even if coordinators claim all their open transactions: only a
     # proven read shows that an incident is over.
-    of_incidents = topic_ids(topics, {(topic, index) for topic, _, index, _, _ in incidents})
-    return AllRead(wide, read_at_ms, topics, {row.key: row for row in wide.rows}, incidents, stored, of_incidents, past)
+    with_incidents = {(topic, index) for topic, _, index, _, _ in incidents}
+    always = topic_ids(topics, with_incidents.union(run.looks_at))
+    return AllRead(wide, read_at_ms, topics, {row.key: row for row in wide.rows}, incidents, stored, always, past)
 
 
 def ask_claims(run: Run, everything: AllRead) -> Claimed:
     """The claims of coordinators: evidence for an owner, which needs no proof."""
     separated = run.cluster.separate_by_claim(
         everything.suspects,
-        everything.of_incidents,
+        everything.always,
         everything.wide.latest.agreed,
         run.stage("ask who claims them"),
         run.started_at_ms - CLOCK_SLACK_MS,
     )
-    ids = topic_ids(everything.topics, everything.suspects) | dict(everything.of_incidents)
+    ids = topic_ids(everything.topics, everything.suspects) | dict(everything.always)
     claimed = claimed_observations(ids, separated.claimed, everything.read_at_ms)
     # Earlier sightings are read only if an open transaction has no incident yet.
     is_new = _has_news(claimed, everything.incidents)
@@ -158,7 +159,7 @@ def prove(run: Run, planned: SweepPlan, everything: AllRead, claims: Claimed) ->
     asks for the metadata that confirms all of it. Repeated for what moved meanwhile or is not covered.
     """
     unclaimed = claims.separated.unclaimed
-    missing: Collection[Key] = unclaimed.keys() | everything.of_incidents.keys()
+    missing: Collection[Key] = unclaimed.keys() | everything.always.keys()
     topics = {topic for topic, _ in missing}
     # Who leads is proven by the metadata after the reads. Until then it is enough to know whom to ask.
     before, last_seen = everything.wide.latest.agreed.unproven, claims.last_seen

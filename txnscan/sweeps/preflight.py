@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from txnscan.config import EngineName, ScanConfig, printable
+from txnscan.config import EngineName, Location, ScanConfig, printable
 from txnscan.coordinators.cluster import Cluster, ClusterUnreachable, clients_of
 from txnscan.coordinators.metadata_image import Latest, merged
 from txnscan.errors import TxnscanError
 from txnscan.kafka.client.connection import ConnectionSettings
 from txnscan.kafka.client.deadline import QUESTION_MS
 from txnscan.kafka.errors import API_SINCE, RequestFailed
-from txnscan.kafka.failure import FailureCode, Permission
+from txnscan.kafka.failure import Failure, FailureCode, Permission
 from txnscan.kafka.protocol.api_versions import API_KEYS, ApiVersions
 from txnscan.kafka.protocol.describe_log_dirs import describe_log_dirs
 from txnscan.kafka.protocol.list_offsets import newest
@@ -33,7 +33,7 @@ from txnscan.kafka.topology import (
     Partition,
     Topic,
 )
-from txnscan.kafka.units import duration, first_of, plural
+from txnscan.kafka.units import brokers_named, duration, first_of, plural
 from txnscan.sweeps.checkpoints import OpenFiles, open_files, read_positions
 from txnscan.sweeps.machine import Part, lacking
 from txnscan.sweeps.permissions import Asked, Lacking, permissions_of, read_lacking
@@ -44,7 +44,7 @@ from txnscan.waiting.in_sync import read_no_log, read_stopped
 from txnscan.waiting.known_causes import exposed, sentence
 from txnscan.waiting.writability import doubt_warning, log_warning, no_log_reason, no_log_remedy, partition_warning
 
-# What a scan needs, and what an apply needs in addition.
+# The needs of a sweep, and the further needs of an apply.
 SCANNING = frozenset({Use.PROOF, Use.IMPACT})
 APPLYING = frozenset({*SCANNING, Use.APPLY})
 # Records in these topics carry the time of the broker that appended them.
@@ -117,7 +117,7 @@ def check(
     *,
     now_ms: Callable[[], int],
     sweep_id: str,
-    check_tables: Callable[[str], Iterable[Finding]],
+    check_tables: Callable[[Location], Iterable[Finding]],
     machine: Machine = Machine(),
     applies: bool = False,
 ) -> Checked:
@@ -145,8 +145,8 @@ def check(
     if machine.executors is not None and all(one.level is Level.OK for one in on_machine):
         findings += check_executors(config, machine.executors)
     findings += check_checkpoints(config, machine.open_checkpoint)
-    if config.tables is not None:
-        findings += check_tables(config.tables)
+    if config.location is not None:
+        findings += check_tables(config.location)
     return Checked(cluster_id, tuple(findings), settings.principal, permissions_of(missing), applies)
 
 
@@ -190,26 +190,29 @@ def check_cluster(
         view = replace(view, topics=tuple(_needed_topics(config, view)))
     brokers = sorted(broker.broker_id for broker in view.brokers)
     versions, failures = read_versions(cluster, brokers)
-    reached, failed = sorted(versions), [one.error for one in failures]
+    reached, failed = sorted(versions), [failures[one].error for one in sorted(failures)]
     if failed:
         said = f"{len(reached)} of {len(brokers)} brokers answer: {merged(failed)}"
         yield Finding("connection", Level.INCOMPLETE, said)
     else:
         yield Finding("connection", Level.OK, f"{plural(len(brokers), 'broker')}, and all of them answer")
-    yield from _metadata(cluster, latest)
-    yield from _apis(versions, applies=Use.APPLY in uses)
-    found = list(read_lacking(Asked(cluster, view.topics, config is None or config.scope == "all", versions), uses))
+    yield from _metadata(cluster, latest, which="all brokers that answer" if failed else "all brokers")
+    yield from _apis(
+        versions, applies=Use.APPLY in uses, which="every broker that answers" if failed else "every broker"
+    )
+    whole = config is None or config.scope == "all"
+    found = list(read_lacking(Asked(cluster, view.topics, view.answered_by, whole, versions), uses))
     if missing is not None:
         missing += found
     lacked = permissions_of(found)
-    acls = [_of_acl(one) for one in found] + _disks(cluster, reached, lacked)
-    yield from acls or [Finding("acls", Level.OK, f"this principal has {_have(uses)}")]
+    asked = [_of_acl(one) for one in found] + _disks(cluster, reached, lacked)
+    yield from asked or [Finding("acls", Level.OK, f"this principal has {_have(uses)}")]
     yield from _unknown_topics(config, view)
     yield from _coordinators(cluster, lacked)
     yield from _partitions(view)
     yield from _writes(cluster, view, now_ms)
     yield from _clock(cluster, view, reached, now_ms)
-    yield from _causes(cluster, versions)
+    yield from _causes(cluster, versions, which="the brokers that answer" if failed else "the brokers")
 
 
 def _needed_topics(config: ScanConfig, view: ClusterView) -> Iterator[Topic]:
@@ -231,14 +234,24 @@ def _have(uses: frozenset[Use]) -> str:
 
 
 def _of_acl(one: Lacking) -> Finding:
-    """What is missing without an ACL, and why."""
+    """What cannot be read that needs an ACL, and why."""
     topics = f"{named(one.topics)} cannot be read" if one.acl.operation == "Read" else named(one.topics)
     lacks = one.failure.within(topics) if one.topics else one.failure
-    return Finding("acls", _LEVELS[one.acl.use], f"{one.acl.lacking}: {lacks}")
+    area = "partitions" if one.topics and one.failure.needs is None else _area(one.failure)
+    return Finding(area, _LEVELS[one.acl.use], f"{one.acl.lacking}: {lacks}")
 
 
-def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
-    """How current each broker's metadata is. Unreachable brokers are reported under `connection`."""
+def _area(failure: Failure) -> str:
+    """The area of a failed request. The ACLs are not at fault for a broker that does not answer."""
+    if failure.needs is not None:
+        return "acls"
+    return "connection" if failure.lacks_api is None else "apis"
+
+
+def _metadata(cluster: Cluster, latest: Latest, *, which: str) -> Iterator[Finding]:
+    """How current each broker's metadata is. Unreachable brokers are reported under `connection`. which: the brokers
+    that answer.
+    """
     missing = frozenset(one for one in latest.unreachable() if one.failure.code != FailureCode.BROKER_BEHIND)
     late = [one for one in cluster.lagging(latest, latest.offset) if one not in missing]
     yield from (Finding("metadata", Level.INCOMPLETE, cluster.format_failure(one.failure)) for one in late)
@@ -246,14 +259,14 @@ def _metadata(cluster: Cluster, latest: Latest) -> Iterator[Finding]:
         names = [f"{topic}-{index}" for topic, index in sorted(latest.disputed)]
         yield Finding("metadata", Level.INCOMPLETE, f"brokers disagree on who leads {named(names)}; run it again")
     elif latest.outside_kraft and not late:
-        yield Finding("metadata", Level.OK, "all brokers have the same leaders")
+        yield Finding("metadata", Level.OK, f"{which} have the same leaders")
     elif latest.offset is not None and not late:
         lag = latest.offset - min(latest.behind(latest.offset).values(), default=latest.offset)
         behind = f", at most {plural(lag, 'record')} behind" if lag else ""
-        yield Finding("metadata", Level.OK, f"current on all brokers (offset {latest.offset:,}{behind})")
+        yield Finding("metadata", Level.OK, f"current on {which} (offset {latest.offset:,}{behind})")
 
 
-def _apis(versions: Mapping[int, ApiVersions], *, applies: bool) -> Iterator[Finding]:
+def _apis(versions: Mapping[int, ApiVersions], *, applies: bool, which: str) -> Iterator[Finding]:
     fine = True
     for api, key in API_KEYS.items():
         if api == _OF_APPLY and not applies:
@@ -263,10 +276,10 @@ def _apis(versions: Mapping[int, ApiVersions], *, applies: bool) -> Iterator[Fin
             fine = False
             since = f", which is of Kafka {API_SINCE[api]} and newer: upgrade" if api in API_SINCE else ""
             level = Level.FAILED if api == _OF_APPLY else Level.INCOMPLETE
-            yield Finding("apis", level, f"{_brokers(lacking)} without {api}{since}")
+            yield Finding("apis", level, f"{api} is missing on {brokers_named(lacking)}{since}")
     if fine and versions:
         sends = "a sweep and an apply send" if applies else "a sweep sends"
-        yield Finding("apis", Level.OK, f"every broker has every API that {sends}")
+        yield Finding("apis", Level.OK, f"{which} has every API that {sends}")
 
 
 def _disks(cluster: Cluster, brokers: Sequence[int], lacked: Sequence[Permission]) -> list[Finding]:
@@ -278,18 +291,16 @@ def _disks(cluster: Cluster, brokers: Sequence[int], lacked: Sequence[Permission
             why = needing(failed.failure, DESCRIBE_CLUSTER.permission)
             if why.needs not in lacked:
                 said = f"the disks behind blocked compaction are not known: {cluster.format_failure(why)}"
-                return [Finding("acls", Level.NOTE, said)]
+                return [Finding(_area(why), Level.NOTE, said)]
     return []
 
 
-def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Iterator[Finding]:
+def _causes(cluster: Cluster, versions: Mapping[int, ApiVersions], *, which: str) -> Iterator[Finding]:
     """The known causes of hanging transactions to which the cluster is exposed (`waiting/known_causes.py`)."""
     # Other checks report settings that this principal may not read.
     exposure = read_exposure(cluster, versions)
     found = [Finding("causes", Level.NOTE, sentence(cause, exposure)) for cause in exposed(exposure)]
-    yield from found or [
-        Finding("causes", Level.OK, "the brokers show none of the known causes of hanging transactions")
-    ]
+    yield from found or [Finding("causes", Level.OK, f"{which} show none of the known causes of hanging transactions")]
 
 
 def _coordinators(cluster: Cluster, lacked: Sequence[Permission] = ()) -> Iterator[Finding]:
@@ -298,8 +309,11 @@ def _coordinators(cluster: Cluster, lacked: Sequence[Permission] = ()) -> Iterat
     separated = cluster.separate_by_claim({}, (), agreed, lambda done, total: None, read_from_ms=0)
     listing = cluster.coordinator_listing({}, agreed, lambda done, total: None)
     hidden = [one for one in listing.visibility_failures if one.needs is None or one.needs not in lacked]
-    if hidden:
-        yield Finding("acls", Level.INCOMPLETE, "; ".join(map(cluster.format_failure, hidden)))
+    by_area: dict[str, list[Failure]] = defaultdict(list)
+    for one in hidden:
+        by_area[_area(one)].append(one)
+    for area, failures in by_area.items():
+        yield Finding(area, Level.INCOMPLETE, "; ".join(map(cluster.format_failure, failures)))
     if not listing.coordinators_planned and separated.transactional_ids:
         ids = plural(separated.transactional_ids, "transactional id")
         yield Finding(
@@ -384,26 +398,35 @@ def _writes(cluster: Cluster, view: ClusterView, now_ms: Callable[[], int]) -> I
 
 def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: Callable[[], int]) -> Iterator[Finding]:
     """Compares the brokers' clocks with this machine's, by the newest timestamp in topics that brokers stamp. Only a
-    clock that is ahead can be detected: an old timestamp may belong to an old record.
+    clock that is ahead can be detected: an old timestamp may belong to an old record. brokers: those that answer.
     """
     led: dict[int, list[Partition]] = defaultdict(list)
+    unseen, errors = set[int](), list[str]()
     for topic in view.topics:
         if topic.name in _BROKERS_OWN:
             for index in topic.indexes:
                 (partition,) = topic.at(index)
                 if partition.leader in brokers:
                     led[partition.leader].append(partition)
+                elif partition.leader >= 0:
+                    unseen.add(partition.leader)
     ahead: dict[int, int] = {}
     for broker_id, partitions in sorted(led.items()):
         try:
             answers = newest(cluster.send, broker_id, partitions)
-        except RequestFailed:
+        except RequestFailed as failed:
+            unseen.add(broker_id)
+            errors.append(cluster.format_failure(failed.failure))
             continue
         stamps = [answer.timestamp_ms for answer in answers.values() if answer.timestamp_ms >= 0]
         if stamps:
             ahead[broker_id] = max(stamps) - now_ms()
-    if not ahead:
+    if unseen:
+        why = f": {merged(errors)}" if errors else ""
+        yield Finding("clock", Level.NOTE, f"no clock was observed on {brokers_named(sorted(unseen))}{why}")
+    elif not ahead:
         yield Finding("clock", Level.OK, "no broker has stamped a record yet, so that none shows its clock")
+    if not ahead:
         return
     fast = {broker_id: ms for broker_id, ms in ahead.items() if ms > _SKEW_MS_MAX}
     for broker_id, ms in fast.items():
@@ -414,7 +437,8 @@ def _clock(cluster: Cluster, view: ClusterView, brokers: Sequence[int], now_ms: 
         yield Finding("clock", Level.NOTE, said)
     if not fast:
         last = duration(max(-max(ahead.values()), 0))
-        said = f"no broker's clock is ahead of this machine's (the newest record that one stamped is {last} old)"
+        which = "clock of the other brokers" if unseen else "broker's clock"
+        said = f"no {which} is ahead of this machine's (the newest record that one stamped is {last} old)"
         yield Finding("clock", Level.OK, said)
 
 
@@ -452,7 +476,7 @@ def check_checkpoints(config: ScanConfig, opens: Callable[[], OpenFiles]) -> Ite
     """Whether the checkpoints of streaming queries can be read."""
     if config.spark_checkpoint:
         positions = read_positions(config.spark_checkpoint, None, open_files=opens())
-        yield from (Finding("checkpoints", Level.NOTE, str(one)) for one in positions.failures)
+        yield from (Finding("checkpoints", Level.INCOMPLETE, str(one)) for one in positions.failures)
         if not positions.failures:
             said = f"{plural(len(positions.queries), 'streaming query')} can be read"
             yield Finding("checkpoints", Level.OK, said)
@@ -464,8 +488,3 @@ def check_checkpoints(config: ScanConfig, opens: Callable[[], OpenFiles]) -> Ite
 def named(names: Sequence[str]) -> str:
     """The first of these names, and the number of the others."""
     return first_of([*map(printable, names)], _NAMED_MAX)
-
-
-def _brokers(broker_ids: Sequence[int]) -> str:
-    named = ", ".join(map(str, broker_ids))
-    return f"broker {named} is" if len(broker_ids) == 1 else f"brokers {named} are"

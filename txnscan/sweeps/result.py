@@ -37,7 +37,7 @@ class HealthyCount:
     transactions: int
 
 
-# Called with the name of a stage, the number of finished units, and the number of all units.
+# Called with the name of a stage, the number of finished units, and the number of all units. Calls follow one another.
 Progress = Callable[[str, int, int], None]
 
 

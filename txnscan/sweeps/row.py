@@ -147,7 +147,7 @@ IMPACT_COLUMNS = (
         "holds_lso",
         "Whether the last stable offset is at this transaction; if not, another transaction starts before it and must "
         "end first",
-        lambda s, j: j.holds_lso if s.impact(j) is not None else None,
+        lambda s, j: j.holds_lso,
     ),
     optional_long(
         "lso_unmoved_ms",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from txnscan.config import ConfigError, ScanConfig, printable
 from txnscan.coordinators.cluster import Cluster
@@ -43,7 +44,7 @@ def check_scope(config: ScanConfig, view: ClusterView, topics: Sequence[Topic], 
         return
     if config.topic and not config.wanted_topics(topic.name for topic in view.topics):
         patterns = " or ".join(f"'{printable(pattern)}'" for pattern in config.topic)
-        unseen = cluster.hidden_topics() or next((one.failure for one in cluster.behind()), None)
+        unseen = cluster.hidden_topics(view.answered_by) or next((one.failure for one in cluster.behind()), None)
         if unseen is not None:
             raise NotObserved(f"--topic: {patterns} matches no visible topic: {cluster.format_failure(unseen)}")
         raise ConfigError("--topic", f"{patterns} matches no topic; a whole name has to match")
@@ -59,6 +60,13 @@ def chosen_brokers(view: ClusterView, wanted: Collection[int]) -> list[int]:
         if broker_id not in known:
             raise ConfigError("--broker-id", f"{broker_id} is not among the cluster's brokers {known}")
     return [broker_id for broker_id in known if not wanted or broker_id in wanted]
+
+
+def narrowed(config: ScanConfig, keys: Collection[Key]) -> ScanConfig:
+    """The config for a sweep of these partitions. If they are of several topics, it sweeps whole topics."""
+    topics = tuple(sorted({topic for topic, _ in keys}))
+    indexes = tuple(sorted({index for _, index in keys})) if len(topics) == 1 else ()
+    return replace(config, topic_names=topics, partitions=indexes)
 
 
 def topic_ids(topics: Iterable[Topic], keys: Collection[Key]) -> dict[Key, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,8 +37,9 @@ class Run:
     now_ms: the clock of this machine. history: what earlier sweeps left. reads_log: whether to check hanging
     transactions against the transaction log, and to read their outcomes there. reads_impact: whether to find out what
     hanging and live transactions block, and who owns them. reads_stops: whether to count, for each broker, the open
-    transactions that its stop would leave without a leader. open_checkpoint: opens a checkpoint of a streaming query.
-    boot: the time since boot.
+    transactions that its stop would leave without a leader. looks_at: partitions of which each live transaction is
+    looked at for committed data that it joined, if only to answer about a few. open_checkpoint: opens a checkpoint of a
+    streaming query. boot: the time since boot.
     """
 
     config: ScanConfig
@@ -51,6 +52,7 @@ class Run:
     reads_log: bool = True
     reads_impact: bool = False
     reads_stops: bool = False
+    looks_at: Collection[Key] = ()
     open_checkpoint: OpenFiles = open_files
     boot: Callable[[], BootTime | None] = lambda: None
     reader: SweepReader = field(init=False)
@@ -85,9 +87,9 @@ class SweepPlan:
 
 @dataclass(frozen=True, slots=True)
 class AllRead:
-    """The read of every partition, without proof. suspects: the partitions with open transactions. of_incidents: the
-    topic ids of partitions with incidents. past: the stored positions. incidents: first of every history of the
-    cluster, after `believed` of the present one.
+    """The read of every partition, without proof. suspects: the partitions with open transactions. always: the topic
+    ids of partitions that are read with proof in any case: those with incidents, and `Run.looks_at`. past: the stored
+    positions. incidents: first of every history of the cluster, after `believed` of the present one.
     """
 
     wide: Wide
@@ -96,7 +98,7 @@ class AllRead:
     suspects: Mapping[Key, WideRow]
     incidents: Incidents
     stored: StoredFacts
-    of_incidents: Mapping[Key, str]
+    always: Mapping[Key, str]
     past: Past
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from txnscan.config import ScanConfig, printable, topics_matching
 from txnscan.kafka.errors import API_SINCE
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.topology import ClusterView, Key
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import brokers_named, duration, plural
 from txnscan.sweeps.restored import HISTORY_WENT_BACK, Fall
 
 
@@ -80,6 +80,5 @@ def old_brokers(errors: Sequence[Unobserved]) -> tuple[str, ...]:
     return ("; ".join(clauses),) if clauses else ()
 
 
-def _brokers(broker_ids: Iterable[int]) -> str:
-    *others, last = map(str, sorted(broker_ids))
-    return f"brokers {', '.join(others)} and {last} lack" if others else f"broker {last} lacks"
+def _brokers(broker_ids: Collection[int]) -> str:
+    return f"{brokers_named(sorted(broker_ids))} {'lacks' if len(broker_ids) == 1 else 'lack'}"

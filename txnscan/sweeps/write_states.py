@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -10,13 +10,13 @@ from txnscan.coordinators.agreed_metadata import AgreedMetadata
 from txnscan.coordinators.cluster import Cluster
 from txnscan.coordinators.transactions import Transaction, key_of, list_on
 from txnscan.kafka.answers import IN_TRANSACTION, State
-from txnscan.kafka.failure import Unobserved
+from txnscan.kafka.failure import Failure, FailureCode, Unobserved
 from txnscan.kafka.protocol.list_transactions import ListingFilter
 from txnscan.kafka.topology import NO_LEADER_ID, Key, Topic
 from txnscan.kafka.units import duration, first_of
 from txnscan.sweeps.state import AllRead, Run
-from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.waiting.blocking import aborts_by_ms
 from txnscan.waiting.in_sync import read_behind_last, read_write_states
 from txnscan.waiting.writability import (
     UNREAD,
@@ -47,23 +47,39 @@ def read_for(
     if asked is None or not (judged or leaderless):
         return [*judged], UNREAD, ()
     wanted = _keys(judged, live)
-    states, in_danger = read_in_danger(run.cluster, asked, wanted, leaderless, run.now_ms)
+    states, in_danger = read_in_danger(run.cluster, asked, wanted, leaderless, run.now_ms, _silent(agreed))
     if run.reads_stops:
         opened = {key: len(row.open_producers) for key, row in everything.suspects.items()}
         states = replace(states, behind_last=read_behind_last(run.cluster, asked, opened))
     warnings = (log_warning(states), partition_warning(states.stopped), doubt_warning(states), in_danger)
-    explained = [with_reason(one, states) for one in judged] if states.stopped else [*judged]
+    explained = [with_reason(one, states) for one in judged] if states.stopped or states.doubtful else [*judged]
     return explained, states, tuple(one for one in warnings if one is not None)
 
 
+def _silent(agreed: AgreedMetadata) -> dict[int, Failure]:
+    """The brokers that did not answer the last questions for metadata, and why."""
+    unseen = (*agreed.errors, *agreed.unheard)
+    return {
+        one.broker: one.failure
+        for one in unseen
+        if one.broker is not None and one.failure.code != FailureCode.BROKER_BEHIND
+    }
+
+
 def read_in_danger(
-    cluster: Cluster, asked: int, keys: Collection[Key], leaderless: Collection[Key], now_ms: Callable[[], int]
+    cluster: Cluster,
+    asked: int,
+    keys: Collection[Key],
+    leaderless: Collection[Key],
+    now_ms: Callable[[], int],
+    silent: Mapping[int, Failure] | None = None,
 ) -> tuple[WriteStates, str | None]:
     """The write states of the transaction log and of these partitions; and a warning about ids in a transaction that
     list a partition without a leader. asked: see `read_write_states`. leaderless: all partitions without a leader.
+    silent: see `read_write_states`.
     """
     ids = _in_transaction(cluster, leaderless, now_ms)
-    states = read_write_states(cluster, asked, {*keys, *(leaderless if ids else ())})
+    states = read_write_states(cluster, asked, {*keys, *(leaderless if ids else ())}, silent=silent)
     found = [state for one in ids for state in states.in_danger(one.transactional_id, _keys_of(one))]
     at_risk = frozenset(state.replicas.key for state in found if state.replicas.has_no_leader)
     return replace(states, at_risk=at_risk), _danger_warning(now_ms(), ids, states)
@@ -122,7 +138,7 @@ def _danger_warning(now_ms: int, ids: Iterable[Transaction], states: WriteStates
             (dropped if state in in_danger else waiting).append((state, one))
     said = []
     if dropped:
-        named = [f"{state.name} of '{one.transactional_id}' ({_due(now_ms, one)})" for state, one in dropped]
+        named = [f"{state.name} of '{one.transactional_id}' ({_due(now_ms, one, states)})" for state, one in dropped]
         what = "partitions without a leader will hang when a transaction ends, because its coordinator drops the marker"
         said.append(f"{what} there (KAFKA-20734): {first_of(named, _IDS_NAMED_MAX)}. Before that: {_start(dropped)}")
     if waiting:
@@ -131,9 +147,12 @@ def _danger_warning(now_ms: int, ids: Iterable[Transaction], states: WriteStates
     return "; ".join(said) or None
 
 
-def _due(now_ms: int, one: Transaction) -> str:
+def _due(now_ms: int, one: Transaction, states: WriteStates) -> str:
     """When the transaction ends."""
-    by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
+    blocker = states.blocker(one.transactional_id, one.state, _keys_of(one))
+    if blocker is not None:
+        return f"not before {blocker.name} takes writes"
+    by_ms = aborts_by_ms(one.start_time_ms, one.timeout_ms, blocker)
     if one.state == State.ONGOING and by_ms is not None and by_ms > now_ms:
         return f"at the latest in {duration(by_ms - now_ms)}"
     return "by its external coordinator" if one.two_phase_commit else "at any moment"

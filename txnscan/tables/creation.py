@@ -165,4 +165,4 @@ def why_failed(delta: Delta, error: BaseException) -> str:
 
 def shown(delta: Delta) -> str:
     """The location, for messages."""
-    return printable(delta.location)
+    return printable(delta.location.text)

@@ -21,11 +21,14 @@ _CAUSES = (
         "or copy the tables as docs/tables.md says",
     ),
 )
-# Spark and Parquet name the file that they could not read.
+# Spark, delta-rs and Parquet name the file that they could not read.
 _DAMAGED = re.compile(
     r"(?:FAILED_READ_FILE|is not a Parquet file|CANNOT_READ_FILE|Could not read footer|JsonParseException|"
-    r"JsonEOFException|DELTA_TRUNCATED_TRANSACTION_LOG|DELTA_VERSIONS_NOT_CONTIGUOUS)"
+    r"JsonEOFException|DELTA_TRUNCATED_TRANSACTION_LOG|DELTA_VERSIONS_NOT_CONTIGUOUS|"
+    # Of delta-rs.
+    r"Requested range was invalid|Invalid Parquet file)"
 )
+_GONE = re.compile(r"Object at location (?P<file>.+?\.(?:json|parquet)) not found")
 _FILE = re.compile(r"[^\s'\"`(),\[\]]+\.(?:json|parquet|crc)\b")
 
 
@@ -34,6 +37,9 @@ def cause(said: str) -> str | None:
     for pattern, meaning in _CAUSES:
         if re.search(pattern, said):
             return meaning
+    gone = _GONE.search(said)
+    if gone is not None:
+        return f"the file {gone['file']} is gone; restore it from a backup, or name another location"
     if _DAMAGED.search(said):
         named = _FILE.search(said)
         which = f"the file {_plain(named[0])}" if named else "one of the files"

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import stamina
 
+from txnscan.config import Location
 from txnscan.engine.rows import arrow_type, plain
 from txnscan.sweeps.column import StoredColumn
 from txnscan.tables.conditions import Condition
@@ -80,8 +81,8 @@ class Delta(Protocol):
     """The Delta tables of one location. Everything may raise what its library raises; `said` puts it into words."""
 
     @property
-    def location(self) -> str:
-        """As the user gave it."""
+    def location(self) -> Location:
+        """Where they are."""
         ...
 
     def name(self, table: Table) -> str:

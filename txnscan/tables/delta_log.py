@@ -56,6 +56,9 @@ _NOTED_BYTES = 1 << 20
 _ENTRIES_MAX = 2_000_000
 _DEPTH_MAX = 8
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# Parsers of URLs drop control characters and outer spaces before they resolve a path: `.\t./x` is `../x`, and ` /x` is
+# absolute. A path ends before `?` and `#`.
+_DROPPED = re.compile(r"[\x00-\x1f\x7f?#]|^ | $")
 # The name of a deletion vector: a random folder, if any, and an encoded UUID.
 _VECTOR = re.compile(r"[A-Za-z0-9]{0,32}[0-9A-Za-z.:+=^!/*?&<>()\[\]{}@%$#-]{20}")
 _COMMIT = re.compile(r"[0-9]{20}\.json")
@@ -150,13 +153,13 @@ class Examination:
             log = f"{self._folder / LOG}{os.sep}"
             for found in _files(self._table, self._folder):
                 if not found.startswith(log):
-                    self._check_data_file(found, frozenset(unused), groups=False)
+                    self._check_data_file(found, frozenset(unused), is_listed=False)
             return
         rows = {path: rows for one in tuple(self._examined.values()) for path, rows in one.rows.items()}
         if sum(rows.get(path, 0) for path in paths) > ROWS_MAX:
             raise TableRefused(self._table, f"its deletion vectors have more than {ROWS_MAX:,} rows; {REMEDY}")
         for path in paths:
-            self._check_data_file(str(self._folder / path), frozenset(unused), groups=True)
+            self._check_data_file(str(self._folder / path), frozenset(unused), is_listed=True)
 
     def _examined_file(
         self, path: str, taken: int, *, is_old: bool, is_replayed: bool
@@ -219,18 +222,23 @@ class Examination:
                 sidecars.add(_name(unquote(named(sidecar, "path"))))
         return _Examined(rows, frozenset(sidecars), replayed if is_replayed else None, work)
 
-    def _check_data_file(self, path: str, unused: frozenset[str], *, groups: bool) -> None:
+    def _check_data_file(self, path: str, unused: frozenset[str], *, is_listed: bool) -> None:
+        """is_listed: the table has this file, and delta-rs reads it. Otherwise it is any file that lies there, and
+        Spark may read it.
+        """
         try:
             with _opened(path) as file:
                 found = os.fstat(file.fileno())
                 which = _file(path, found)
                 if not stat.S_ISREG(found.st_mode) or self._examined_data.get(which, _NEVER) <= unused:
                     return
-                parquet.check(file, found.st_size, unused, groups=groups)
+                parquet.check(file, found.st_size, unused, groups=is_listed)
         except OSError:
             # Readers name it, if the table still has it.
             return
         except NotParquet:
+            if is_listed:
+                raise self._damaged(path) from None
             # No reader opens it.
             return
         except (TooLarge, Malformed) as error:
@@ -250,6 +258,8 @@ class Examination:
                 why = why_protocol_refused(found)
             else:
                 why = why_outside(found)
+            if name == "sidecar" and why is None:
+                why = _why_not_examined(found["path"])
             if why is not None:
                 raise TableRefused(self._table, f"{why} ({_shown(path)}); {REMEDY}")
             if name == "add" and (vector := named(found, "deletionVector")) is not None:
@@ -290,7 +300,8 @@ def why_outside(action: Mapping[str, Any]) -> str | None:
     path = named(action, "path")
     if not isinstance(path, str):
         raise UnreadableLog("names no file")
-    if not _is_inside(path) or not _is_inside(unquote(path)):
+    once = unquote(path)
+    if _DROPPED.search(path) or not all(map(_is_inside, (path, once, unquote(once)))):
         return f"the file {printable(path[:100])} is not in the table's folder"
     vector = named(action, "deletionVector")
     if vector is None:
@@ -304,6 +315,14 @@ def why_outside(action: Mapping[str, Any]) -> str | None:
 def _is_inside(path: str) -> bool:
     parts = re.split(r"[/\\]", path)
     return bool(path) and parts[0] != "" and ".." not in parts and "\0" not in path and not _SCHEME.match(path)
+
+
+def _why_not_examined(sidecar: str) -> str | None:
+    """Why a reader may open a sidecar that the examination of the log passes over, in a clause."""
+    name = _name(unquote(sidecar))
+    if _is_of_log(name, "") and not name.casefold().endswith(".crc"):
+        return None
+    return f"the sidecar {printable(sidecar[:100])} has another name than Delta gives"
 
 
 def _is_folder(table: Table, path: Path) -> bool:
@@ -407,9 +426,10 @@ def _first_value(file: IO[bytes]) -> dict[str, Any]:
     text = file.read(_LINE_BYTES_MAX + 1)
     if len(text) > _LINE_BYTES_MAX:
         raise UnreadableLog("is too long")
+    # As Java reads text: bytes that are no UTF-8 are no reason to ignore a file.
+    said = text.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     try:
-        said = text.decode("utf-8").lstrip("\ufeff \t\r\n")
-        _, end = json.JSONDecoder(strict=False).raw_decode(said)
+        _, end = json.JSONDecoder(strict=False, parse_int=str).raw_decode(said)
     except ValueError:
         return {}
     except RecursionError:
@@ -441,11 +461,13 @@ def _of_checkpoint(file: IO[bytes], weigh: _Weigh | None) -> Iterator[Mapping[st
     import pyarrow.parquet as pq
 
     try:
-        parquet.check(file, os.fstat(file.fileno()).st_size)
+        for schema_of_spark in parquet.check(file, os.fstat(file.fileno()).st_size):
+            if has_class(parsed(schema_of_spark.decode("utf-8"))):
+                raise UnreadableLog("names a class")
         schema = pq.read_schema(file)
-        if any(b'"udt"' in value for value in (schema.metadata or {}).values()):
-            raise UnreadableLog("names a class")
         columns = dict.fromkeys(schema.names, True)
+        if len(columns) != len(schema.names):
+            raise UnreadableLog("has a column twice")
         for name in _ACTIONS:
             named(columns, name)
         chosen = [*chain.from_iterable(_columns(schema, name) for name in _ACTIONS if name in columns)]

@@ -17,11 +17,11 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
+from types import FunctionType
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -35,7 +35,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, printable, scheme_of
+from txnscan.config import ConfigError, Location, printable
 from txnscan.sweeps.column import StoredColumn
 from txnscan.tables.conditions import DATAFUSION, Condition
 from txnscan.tables.data_files import (
@@ -49,7 +49,6 @@ from txnscan.tables.data_files import (
 )
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_of, from_arrow, properties
 from txnscan.tables.delta_log import Examination
-from txnscan.tables.exclusive import is_local
 from txnscan.tables.metadata import REMEDY, TableRefused, check
 from txnscan.tables.parquet import VALUES_MAX
 from txnscan.tables.replay import MAINTAIN_BYTES_MAX, REPLAY_BYTES_MAX, Room
@@ -79,29 +78,56 @@ _ONE_FILE = {"datafusion.execution.target_partitions": "1"}
 # Of rows with lists, a thousand take megabytes.
 _FEW_ROWS = {**_ONE_FILE, "datafusion.execution.batch_size": "1024"}
 _MAPPING = "delta.columnmapping."
+# In a path: delta-rs panics, or decodes them and writes elsewhere. A text of Python has surrogates for bytes that are
+# not UTF-8.
+_NOT_IN_PATHS = re.compile(r"[\x00-\x1f\x7f\\\[\]^|\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 # A sweep merges the small files of a table when it adds one to so many files, or to so many bytes. That takes about two
 # seconds. Files of half the size of a merged file are left alone from then on. If nobody ever merged the small files of
 # a table, that would take longer than a sweep should, and `maintain` does it.
 SMALL_FILES_MAX, _SMALL_BYTES_MAX = 100, 16 << 20
 _MERGED_BYTES, _SMALL_BYTES, _TIDY_BYTES_MAX = 4 << 20, 2 << 20, 64 << 20
-_TIDY_ROWS = 1_024
 # `maintain` merges more files than these in two steps, the first of which makes files of this size.
 _FILES_AT_ONCE, _FIRST_BYTES = 400, 1 << 20
 
 
+@contextlib.contextmanager
+def _panics_as_errors() -> Iterator[None]:
+    """Raises a DeltaError in place of a panic of delta-rs, which is no Exception: nobody would catch it, and the result
+    of a sweep would be lost.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # Each library of Rust has a class of its own by this name, and no module has it.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DeltaError(f"delta-rs failed: {error}") from None
+
+
+def _without_panics(delta: type[DeltaRs]) -> type[DeltaRs]:
+    """The class, with `_panics_as_errors` around each public method."""
+    for name, call in list(vars(delta).items()):
+        if isinstance(call, FunctionType) and not name.startswith("_"):
+            setattr(delta, name, _panics_as_errors()(call))
+    return delta
+
+
+@_without_panics
 class DeltaRs:
     """See `delta.Delta`. storage_options: for object stores, as delta-rs names them. Options in the environment count
     too. to_maintain: logs may be larger than for other uses.
 
-    Raises ConfigError for an invalid location, and for a catalog, which only Spark can open.
+    Raises ConfigError for a catalog, which only Spark can open, and for a path that delta-rs cannot open.
     """
 
     def __init__(
-        self, location: str, storage_options: Mapping[str, str] | None = None, *, to_maintain: bool = False
+        self, location: Location, storage_options: Mapping[str, str] | None = None, *, to_maintain: bool = False
     ) -> None:
-        self.location = parse_location(location)
-        if is_catalog_schema(self.location):
-            raise ConfigError("--tables", f"{printable(location)} is in a catalog, which needs Spark")
+        self.location = location
+        if location.in_catalog:
+            raise ConfigError("--tables", f"{printable(location.text)} is in a catalog, which needs Spark")
+        if location.path is not None:
+            _check_path(location.path)
         self._options = dict(storage_options or {})
         room = Room(MAINTAIN_BYTES_MAX if to_maintain else REPLAY_BYTES_MAX)
         self._files = FileCount(MAINTAIN_FILES_MAX if to_maintain else FILES_MAX)
@@ -109,13 +135,13 @@ class DeltaRs:
         self._one_examines = Lock()
         self._examinations = (
             {table.name: Examination(table, Path(self._uri(table)), room) for table in TABLES}
-            if is_local(scheme_of(self.location))
+            if location.path is not None
             else {}
         )
 
     def name(self, table: Table) -> str:
         """The location of the table."""
-        return f"{self.location.rstrip('/')}/{table.name}"
+        return self.location.of_table(table.name)
 
     def check_files(self, table: Table, *, whole: bool = True) -> None:
         """See Delta."""
@@ -151,7 +177,7 @@ class DeltaRs:
 
     def create(self, table: Table) -> None:
         """See Delta. In one commit, so that no table is there without its constraints."""
-        if is_local(scheme_of(self.location)):
+        if self.location.path is not None:
             Path(self._uri(table)).mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             self._uri(table),
@@ -290,7 +316,7 @@ class DeltaRs:
         """Merges the files of a table if many are small, so that it can be opened also where nobody runs `maintain`.
         The rows are stored already, so a failure fails nothing: the next sweep tries again, and so does `maintain`.
         """
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), _panics_as_errors():
             files = found.get_add_actions()
             sizes = zip(_paths(files), files.column("size_bytes").to_pylist(), strict=True)
             small = {path: size for path, size in sizes if size < _SMALL_BYTES}
@@ -308,10 +334,7 @@ class DeltaRs:
         with self._one_examines:
             examination.check_data(paths)
         for path in paths:
-            with pq.ParquetFile(f"{self._uri(table)}/{path}") as file:
-                for batch in file.iter_batches(_TIDY_ROWS):
-                    check_batch(batch)
-                    values.add(batch)
+            values.add_file(f"{self._uri(table)}/{path}")
         return values
 
     def vacuum(self, table: Table, older_than_hours: int) -> int:
@@ -361,7 +384,7 @@ class DeltaRs:
 
         plain = settings.get("AWS_ALLOW_HTTP", "").lower() == "true"
         store = S3Store.from_url(
-            self._uri_of(self.location),
+            self._uri_of(self.location.text),
             config=self._options,  # type: ignore[arg-type]
             client_options={"allow_http": plain},
         )
@@ -392,9 +415,8 @@ class DeltaRs:
         return said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]} ..."
 
     def _uri(self, table: Table) -> str:
-        if is_local(scheme_of(self.location)):
-            return str(local_path(self.name(table)))
-        return self._uri_of(self.name(table))
+        folder = self.location.path
+        return self._uri_of(self.name(table)) if folder is None else str(folder / table.name)
 
     def _uri_of(self, name: str) -> str:
         scheme, _, rest = name.partition("://")
@@ -432,7 +454,7 @@ class DeltaRs:
                         values.add(batch)
             except TooLarge as error:
                 raise TableRefused(table, f"it {error}; {REMEDY}") from None
-        if is_local(scheme_of(self.location)):
+        if self.location.path is not None:
             top = Path(self._uri(table))
             for folder in (top, *(path for path in top.iterdir() if path.is_dir())):
                 if not os.access(folder, os.W_OK | os.X_OK):
@@ -445,7 +467,7 @@ class DeltaRs:
     def _roomy(self, table: Table, *, decodes: bool = False) -> DeltaTable:
         """As `_writable`, for a write of rows. A thread of delta-rs panics if the disk is full. Raises OSError."""
         found = self._writable(table, decodes=decodes)
-        if is_local(scheme_of(self.location)):
+        if self.location.path is not None:
             largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
             if largest != resource.RLIM_INFINITY and largest < _ROOM_BYTES:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), self._uri(table))
@@ -480,6 +502,17 @@ class DeltaRs:
             {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features},
         )
         return found
+
+
+def _check_path(path: Path) -> None:
+    """Raises ConfigError if delta-rs cannot open tables there. It follows links first."""
+    given = str(path)
+    # No link has a name with this.
+    real = given if "\0" in given else os.path.realpath(given)
+    found = _NOT_IN_PATHS.search(real)
+    if found is not None:
+        why = f"delta-rs cannot open a path with {found[0]!a}; name another directory"
+        raise ConfigError("--tables", f"{printable(real)} cannot be used: {why}")
 
 
 def _field(column: StoredColumn) -> Field:

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from txnscan.config import is_local
+
 # The value of a setting of the Spark application, by its name, if it is set.
 Setting = Callable[[str], str | None]
 
-_LOCAL = ("", "file")
 _EXCLUSIVE = ("hdfs", "viewfs", "abfs", "abfss", "adl", "wasb", "wasbs", "gs")
 _S3 = ("s3", "s3a", "s3n")
 _CHOSEN_BY_SCHEME = "DelegatingLogStore"
@@ -30,11 +31,6 @@ _NOT_FOR_S3 = (_FOR_ONE_DRIVER, "HDFSLogStore", "AzureLogStore", "GCSLogStore", 
 _HOMES = ("io.delta.storage", "org.apache.spark.sql.delta.storage")
 _FOR_S3 = "io.delta.storage.S3DynamoDBLogStore"
 _ON_DATABRICKS = "spark.databricks.clusterUsageTags.clusterId"
-
-
-def is_local(scheme: str) -> bool:
-    """Whether a location of this scheme is a path of the machine."""
-    return scheme in _LOCAL
 
 
 def why_not_exclusive(scheme: str, setting: Setting) -> str | None:

@@ -15,7 +15,7 @@ Source: Delta's PROTOCOL.md; `GeneratedColumn`, `Invariants`, `Constraints` and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from txnscan.config import ConfigError, printable
@@ -56,13 +56,23 @@ _PREVIEW = re.compile(r"-(?:preview|dev)$")
 _CONSTRAINT = "delta.constraints."
 _FEATURE = "delta.feature."
 # Properties that name code or another service, by their beginning.
-_NAMES_CODE = ("delta.coordinatedcommits.", "delta.universalformat.", "delta.catalogmanaged", "option.")
+_NAMES_CODE = (
+    *("delta.coordinatedcommits.", "delta.universalformat.", "delta.catalogmanaged", "option."),
+    # Another table in place of this one. Delta looks at the property, and not whether the feature is there.
+    "delta.redirect",
+)
 # Keys of a field's metadata that evaluate nothing. Keys of other products are free, if nothing in them resembles an
 # expression.
 _HARMLESS = re.compile(r"delta\.(?:columnMapping\.(?:id|physicalName|nested\.ids)|typeChanges|rowTracking\.\w+)")
 _EXPRESSION = re.compile(r"expression|invariant|default|identity|generation", re.IGNORECASE)
 # A type that is no struct, array or map.
 _PLAIN_TYPE = re.compile(r"[a-z_]+(?: ?\([0-9, ]*\))?(?: [a-z ]+)?")
+# Spark pads each value of such a type to its length when it reads it, and writes no value that is longer. Such a type
+# is in the metadata of a column. The longest of Hive has 255 characters.
+_FIXED_LENGTH = re.compile(r"\bchar(?:acter)?\s*\(\s*([0-9]+)", re.IGNORECASE)
+_LIMITED_LENGTH = re.compile(r"\b(?:var)?char", re.IGNORECASE)
+_FIXED_LENGTH_MAX = 255
+_TYPE_KEY = "__char_varchar_type_string"
 _NESTED = {"struct": ("fields",), "array": ("elementType",), "map": ("keyType", "valueType")}
 _SHOWN_MAX = 100
 
@@ -108,7 +118,7 @@ def why_metadata_refused(table: Table, metadata: Mapping[str, Any]) -> str | Non
     try:
         reasons = (
             *_of_format(named(metadata, "format")),
-            *of_properties(table, dict(named(metadata, "configuration") or {})),
+            *of_properties(table, _once(named(metadata, "configuration") or {})),
             *of_schema(table, parsed(str(named(metadata, "schemaString")))),
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
@@ -138,6 +148,14 @@ def _of_format(format: Mapping[str, Any] | None) -> Iterator[str]:
         yield "its metadata has a format other than Parquet, or options of the format, which may name a class"
 
 
+def _once(properties: Mapping[str, Any] | Collection[tuple[str, Any]]) -> dict[str, Any]:
+    """The properties, which a checkpoint has as pairs. Raises UnreadableLog if one is there twice."""
+    found = dict(properties)
+    if len(found) != len(properties):
+        raise UnreadableLog("has a property twice")
+    return found
+
+
 def of_properties(table: Table, properties: Mapping[str, Any]) -> Iterator[str]:
     """Why these properties may run something."""
     ours = {condition for _, condition in table.checks}
@@ -160,6 +178,9 @@ def of_schema(table: Table, schema: Mapping[str, Any]) -> Iterator[str]:
     yield from _of_type(schema, "")
     own = {column.name for column in table.columns}
     for field in named(schema, "fields"):
+        # Spark ignores upper and lower case.
+        if field["name"].casefold() in own and any(map(_LIMITED_LENGTH.search, _type_texts(field))):
+            yield f"the column {_shown(field['name'])} has values of a limited length"
         if field["name"] not in own and named(field, "nullable") is not True:
             yield f"the column {_shown(field['name'])} is none of txnscan's and allows no nulls"
 
@@ -168,6 +189,7 @@ def _of_type(type_: Any, column: str) -> Iterator[str]:
     if isinstance(type_, str):
         if not _PLAIN_TYPE.fullmatch(type_):
             yield f"the type of {_column(column)} is unknown"
+        yield from _of_length(type_, column)
         return
     kind = named(type_, "type")
     parts = _NESTED.get(kind)
@@ -183,7 +205,22 @@ def _of_type(type_: Any, column: str) -> Iterator[str]:
         for key in _keys(named(field, "metadata") or {}):
             if not _is_harmless(key):
                 yield f"the metadata of {_column(below)} has {_shown(key)}, which may be evaluated"
+        for text in _type_texts(field):
+            yield from _of_length(text, below)
         yield from _of_type(named(field, "type"), below)
+
+
+def _type_texts(field: Mapping[str, Any]) -> Iterator[str]:
+    """The types of a field as texts: its own, and those in its metadata."""
+    if isinstance(type_ := named(field, "type"), str):
+        yield type_
+    metadata = named(field, "metadata") or {}
+    yield from (str(value) for key, value in metadata.items() if key.casefold() == _TYPE_KEY)
+
+
+def _of_length(type_: str, column: str) -> Iterator[str]:
+    if any(len(length) > 3 or int(length) > _FIXED_LENGTH_MAX for length in _FIXED_LENGTH.findall(type_)):
+        yield f"values of {_column(column)} are padded to more than {_FIXED_LENGTH_MAX} characters"
 
 
 def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -191,9 +228,15 @@ def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
     for key, value in metadata.items():
         yield key
         if key != "delta.columnMapping.nested.ids":
-            for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, dict):
-                    yield from _keys(one)
+            yield from _keys_in(value)
+
+
+def _keys_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from _keys(value)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _keys_in(one)
 
 
 def _is_harmless(key: str) -> bool:

@@ -11,8 +11,7 @@ import resource
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, scheme_of
-from txnscan.tables.exclusive import is_local
+from txnscan.config import ConfigError, Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 _ADDRESS_BYTES = 1200 * 1024 * 1024
 
 
-def needs_spark(location: str) -> bool:
-    """Whether only Spark can open it: it is in a catalog, or delta-rs is not installed. Raises ConfigError."""
-    return is_catalog_schema(parse_location(location)) or find_spec("deltalake") is None
+def needs_spark(location: Location) -> bool:
+    """Whether only Spark can open it: it is in a catalog, or delta-rs is not installed."""
+    return location.in_catalog or find_spec("deltalake") is None
 
 
 def check_address_space() -> None:
@@ -42,12 +41,13 @@ def check_address_space() -> None:
         raise MemoryError(f"delta-rs needs {_ADDRESS_BYTES >> 20} MiB of address space") from None
 
 
-def open_tables(location: str, spark: SparkSession | None, *, to_maintain: bool = False) -> Tables:
+def open_tables(location: Location | str, spark: SparkSession | None, *, to_maintain: bool = False) -> Tables:
     """The tables of a location. to_maintain: also with a log that is too large for all others. Raises ConfigError.
 
     With a session, Spark opens them. delta-rs does so if the driver itself runs all tasks of the session, the location
     is on the driver's disk, and delta-rs can write the tables that are there.
     """
+    location = Location.of(location)
     if spark is not None and not _is_of_this_machine(location, spark, to_maintain=to_maintain):
         return through_spark(location, spark)
     if find_spec("deltalake") is None:
@@ -59,16 +59,16 @@ def open_tables(location: str, spark: SparkSession | None, *, to_maintain: bool 
     return Tables(DeltaRs(location, to_maintain=to_maintain))
 
 
-def through_spark(location: str, spark: SparkSession) -> Tables:
+def through_spark(location: Location | str, spark: SparkSession) -> Tables:
     """The tables of a location, through a session. Raises ConfigError."""
     from txnscan.engine.spark.guest import own_session
     from txnscan.tables.spark import FOR_WRITES, SparkDelta
     from txnscan.tables.tables import Tables
 
-    return Tables(SparkDelta(own_session(spark, FOR_WRITES), location))
+    return Tables(SparkDelta(own_session(spark, FOR_WRITES), Location.of(location)))
 
 
-def frame_of_files(spark: SparkSession, location: str, table: Table) -> DataFrame | None:
+def frame_of_files(spark: SparkSession, location: Location, table: Table) -> DataFrame | None:
     """The present files of a table as a DataFrame, for a session without Delta. None if delta-rs cannot open the same
     files, or if there is no such table. Raises ConfigError.
     """
@@ -76,11 +76,13 @@ def frame_of_files(spark: SparkSession, location: str, table: Table) -> DataFram
         return None
     from txnscan.tables.delta_rs import DeltaRs
     from txnscan.tables.spark import frame
+    from txnscan.tables.tables import Tables
 
     delta = DeltaRs(location)
     folder = delta.files(table)
     if folder is None:
         return None
+    Tables(delta).check_readable()
     empty, files = frame(spark, None, table, ()), delta.data_files(table)
     # Without a schema, Spark guesses the types of the columns in the names of folders.
     if not files:
@@ -89,14 +91,13 @@ def frame_of_files(spark: SparkSession, location: str, table: Table) -> DataFram
     return spark.read.schema(empty.schema).option("basePath", folder).parquet(*files).select(*empty.columns)
 
 
-def _is_of_this_machine(location: str, spark: SparkSession, *, to_maintain: bool) -> bool:
+def _is_of_this_machine(location: Location, spark: SparkSession, *, to_maintain: bool) -> bool:
     """Whether delta-rs can open the same files as this session would."""
-    if needs_spark(location) or not is_local(scheme_of(location)):
+    if needs_spark(location) or location.path is None:
         return False
     from txnscan.engine.spark.files import local_file
 
-    place = parse_location(location)
-    if local_file(spark, place) != str(local_path(place)):
+    if local_file(spark, location.text) != str(location.path):
         return False
     try:
         check_address_space()

@@ -20,6 +20,7 @@ from txnscan.tables.data_files import TooLarge
 from txnscan.tables.thrift import ABSENT, BINARY, BOOLEAN, BYTE, INTEGER, Malformed, Struct, read_struct
 
 _MAGIC = b"PAR1"
+_SCHEMA_OF_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 _TAIL_BYTES = 8
 FOOTER_BYTES_MAX = 4 << 20
 # Delta's own compaction makes files of 128 MiB to 1 GiB.
@@ -102,13 +103,16 @@ class NotParquet(Malformed):
     """A file that no reader takes for a Parquet file."""
 
 
-def check(file: IO[bytes], size: int, unused: Collection[str] = (), *, groups: bool = True) -> None:
+def check(file: IO[bytes], size: int, unused: Collection[str] = (), *, groups: bool = True) -> list[bytes]:
     """Raises TooLarge if readers of this file would have to hold too much, and Malformed if it is no Parquet file that
     all of them read in one way. Also raises OSError.
 
+    Returns every schema of Spark's in its footer, undecoded. There should be one at most. Readers differ about which of
+    two counts.
+
     unused: columns that are not read. groups: row groups have limits, too. Spark makes larger ones.
     """
-    _ParquetFile(file, size, unused, groups=groups).check()
+    return _ParquetFile(file, size, unused, groups=groups).check()
 
 
 class _ParquetFile:
@@ -121,7 +125,7 @@ class _ParquetFile:
         # A system call takes longer than the header that it reads.
         self._whole = os.pread(self._descriptor, size, 0) if size <= _WHOLE_BYTES_MAX else None
 
-    def check(self) -> None:
+    def check(self) -> list[bytes]:
         tail = self._bytes(max(0, self._size - _TAIL_BYTES), _TAIL_BYTES)
         if tail[4:] != _MAGIC:
             raise NotParquet("is no Parquet file")
@@ -135,6 +139,7 @@ class _ParquetFile:
             leaves = list(_leaves(footer[2]))
             for group in footer[4]:
                 self._check_group(group, leaves)
+            return [pair.get(2, b"") for pair in footer.get(5, ()) if pair[1] == _SCHEMA_OF_SPARK]
         except (IndexError, KeyError, OverflowError):
             raise Malformed("is damaged") from None
 

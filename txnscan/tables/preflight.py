@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txnscan.config import is_catalog_schema, local_path, parse_location, printable, scheme_of, shown_location
+from txnscan.config import Location, printable, shown_location
 from txnscan.errors import TxnscanError
 from txnscan.kafka.units import plural
 from txnscan.sweeps.preflight import Finding, Level
-from txnscan.tables.exclusive import is_local
 from txnscan.tables.schema import TABLES
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 _FREE_BYTES_MIN, _FREE_BYTES_FEW = 50 * 2**20, 2**30
 
 
-def check_tables(location: str, opens: Callable[[], Tables], *, applies: bool = False) -> Iterator[Finding]:
+def check_tables(location: Location, opens: Callable[[], Tables], *, applies: bool = False) -> Iterator[Finding]:
     """Whether a sweep could use the tables. opens: opens them as a sweep does. applies: whether to check, too, that one
     of two applies at once is kept out.
     """
-    location = parse_location(location)
-    path = local_path(location) if is_local(scheme_of(location)) and not is_catalog_schema(location) else None
+    path = location.path
     unusable = _unusable_folder(path) if path is not None else None
     if unusable is not None:
         yield Finding("tables", Level.FAILED, unusable)
@@ -59,9 +57,9 @@ def _unusable_folder(path: Path) -> str | None:
     return None
 
 
-def _opened(location: str, tables: Tables, *, applies: bool) -> Finding:
+def _opened(location: Location, tables: Tables, *, applies: bool) -> Finding:
     """What a sweep finds when it opens the tables. Raises ConfigError if it would not begin."""
-    shown = shown_location(location)
+    shown = shown_location(location.text)
     changes, delta = tables.to_create(), tables.delta
     absent, lacking = changes.absent, sum(map(len, changes.lacking.values()))
     others = f"; the next sweep makes the other {len(absent)}" if absent else ""
@@ -72,7 +70,7 @@ def _opened(location: str, tables: Tables, *, applies: bool) -> Finding:
     elif not delta.can_write():
         why = "they have a feature of Delta that delta-rs does not know; sweep them with Spark (--engine spark)"
         return Finding("tables", Level.FAILED, f"{there}, and {why}")
-    why_shared = delta.why_shared(scheme_of(location)) if applies and not is_catalog_schema(location) else None
+    why_shared = delta.why_shared(location.scheme) if applies and not location.in_catalog else None
     if why_shared is not None:
         return Finding("tables", Level.FAILED, f"{there}; apply --execute is refused, as {why_shared}")
     return Finding("tables", Level.OK, there)
@@ -80,8 +78,8 @@ def _opened(location: str, tables: Tables, *, applies: bool) -> Finding:
 
 def _others_write(path: Path) -> Iterator[Finding]:
     """Whoever may write the tables chooses the facts of a plan."""
-    folders = [path, *(path / table.name for table in TABLES)]
-    for folder in folders:
+    of_tables = [path / table.name for table in TABLES]
+    for folder in (path, *of_tables, *(folder / "_delta_log" for folder in of_tables)):
         try:
             mode = folder.stat().st_mode
         except OSError:

@@ -39,6 +39,7 @@ _TIMES, _TIMES_IF_LONG = 3, 8
 EXAMINED_BYTES = 60
 EXAMINED_SHARE = 64
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint(?:\.([0-9]{10})\.([0-9]{10}))?\.parquet")
+_VERSION_MAX = f"{2**63 - 1:020}"
 _VERSION = re.compile(r"[0-9]{20}\.")
 
 
@@ -75,14 +76,20 @@ class Room:
 
 def newest_checkpoint(names: Iterable[str]) -> str:
     """The version of the newest whole checkpoint among these files of a log, in the form in which names begin. Empty
-    if there is none.
+    if there is none. Readers pass over parts such as 2 of 1, and over versions above 64 bits.
     """
     parts: dict[tuple[str, str], set[str]] = {}
     for name in names:
         if found := _CHECKPOINT.fullmatch(name):
             version, part, of = (one or "1" for one in found.groups())
-            parts.setdefault((version, of), set()).add(part)
-    return max((version for (version, of), some in parts.items() if len(some) == int(of)), default="")
+            if version <= _VERSION_MAX:
+                parts.setdefault((version, of), set()).add(part)
+    whole = (version for (version, of), some in parts.items() if _are_whole(some, int(of)))
+    return max(whole, default="")
+
+
+def _are_whole(parts: set[str], of: int) -> bool:
+    return len(parts) == of and all(1 <= int(part) <= of for part in parts)
 
 
 def is_replayed(name: str, checkpoint: str) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
-from txnscan.config import ConfigError, is_catalog_schema, local_path, parse_location, scheme_of
+from txnscan.config import ConfigError, Location
 from txnscan.engine.rows import spark_type
 from txnscan.engine.spark.errors import spark_reason
 from txnscan.engine.spark.guest import frame_of
@@ -27,7 +27,7 @@ from txnscan.sweeps.result import Scan
 from txnscan.tables.conditions import SPARK, Condition, spark_text
 from txnscan.tables.delta import Answer, By, Compacted, Matched, NotMatched, Row, arrow_rows, from_arrow, properties
 from txnscan.tables.delta_log import Examination
-from txnscan.tables.exclusive import Setting, is_local, why_not_exclusive
+from txnscan.tables.exclusive import Setting, why_not_exclusive
 from txnscan.tables.metadata import check, parsed
 from txnscan.tables.schema import TABLES, Table
 
@@ -50,25 +50,20 @@ _ABSENT = ("DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND",
 
 
 class SparkDelta:
-    """See `delta.Delta`. Raises ConfigError for an invalid location."""
+    """See `delta.Delta`."""
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
-        self.location = parse_location(location)
+    def __init__(self, spark: SparkSession, location: Location) -> None:
+        self.location = location
         self._spark = spark
-        at_path = not is_catalog_schema(self.location) and is_local(scheme_of(self.location))
         # Files of this machine, if the session's Hadoop finds the path here.
+        folder = location.path
         self._examinations = (
-            {table.name: Examination(table, local_path(self.location) / table.name) for table in TABLES}
-            if at_path
-            else {}
+            {table.name: Examination(table, folder / table.name) for table in TABLES} if folder is not None else {}
         )
 
     def name(self, table: Table) -> str:
         """The table's name in SQL."""
-        if is_catalog_schema(self.location):
-            return f"{self.location}.{table.name}"
-        path = f"{self.location.rstrip('/')}/{table.name}".replace("`", "``")
-        return f"delta.`{path}`"
+        return self.location.sql_name(table.name)
 
     def check(self, table: Table, *, decodes: bool = False) -> None:
         """Checks that Spark may use the table: that its metadata makes Spark evaluate nothing. Spark evaluates nothing
@@ -80,8 +75,8 @@ class SparkDelta:
             self.check_files(table, whole=False)
             if decodes:
                 self._examinations[table.name].check_data()
-        in_catalog = is_catalog_schema(self.location)
-        at = self._detailed_location(table) if in_catalog else f"{self.location.rstrip('/')}/{table.name}"
+        in_catalog = self.location.in_catalog
+        at = self._detailed_location(table) if in_catalog else self.location.of_table(table.name)
         if at is None:
             return
         actions = last_actions(self._spark, at)
@@ -202,7 +197,7 @@ class SparkDelta:
 
     def files(self, table: Table) -> str | None:
         """See Delta."""
-        if not is_catalog_schema(self.location):
+        if not self.location.in_catalog:
             self.check(table)
         return self._detailed_location(table)
 
@@ -219,7 +214,7 @@ class SparkDelta:
 
     def check_place(self) -> None:
         """See Delta."""
-        if is_catalog_schema(self.location):
+        if self.location.in_catalog:
             self._spark.sql(f"DESCRIBE SCHEMA {self.location}")
 
     def can_write(self) -> bool:
@@ -260,10 +255,10 @@ class SparkDelta:
     def _save(self, table: Table, writer: DataFrameWriter, mode: str) -> None:
         self.check(table, decodes=mode != "append")
         writer = writer.format("delta").mode(mode)
-        if is_catalog_schema(self.location):
+        if self.location.in_catalog:
             writer.saveAsTable(self.name(table))
         else:
-            writer.save(f"{self.location.rstrip('/')}/{table.name}")
+            writer.save(self.location.of_table(table.name))
 
 
 def _own(table: Table, rows: DataFrame) -> list[str]:
@@ -287,20 +282,23 @@ def frame(spark: SparkSession, scan: Scan | None, table: Table, items: Sequence[
     return spark.createDataFrame(arrow_rows(table.columns, table.rows(scan, items)))
 
 
-def frame_of_table(spark: SparkSession, location: str, table: Table) -> DataFrame:
+def frame_of_table(spark: SparkSession, location: Location, table: Table) -> DataFrame:
     """A stored table. A session without Delta reads the present files of one on this machine. Raises ConfigError."""
     from txnscan.tables.open import frame_of_files
+    from txnscan.tables.tables import Tables
 
     delta = SparkDelta(spark, location)
     delta.check(table)
     try:
-        return spark.table(delta.name(table))
+        found = spark.table(delta.name(table))
     except PySparkException as error:
         files = frame_of_files(spark, location, table)
         if files is None:
             why = "sweep first, or give the session Delta (delta-spark, or spark-submit.sh)"
             raise ConfigError("table", f"{delta.said(error)}; {why}") from None
         return files
+    Tables(delta).check_readable()
+    return found
 
 
 def last_actions(spark: SparkSession, location: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:

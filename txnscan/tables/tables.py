@@ -74,10 +74,13 @@ class Tables:
         # The sweeps that this object began to write, and may have written in part: the last few, in a process that runs
         # for ever.
         self._begun: deque[str] = deque(maxlen=_BEGUN_MAX)
+        # Whether this release may read the tables, by their version. Asked once: it takes a read of a table.
+        self._is_readable = False
 
     def create(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Creates missing tables, before any request to the cluster. See `creation.create`."""
         create(self.delta, self._at_once, say)
+        self._is_readable = True
 
     def to_create(self) -> Changes:
         """The changes that a sweep would make. Only reads. Raises the errors of `creation.to_create`."""
@@ -91,6 +94,14 @@ class Tables:
     def check_writable(self) -> None:
         """Raises ConfigError without tables, and if this release cannot write them by their version."""
         self._read(SWEEPS, lambda: check_writable(self.delta))
+
+    def check_readable(self) -> None:
+        """Raises ConfigError without tables, and if this release cannot read them by their version. Each read begins
+        with this: a row of an unknown form must not open a gate.
+        """
+        if not self._is_readable:
+            self._read(SWEEPS, lambda: check_readable(self.delta))
+            self._is_readable = True
 
     def why_failed(self, error: BaseException) -> str:
         """Why tables cannot be written or read, in one line, with the remedy if it is known."""
@@ -340,14 +351,14 @@ class Tables:
             rows = self._read_unresolved(scan.cluster_id)
         over = scan.over(incidents_of(rows))
         by_marker = {ENDED, COMPLETED} & set(over.values())
-        ours = self._resolved_by_apply(scan.cluster_id) if by_marker else {}
+        ours = self.resolved_by_apply(scan.cluster_id) if by_marker else {}
         return [_closed(scan, which, how, ours) for which, how in over.items()]
 
-    def _resolved_by_apply(self, cluster_id: str) -> Mapping[str, str]:
-        """The markers that apply has written, by incident."""
+    def resolved_by_apply(self, cluster_id: str) -> Mapping[str, Row]:
+        """The last marker that apply has written for each incident, by the incident's id, and when (`at`)."""
         of = (Is("cluster_id", cluster_id), Is("status", "resolved"))
-        written = self.rows(RESOLUTIONS, *of, columns=("incident_id", "marker"))
-        return {row["incident_id"]: row["marker"] for row in written}
+        written = self.rows(RESOLUTIONS, *of, columns=("incident_id", "marker", "at"), order=(By("at"),))
+        return {row["incident_id"]: row for row in written}
 
     def _begun_read(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
         """Starts the call in a thread of its own, and returns a function that waits for its result."""
@@ -375,9 +386,10 @@ class Tables:
         order: Sequence[By] = (),
         limit: int | None = None,
     ) -> list[Row]:
-        """Rows of a table, as `Delta.read`. Raises ConfigError without tables at the location, and if this
-        table is gone or damaged.
+        """Rows of a table, as `Delta.read`. Raises ConfigError without tables at the location, if this table is gone or
+        damaged, and if this release cannot read the tables by their version.
         """
+        self.check_readable()
         return self._read(table, lambda: self.delta.read(table, *where, columns=columns, order=order, limit=limit))
 
     def _read(self, table: Table, read: Callable[[], Answer]) -> Answer:
@@ -415,7 +427,7 @@ class Tables:
         release cannot read.
         """
         check_files(self.delta)
-        self._read(SWEEPS, lambda: check_readable(self.delta))
+        self.check_readable()
         of = () if cluster_id is None else (Is("cluster_id", cluster_id),)
         by = ("cluster_id", "scope = 'all'")
         return self._read(SWEEPS, lambda: self.delta.newest(SWEEPS, by, "started_at", *of))
@@ -451,7 +463,7 @@ def _past_of(row: Row) -> Past:
     return Past(row["history"], row["vetoes_from"], row["image_offset"], positions)
 
 
-def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, str]) -> Row:
+def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, Row]) -> Row:
     """The row of a sweep that proved its end. written: the markers that apply has written, by incident."""
     incident = which.incident_id(scan.cluster_id)
     leader_epoch, high_watermark = scan.ends.get(which.key, (-1, None))
@@ -459,7 +471,7 @@ def _closed(scan: Scan, which: TransactionKey, how: str, written: Mapping[str, s
     return {
         "incident_id": incident,
         "resolved_at": timestamp(scan.finished_at_ms),
-        "resolved_how": f"{written[incident].lower()}_marker" if by_marker and incident in written else how,
+        "resolved_how": f"{written[incident]['marker'].lower()}_marker" if by_marker and incident in written else how,
         "leader_epoch": leader_epoch,
         "high_watermark": high_watermark,
         "history": scan.history,

@@ -19,6 +19,7 @@ from functools import partial
 from types import MappingProxyType
 
 from txnscan.config import ConfigError, printable
+from txnscan.kafka.units import whole_number
 from txnscan.tables.conditions import Is
 from txnscan.tables.delta import READABLE_PROPERTY, VERSION_PROPERTY, Delta, of_version, tried_again
 from txnscan.tables.schema import (
@@ -86,7 +87,8 @@ def version_of(properties: Mapping[str, str]) -> int:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None
+    number = whole_number(text)
+    return number if number is not None and number >= 0 else None
 
 
 def check_writable(delta: Delta) -> int:
@@ -104,7 +106,7 @@ def _checked(delta: Delta, allowed: tuple[Standing, ...]) -> int:
     found, version = standing(properties), version_of(properties)
     if found in allowed:
         return version
-    has = f"{printable(delta.location)} has tables of schema version {version}"
+    has = f"{printable(delta.location.text)} has tables of schema version {version}"
     remedies = {
         Standing.UPGRADE: f"run txnscan maintain --upgrade, which {' and '.join(steps_from(version))}",
         Standing.LATER: "it can read them, and a later txnscan must write them: use that one, or another location",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from txnscan.config import Location
 from txnscan.tables.schema import CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TOPIC_READS, Table
 
 
@@ -113,24 +114,17 @@ VIEWS = (
 _TABLES: tuple[Table, ...] = (CANDIDATES, INCIDENTS, OPEN_TRANSACTIONS, SWEEPS, TOPIC_READS)
 
 
-def view_statements(location: str, in_catalog: bool) -> list[str]:
-    """The statements that create the views. location: a path, or catalog.schema, as `parse_location` gives it."""
-    names = {
-        table.name: f"{location}.{table.name}" if in_catalog else _at_path(location, table.name) for table in _TABLES
-    }
-    kind = "VIEW" if in_catalog else "TEMPORARY VIEW"
+def view_statements(location: Location) -> list[str]:
+    """The statements that create the views over the tables there."""
+    names = {table.name: location.sql_name(table.name) for table in _TABLES}
+    kind = "VIEW" if location.in_catalog else "TEMPORARY VIEW"
     return [
-        f"CREATE OR REPLACE {kind} {view_name(view, location, in_catalog)} COMMENT '{view.meaning}' AS\n"
+        f"CREATE OR REPLACE {kind} {view_name(view, location)} COMMENT '{view.meaning}' AS\n"
         + view.query.format(**names)
         for view in VIEWS
     ]
 
 
-def view_name(view: View, location: str, in_catalog: bool) -> str:
+def view_name(view: View, location: Location) -> str:
     """The view's name in SQL."""
-    return f"{location}.{view.name}" if in_catalog else f"txnscan_{view.name}"
-
-
-def _at_path(location: str, table: str) -> str:
-    path = f"{location.rstrip('/')}/{table}".replace("`", "``")
-    return f"delta.`{path}`"
+    return location.of_table(view.name) if location.in_catalog else f"txnscan_{view.name}"

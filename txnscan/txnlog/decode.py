@@ -9,10 +9,11 @@ partitions.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from txnscan.kafka.answers import State
+from txnscan.kafka.protocol.metadata import NAME_LENGTH_MAX
 from txnscan.kafka.protocol.primitives import Reader
 from txnscan.kafka.topology import Key
 from txnscan.txnlog.facts import LoggedTransaction, RawRecord
@@ -30,6 +31,10 @@ _ONE = (1).to_bytes(4)
 _NULL = 1
 
 
+# In a record: more than fit into the 1 MB of Kafka's default. And in all records of a read, if their lists differ: each
+# partition takes about 60 bytes, and 4 in a record. Coordinators write the growing list of a transaction again with
+# each partition, so a busy id with 100 partitions names thousands in each transaction.
+_PARTITIONS_OF_RECORD_MAX, PARTITIONS_MAX = 250_000, 3_000_000
 _STATES = tuple(State)
 
 
@@ -113,6 +118,25 @@ def decoded(raw: RawRecord) -> LoggedTransaction:
     return replace(found, leader_epoch=raw.leader_epoch)
 
 
+def all_decoded(raws: Iterable[RawRecord]) -> list[LoggedTransaction]:
+    """The decoded records, whose equal partitions and lists of partitions are kept once. Raises UnknownRecord, also if
+    they have too many partitions.
+    """
+    found, lists, keys, free = [], dict[frozenset[Key], frozenset[Key]](), dict[Key, Key](), PARTITIONS_MAX
+    for raw in raws:
+        one = decoded(raw)
+        known = lists.get(one.partitions)
+        if known is None:
+            known = frozenset([keys.setdefault(key, key) for key in one.partitions])
+            lists[known] = known
+            free -= len(known)
+        one = replace(one, partitions=known)
+        if free < 0:
+            raise UnknownRecord(f"its records of the ids in question name more than {PARTITIONS_MAX:,} partitions")
+        found.append(one)
+    return found
+
+
 def decode(offset: int, contiguous_from: int, name: str, value: bytes) -> LoggedTransaction:
     """The decoded record of an id. Raises UnknownRecord if it is damaged, or of a version that this code lacks."""
     record = _Record(value)
@@ -165,7 +189,11 @@ class _Record(Reader):
         return DamagedRecord(f"a record cannot be decoded: {why}")
 
     def topic(self, flexible: bool) -> str:
-        return self.text(self.uvarint() - 1 if flexible else self.int16())
+        name = self.text(self.uvarint() - 1 if flexible else self.int16())
+        # It is repeated for each partition wherever they are shown.
+        if len(name) > NAME_LENGTH_MAX:
+            raise self.error("the name of a topic is too long")
+        return name
 
     def count(self, flexible: bool) -> int:
         """The length of an array; -1 for null, which counts as empty."""
@@ -174,8 +202,11 @@ class _Record(Reader):
     def partitions(self, flexible: bool) -> frozenset[Key]:
         found: set[Key] = set()
         for _ in range(self.count(flexible)):
-            topic = self.topic(flexible)
-            found |= {(topic, self.int32()) for _ in range(self.count(flexible))}
+            topic, count = self.topic(flexible), self.count(flexible)
+            # With fewer bytes than that it is damaged.
+            if len(found) + count > _PARTITIONS_OF_RECORD_MAX and 4 * count <= len(self.data) - self.at:
+                raise UnknownRecord(f"a record has more than {_PARTITIONS_OF_RECORD_MAX:,} partitions")
+            found |= {(topic, self.int32()) for _ in range(count)}
             if flexible:
                 self.tags()
         return frozenset(found)

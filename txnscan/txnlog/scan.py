@@ -43,8 +43,11 @@ from txnscan.txnlog.rows import LogRow
 
 # Several threads have a piece and copies of it in memory at once. With 8 MB, 5,000,000 records took 460 MB.
 _PIECE_BYTES = 2 * 1024 * 1024
-# The limit of records that are kept per partition of the log. A compacted log has only a few records of each id.
+# The limits of what is kept of a partition of the log: records and ids, the bytes of both, and leader epochs. A
+# compacted log has only a few records of each id. A broker could answer without an end, and 6 kB may expand to 64 MiB.
 RECORDS_MAX = 200_000
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+EPOCHS_MAX = 100_000
 
 
 def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
@@ -60,9 +63,9 @@ def read_log(batch: LogBatch, send: Send) -> Iterator[LogRow]:
         ends: dict[int, int] = {}
         reached, read_bytes = start, 0
         for piece in pieces(send, partition, start, None, of_producers(wanted)):
-            names |= names_in(piece.batches, piece.offset, wanted)
+            _add_names(names, names_in(piece.batches, piece.offset, wanted))
             reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
-            ends |= piece.undecoded.epoch_ends()
+            add_epoch_ends(ends, piece)
             is_whole = piece.offset == start
         records = Records(wanted)
         if names and is_whole:
@@ -92,11 +95,12 @@ def _appended(batch: LogBatch, partition: Partition, send: Send) -> LogRow:
     """
     wanted, names = frozenset(batch.producer_ids), frozenset(batch.names)
     found: list[RawRecord] = []
+    room = KeptRoom()
     reached, read_bytes = batch.scanned_to, 0
     try:
         for piece in pieces(send, partition, batch.scanned_to, None, either(of_producers(wanted), of_ids(names))):
             new = names | names_in(piece.batches, piece.offset, wanted)
-            records = Records.of_ids(new)
+            records = Records.of_ids(new, room)
             records.take_all(piece.batches, piece.offset, new)
             found += records.kept
             reached, read_bytes = piece.reached, read_bytes + piece.size_bytes
@@ -219,19 +223,61 @@ def names_in(batches: Iterable[Batch], offset: int, wanted: Collection[int]) -> 
     return found
 
 
+def add_epoch_ends(ends: dict[int, int], piece: Piece) -> None:
+    """Adds the ends of the leader epochs in a piece. Raises UnknownRecord if they are too many."""
+    ends |= piece.undecoded.epoch_ends()
+    if len(ends) > EPOCHS_MAX:
+        raise UnknownRecord(f"it has batches of more than {EPOCHS_MAX:,} leader epochs")
+
+
+def _add_names(names: set[str], more: set[str]) -> None:
+    """Raises UnknownRecord if they are too many."""
+    names |= more
+    if more and (len(names) > RECORDS_MAX or sum(map(len, names)) > KEPT_BYTES_MAX):
+        raise UnknownRecord("it has the producer ids in question in the records of too many ids")
+
+
+class KeptRoom:
+    """What is left for the kept records of a read. Raises UnknownRecord if they are too many."""
+
+    def __init__(self) -> None:
+        self._free_records, self._free_bytes = RECORDS_MAX, KEPT_BYTES_MAX
+
+    def take(self, raw: RawRecord) -> None:
+        """Counts a record."""
+        self._free_records -= 1
+        self._free_bytes -= _size(raw)
+        if self._free_records < 0:
+            raise UnknownRecord(f"it holds more than {RECORDS_MAX} records of the ids in question")
+        if self._free_bytes < 0:
+            raise UnknownRecord(f"its records of the ids in question have more than {KEPT_BYTES_MAX >> 20} MiB")
+
+    def give_back(self, raw: RawRecord) -> None:
+        """Counts a record that is no longer kept."""
+        self._free_records += 1
+        self._free_bytes += _size(raw)
+
+
+def _size(raw: RawRecord) -> int:
+    return len(raw.value or b"")
+
+
 @dataclass
 class Records:
     """Collects records from a log that is read in order.
 
-    contiguous_from: no offset is missing from there to the last record read. expected: the next offset.
+    contiguous_from: no offset is missing from there to the last record read. expected: the next offset. of_disk: from a
+    file of this machine, whose size limits the ids, which may be millions.
     """
 
     producer_ids: frozenset[int]
     contiguous_from: int = -1
     expected: int = -1
+    of_disk: bool = False
     kept: list[RawRecord] = field(default_factory=list)
     _last: dict[str, RawRecord] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+    _room: KeptRoom = field(default_factory=KeptRoom)
 
     def take_all(self, batches: Iterable[Batch], offset: int, names: Collection[str] | None) -> None:
         """Takes the records of these batches from an offset on. names: the ids whose records may be kept; None for all.
@@ -270,25 +316,40 @@ class Records:
         raw = RawRecord(offset, self.contiguous_from, name, value, leader_epoch)
         if value is not None and producer_id(value) in self.producer_ids and name not in self._names:
             self._names.add(name)
-            if name in self._last:
-                self._keep(self._last.pop(name))
+            if (before := self._forgotten(name)) is not None:
+                self._keep(before)
         if name in self._names:
             self._keep(raw)
-        elif value is not None:
+            return
+        # Without a value the id expired. Later records with this name are of a new use of it.
+        self._forgotten(name)
+        if value is not None:
             self._last[name] = raw
-        else:
-            # The id expired. Later records with this name are of a new use of it.
-            self._last.pop(name, None)
+            if not self.of_disk:
+                self._room.take(raw)
+
+    def _forgotten(self, name: str) -> RawRecord | None:
+        """The last record of an id, which is no longer remembered."""
+        raw = self._last.pop(name, None)
+        if raw is not None and not self.of_disk:
+            self._room.give_back(raw)
+        return raw
 
     def _keep(self, raw: RawRecord) -> None:
-        if len(self.kept) >= RECORDS_MAX:
-            raise UnknownRecord(f"it holds more than {RECORDS_MAX} records of the ids in question")
+        self._room.take(raw)
         self.kept.append(raw)
 
+    def taken(self) -> list[RawRecord]:
+        """The kept records. They are no longer kept here."""
+        taken, self.kept = self.kept, []
+        for raw in taken:
+            self._room.give_back(raw)
+        return taken
+
     @classmethod
-    def of_ids(cls, names: Collection[str]) -> Records:
-        """Keeps all records of these ids, with any producer id."""
-        return cls(frozenset(), _names=set(names))
+    def of_ids(cls, names: Collection[str], room: KeptRoom | None = None) -> Records:
+        """Keeps all records of these ids, with any producer id. room: if other records share it."""
+        return cls(frozenset(), _names=set(names), _room=room or KeptRoom())
 
     @classmethod
     def following(cls, row: LogRow, producer_ids: frozenset[int]) -> Records:

@@ -88,8 +88,7 @@ def timeline(
         records, checker = Records.of_ids(wanted), Checker(partition.partition)
         for piece in pieces(send, partition, start, end, of_ids(wanted)):
             records.take_all(piece.batches, piece.offset, wanted)
-            yield from steps(records.kept, checker)
-            records.kept.clear()
+            yield from steps(records.taken(), checker)
     except (RequestFailed, UnknownRecord) as failed:
         k = partition.partition
         yield Unobserved("log", log_failure(k, failed), partition.leader, partition.topic, k)

@@ -53,12 +53,12 @@ def owned(e: Evidence) -> str:
     return f"Transactional id '{name}' has this transaction open, and its coordinator will end it."
 
 
-def joined_commit(e: Evidence, cannot_end: str | None = None) -> str:
-    """cannot_end: why the transaction cannot end now, as a clause, in place of when it does."""
+def joined_commit(e: Evidence, held_back: str | None = None) -> str:
+    """held_back: what may hold back the end of the transaction, as a clause, in place of when it ends."""
     view, *_ = predicates.owners(e)
     by_ms = timeout_end_ms(view.start_time_ms, view.timeout_ms)
-    if cannot_end is not None:
-        until = f"its end cannot be written now: {cannot_end}"
+    if held_back is not None:
+        until = held_back
     elif predicates.two_phase_commit(e):
         until = "it has no timeout, and only its external coordinator may end it"
     else:

@@ -154,6 +154,19 @@ def joined_commit(evidence: OutcomeEvidence) -> KnownOutcome | None:
     return KnownOutcome(_C, f"{found.why}{_stored_alone(shown)}", evidence=tuple(map(str, shown)))
 
 
+def may_join_commit(evidence: OutcomeEvidence) -> str | None:
+    """Why the abort of a live transaction may delete records that an earlier transaction committed, as a clause; None
+    if it deletes none, as far as epochs show. Under transactions v1, the earlier transaction may be of the same epoch.
+    """
+    first, owner_epoch = evidence.first_epoch, evidence.owner_epoch
+    if first is None or owner_epoch is None:
+        return str(evidence.batch_failure or "its coordinator was not observed")
+    if owner_epoch - first > _EPOCHS_MAX:
+        return f"its partition has data of epoch {first}"
+    each = (_at_epoch(evidence, epoch) for epoch in range(first, owner_epoch))
+    return next((found.why for found in each if found.outcome is not _N), None)
+
+
 def _epochs(evidence: OutcomeEvidence) -> Sequence[int]:
     """All epochs that the open data may have. Empty if the first epoch is not known, or if there are too many."""
     first, last = evidence.first_epoch, evidence.observation.producer_epoch

@@ -90,6 +90,14 @@ def partition_doubt(e: Evidence) -> Failure | None:
     return None
 
 
+def open_at_both_reads(e: Evidence) -> bool:
+    """Whether the two reads prove that the transaction was open at each. A live producer may write between them, which
+    does not end its transaction.
+    """
+    doubt = partition_doubt(e)
+    return doubt is None or doubt is _WRITTEN_MEANWHILE
+
+
 # --- the predicates, in the order of the rules
 
 

@@ -99,11 +99,12 @@ def _record_at(send: Send, partition: Partition, offset: int, end: int, budget: 
 
 def _kept(fetched: FetchedCommitted) -> Iterable[Batch]:
     """The batches of an answer that a consumer does not drop."""
-    pending = sorted(fetched.aborted, key=lambda one: one.first_offset)
+    # The first is the last in the list: there may be hundreds of thousands.
+    pending = sorted(fetched.aborted, key=lambda one: one.first_offset, reverse=True)
     aborted: set[int] = set()
     for batch in fetched.batches:
-        while pending and pending[0].first_offset <= batch.last_offset:
-            aborted.add(pending.pop(0).producer_id)
+        while pending and pending[-1].first_offset <= batch.last_offset:
+            aborted.add(pending.pop().producer_id)
         if batch.is_control:
             if batch.records_count and not batch.commits:
                 aborted.discard(batch.producer_id)

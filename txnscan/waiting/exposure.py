@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from txnscan.coordinators.cluster import Cluster
@@ -12,19 +12,21 @@ from txnscan.kafka.protocol.describe_configs import broker_settings
 from txnscan.waiting.known_causes import SETTINGS, TRANSACTION_VERSION, Exposure
 
 
-def read_versions(cluster: Cluster, broker_ids: list[int]) -> tuple[dict[int, ApiVersions], tuple[RequestFailed, ...]]:
+def read_versions(
+    cluster: Cluster, broker_ids: Iterable[int]
+) -> tuple[dict[int, ApiVersions], dict[int, RequestFailed]]:
     """The API versions of each of these brokers, and the failures of the others."""
     versions: dict[int, ApiVersions] = {}
-    failed: list[RequestFailed] = []
+    failed: dict[int, RequestFailed] = {}
 
     def ask(broker_id: int) -> None:
         try:
             versions[broker_id] = api_versions(cluster.send, broker_id)
         except RequestFailed as error:
-            failed.append(error)
+            failed[broker_id] = error
 
-    cluster.in_parallel(ask, broker_ids)
-    return versions, tuple(failed)
+    cluster.in_parallel(ask, sorted(broker_ids))
+    return versions, failed
 
 
 def read_exposure(cluster: Cluster, versions: Mapping[int, ApiVersions]) -> Exposure:

@@ -9,21 +9,30 @@ from dataclasses import replace
 from txnscan.coordinators.cluster import Cluster
 from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.api_versions import ApiVersions, api_versions
+from txnscan.kafka.protocol.api_versions import ApiVersions
 from txnscan.kafka.protocol.describe_configs import min_in_sync_replicas, transaction_log_factor
 from txnscan.kafka.protocol.replicas import numbers_of, read_incomplete, read_last, read_replicas, with_eligible
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, ClusterView, Key, PartitionReplicas
+from txnscan.waiting.exposure import read_versions
 from txnscan.waiting.known_causes import drops_markers
 from txnscan.waiting.writability import NoLog, WriteState, WriteStates
 
 
-def read_write_states(cluster: Cluster, asked: int, keys: Collection[Key], *, with_last: bool = False) -> WriteStates:
+def read_write_states(
+    cluster: Cluster,
+    asked: int,
+    keys: Collection[Key],
+    *,
+    with_last: bool = False,
+    silent: Mapping[int, Failure] | None = None,
+) -> WriteStates:
     """The write states of `__transaction_state`, and of these partitions. Never raises.
 
     asked: a broker with the newest metadata. An older one may show replicas in sync that are not, or the reverse.
-    with_last: whether partitions matter, too, that would have no leader if theirs stopped.
+    with_last: whether partitions matter, too, that would have no leader if theirs stopped. silent: the brokers that did
+    not answer a moment ago, and why; None to ask those of all in-sync replicas.
     """
     try:
         found = read_replicas(cluster.send, asked, {**numbers_of(keys), TRANSACTION_STATE_TOPIC: None})
@@ -31,7 +40,7 @@ def read_write_states(cluster: Cluster, asked: int, keys: Collection[Key], *, wi
         return WriteStates(failure=failed.failure)
     logs = [key for key in found if key[0] == TRANSACTION_STATE_TOPIC]
     wanted = [found[key] for key in sorted({*logs, *keys}) if key in found]
-    states = states_of(cluster, asked, wanted)
+    states = states_of(cluster, asked, wanted, silent)
     others = [one for one in states if not one.is_transaction_log]
     at_risk = any(one.replicas.has_no_leader or (with_last and one.is_last) for one in others)
     coordinators = {found[key].leader for key in logs} if at_risk else set[int]()
@@ -75,11 +84,14 @@ def read_no_log(cluster: Cluster, view: ClusterView) -> NoLog | None:
     return NoLog(None, len(view.brokers))
 
 
-def states_of(cluster: Cluster, asked: int, partitions: Iterable[PartitionReplicas]) -> list[WriteState]:
-    """The write states of these partitions.
+def states_of(
+    cluster: Cluster, asked: int, partitions: Iterable[PartitionReplicas], silent: Mapping[int, Failure] | None = None
+) -> list[WriteState]:
+    """The write states of these partitions. silent: see `read_write_states`.
 
     A topic's own setting is the same at every broker, so one is asked. But a leader without it has its own default, and
-    decides by that. So if replicas are not in sync, leaders are asked.
+    decides by that. So if replicas are not in sync, leaders are asked. The release of a leader matters only if the
+    setting exceeds the number of replicas.
     """
     found = list(partitions)
     lacking = [one for one in found if not one.is_complete]
@@ -88,22 +100,31 @@ def states_of(cluster: Cluster, asked: int, partitions: Iterable[PartitionReplic
     settings = _settings(
         cluster, {one.key: asked if one.is_complete or one.leader < 0 else one.leader for one in found}
     )
-    states = [_with_setting(one, settings[one.key]) for one in found]
-    # The release of a leader matters only if the setting exceeds the number of replicas.
-    doubtful = {one.replicas.leader for one in states if (one.min_in_sync or 0) > len(one.replicas.replicas)}
-    versions = _versions(cluster, doubtful)
-    return [
-        replace(one, is_capped=versions[one.replicas.leader].caps_min_in_sync)
-        if one.replicas.leader in versions
-        else one
-        for one in states
-    ]
+    doubtful = {one.leader for one in found if _exceeds(settings[one.key], len(one.replicas))}
+    to_ask = doubtful if silent is not None else {broker for one in found for broker in one.in_sync}
+    answers, failures = read_versions(cluster, (one for one in to_ask if one >= 0))
+    silent = {broker: one.failure for broker, one in failures.items()} | dict(silent or {})
+    return [_with_answers(one, settings[one.key], answers.get(one.leader), silent) for one in found]
 
 
-def _with_setting(partition: PartitionReplicas, setting: int | Failure) -> WriteState:
+def _exceeds(setting: int | Failure, replicas: int) -> bool:
+    return not isinstance(setting, Failure) and setting > replicas
+
+
+def _with_answers(
+    partition: PartitionReplicas,
+    setting: int | Failure,
+    leader: ApiVersions | None,
+    silent: Mapping[int, Failure],
+) -> WriteState:
+    """The write state by these answers. leader: its API versions, None if it did not answer. silent: why brokers did
+    not answer.
+    """
+    mute = tuple(broker for broker in partition.in_sync if broker in silent)
+    state = WriteState(partition, is_capped=leader.caps_min_in_sync if leader is not None else None, silent=mute)
     if isinstance(setting, Failure):
-        return WriteState(partition, failure=setting)
-    return WriteState(partition, setting)
+        return replace(state, failure=setting)
+    return replace(state, min_in_sync=setting, failure=silent[mute[0]] if mute else None)
 
 
 def _settings(cluster: Cluster, at: dict[Key, int]) -> dict[Key, int | Failure]:
@@ -127,21 +148,6 @@ def _settings(cluster: Cluster, at: dict[Key, int]) -> dict[Key, int | Failure]:
     return {key: answers[broker_id][key[0]] for key, broker_id in at.items()}
 
 
-def _versions(cluster: Cluster, broker_ids: Iterable[int]) -> dict[int, ApiVersions]:
-    """The API versions of these brokers, as far as they answer."""
-
-    def ask(broker_id: int) -> ApiVersions | None:
-        try:
-            return api_versions(cluster.send, broker_id)
-        except RequestFailed:
-            return None
-
-    asked = sorted(broker_id for broker_id in broker_ids if broker_id >= 0)
-    answers = zip(asked, cluster.in_parallel(ask, asked), strict=True)
-    return {broker_id: one for broker_id, one in answers if one is not None}
-
-
 def _dropping(cluster: Cluster, broker_ids: Iterable[int]) -> frozenset[int]:
-    return frozenset(
-        broker_id for broker_id, one in _versions(cluster, broker_ids).items() if drops_markers(one.metadata_level)
-    )
+    versions, _ = read_versions(cluster, (one for one in broker_ids if one >= 0))
+    return frozenset(broker_id for broker_id, one in versions.items() if drops_markers(one.metadata_level))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from txnscan.kafka.units import duration
+from txnscan.kafka.units import duration, whole_number
 from txnscan.waiting.cause import Cause
 
 VERIFICATION = "transaction.partition.verification.enable"
@@ -63,7 +63,7 @@ class Exposure:
     @property
     def longest_timeout_ms(self) -> int:
         """The longest `transaction.max.timeout.ms`, 0 if it is not known."""
-        return max((int(text) for text in self.values(MAX_TIMEOUT) if text.isdecimal()), default=0)
+        return max((whole_number(text) or 0 for text in self.values(MAX_TIMEOUT)), default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,14 @@ from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_configs import Cleaning, topic_cleaning
 from txnscan.kafka.security.acls import needing
 from txnscan.kafka.security.needs import CONFIGS_OF_TOPICS, READ_TOPICS
-from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, GROUP_TOPICS, SHARE_GROUP_STATE_TOPIC, Key, Partition
+from txnscan.kafka.topology import (
+    CONSUMER_OFFSETS_TOPIC,
+    GROUP_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
+    ClusterView,
+    Key,
+    Partition,
+)
 from txnscan.kafka.units import plural
 from txnscan.reads.observation import Observation, TransactionKey
 from txnscan.txnlog.facts import LoggedTransaction
@@ -87,9 +94,8 @@ class Blockage:
 def read_blockage(
     send: Send,
     in_parallel: InParallel,
+    view: ClusterView,
     hanging: Sequence[Judged],
-    broker_ids: Sequence[int],
-    offsets_partitions: int,
     *,
     random_token: Callable[[], str],
     live: Sequence[Judged] = (),
@@ -97,12 +103,14 @@ def read_blockage(
 ) -> Blockage:
     """What these hanging and live transactions block.
 
-    offsets_partitions: the partition count of `__consumer_offsets`. random_token: makes a name that no group has, to
-    test whether groups may be invisible. live: the first of them are asked about if not all can be. positions: the
-    streaming queries, None if no checkpoint was named.
+    view: the newest Metadata. random_token: makes a name that no group has, to test whether groups may be invisible.
+    live: the first of them are asked about if not all can be. positions: the streaming queries, None if no checkpoint
+    was named.
     """
-    every = [*hanging, *live]
-    cleaning, cleaning_failure = read_topic_cleaning(send, broker_ids, sorted({j.observation.topic for j in every}))
+    every, broker_ids = [*hanging, *live], [broker.broker_id for broker in view.brokers]
+    topics = sorted({judged.observation.topic for judged in every})
+    cleaning, cleaning_failure = read_topic_cleaning(send, view.answered_by, topics)
+    offsets_partitions = sum(len(one.indexes) for one in view.topics if one.name == CONSUMER_OFFSETS_TOPIC)
     live_on_offsets = _on_offsets(live)
     of_offsets = [j.observation for j in (*_on_offsets(hanging), *live_on_offsets[:LIVE_ON_OFFSETS_MAX])]
     of_hanging, of_live = _waited_for(hanging), _waited_for(live)
@@ -360,22 +368,18 @@ def _blocked_queries(
 # --- cleaning and words -----------------------------------------------------------------------------------------------
 
 
-def read_topic_cleaning(
-    send: Send, broker_ids: Iterable[int], topics: Sequence[str]
-) -> tuple[dict[str, Cleaning], Failure | None]:
-    """The cleaning of these topics, by the first broker that answers, and why it is not known for a topic."""
-    failure = None
-    for broker_id in broker_ids:
-        try:
-            found = topic_cleaning(send, broker_id, topics)
-        except RequestFailed as failed:
-            failure = failed.failure
-            continue
-        for topic, one in found.items():
-            if one.failure is not None:
-                return found, needing(one.failure, CONFIGS_OF_TOPICS.permission).within(topic)
-        return found, None
-    return {}, failure
+def read_topic_cleaning(send: Send, asked: int, topics: Sequence[str]) -> tuple[dict[str, Cleaning], Failure | None]:
+    """The cleaning of these topics, and why it is not known for a topic. asked: the broker with the newest metadata.
+    Another may still have earlier settings.
+    """
+    try:
+        found = topic_cleaning(send, asked, topics) if topics else {}
+    except RequestFailed as failed:
+        return {}, failed.failure
+    for topic, one in found.items():
+        if one.failure is not None:
+            return found, needing(one.failure, CONFIGS_OF_TOPICS.permission).within(topic)
+    return found, None
 
 
 def _said(failures: Iterable[Failure], format_failure: Callable[[Failure], str]) -> str:

@@ -6,6 +6,10 @@ setting at the number of replicas (`Partition.effectiveMinIsr`); before that, a 
 setting never takes such a write. `transaction.state.log.min.isr` is not compared: it acts only when a broker creates
 `__transaction_state`.
 
+With enough replicas in sync the leader waits for each of them. Only the controllers take a replica out that has
+stopped, and a majority of the controllers may have stopped with it: then the write waits for ever. So it is not known
+whether a log takes writes if a broker with an in-sync replica of it does not answer.
+
 - **The log of the coordinator** takes no writes. The coordinator answers, and can neither begin, nor end, nor time out
   a transaction of that partition of `__transaction_state`. When enough replicas are in sync again, it can.
 - **A partition of the transaction** takes no writes. The coordinator decides the end, and sends the marker until the
@@ -26,7 +30,7 @@ from txnscan.kafka.answers import PREPARED, CoordinatorView, State
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key, PartitionReplicas
-from txnscan.kafka.units import duration, first_of, plural
+from txnscan.kafka.units import brokers_named, duration, first_of, plural
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.verdict.explanations import joined_commit
 from txnscan.verdict.predicates import held_by
@@ -35,14 +39,21 @@ _NAMED_MAX = 3
 
 
 def takes_writes(
-    in_sync: int, min_in_sync: int | None, replication_factor: int, *, is_capped: bool | None
+    in_sync: int, min_in_sync: int | None, replication_factor: int, *, is_capped: bool | None, silent: int = 0
 ) -> bool | None:
     """Whether a log takes a write with acks=all. The only place that decides it. None if that is not known.
 
     in_sync, replication_factor: the number of in-sync replicas, and of all replicas. min_in_sync: `min.insync.replicas`
     as it is in force at the leader, None if not known. is_capped: whether the leader's release caps the setting at the
-    number of replicas, None if not known.
+    number of replicas, None if not known. silent: the number of in-sync replicas whose brokers do not answer.
     """
+    enough = _enough_in_sync(in_sync, min_in_sync, replication_factor, is_capped=is_capped)
+    return None if enough and silent else enough
+
+
+def _enough_in_sync(
+    in_sync: int, min_in_sync: int | None, replication_factor: int, *, is_capped: bool | None
+) -> bool | None:
     if is_capped and in_sync >= replication_factor:
         return True
     if min_in_sync is None:
@@ -54,13 +65,14 @@ def takes_writes(
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """What decides whether a partition's log takes writes. min_in_sync, is_capped: see `takes_writes`. failure: why
-    min_in_sync is not known.
+    """What decides whether a partition's log takes writes. min_in_sync, is_capped: see `takes_writes`. silent: the
+    brokers of in-sync replicas that do not answer. failure: why min_in_sync is not known, or why one of them does not.
     """
 
     replicas: PartitionReplicas
     min_in_sync: int | None = None
     is_capped: bool | None = None
+    silent: tuple[int, ...] = ()
     failure: Failure | None = None
 
     @property
@@ -81,14 +93,23 @@ class WriteState:
         if not one.in_sync:
             # A leader is in sync with itself, so the answer is not usable.
             return None
-        return takes_writes(len(one.in_sync), self.min_in_sync, len(one.replicas), is_capped=self.is_capped)
+        silent = len(set(self.silent).intersection(one.in_sync))
+        return takes_writes(
+            len(one.in_sync), self.min_in_sync, len(one.replicas), is_capped=self.is_capped, silent=silent
+        )
 
     @property
     def may_take_none(self) -> bool:
-        """Whether it may not take writes, though that is not known. With all replicas in sync that is rare, and needs
-        a release before 3.7.
+        """Whether it may not take writes, though that is not known. With all replicas in sync, and brokers that answer,
+        that is rare, and needs a release before 3.7.
         """
-        return self.takes_writes is None and 0 < len(self.replicas.in_sync) < len(self.replicas.replicas)
+        lacks_one = 0 < len(self.replicas.in_sync) < len(self.replicas.replicas)
+        return self.takes_writes is None and (lacks_one or bool(self.silent))
+
+    @property
+    def to_restore(self) -> tuple[int, ...]:
+        """The brokers of its replicas that are not in sync, or do not answer."""
+        return tuple(sorted({*self.replicas.missing, *self.silent}))
 
     @property
     def never(self) -> bool:
@@ -161,6 +182,11 @@ class WriteStates:
         """The partitions that take no writes, by name."""
         return tuple(one for _, one in sorted(self.partitions.items()) if one.takes_writes is False)
 
+    @property
+    def doubtful(self) -> tuple[WriteState, ...]:
+        """The partitions that may take no writes, by name."""
+        return tuple(one for _, one in sorted(self.partitions.items()) if one.may_take_none)
+
     def needed(self, transactional_id: str, state: str, keys: Iterable[Key]) -> tuple[WriteState, ...]:
         """The partitions to be written before a transaction in this state ends on these of its partitions. The log
         comes first while it is not decided, and last if it is: the markers are sent before the id completes.
@@ -228,8 +254,10 @@ def reason(state: WriteState) -> str:
     one = state.replicas
     if one.has_no_leader:
         return f"{one.name} has no leader"
-    brokers = _brokers(one.in_sync)
+    brokers = brokers_named(one.in_sync)
     have = f"{len(one.in_sync)} of {plural(len(one.replicas), 'replica')} in sync ({brokers})"
+    if state.takes_writes is None and state.silent:
+        return f"{one.name} may take no writes: it has {have}, and no answer came from {brokers_named(state.silent)}"
     if state.min_in_sync is None:
         why = f": {state.failure}" if state.failure is not None else ""
         return f"{one.name} has {have}, and its min.insync.replicas is not known{why}"
@@ -245,20 +273,16 @@ def remedy(state: WriteState) -> str:
             f"Set min.insync.replicas of {one.topic} to {len(one.replicas)}, or add replicas: before Kafka 3.7 a "
             "partition with fewer replicas than that never takes such writes"
         )
-    missing = one.missing
     if one.has_no_leader:
-        which = f"broker {missing[0]}" if len(missing) == 1 else f"one of the {_brokers(missing)}"
+        missing = one.missing
+        which = f"broker {missing[0]}" if len(missing) == 1 else f"one of the {brokers_named(missing)}"
         return f"Start {which}, which may lead it"
-    return f"Restore {_brokers(missing)}; if {_it_does(missing)} not come back, reassign the replicas of {one.name}"
+    away = state.to_restore
+    return f"Restore {brokers_named(away)}; if {_it_does(away)} not come back, reassign the replicas of {one.name}"
 
 
 def _it_does(broker_ids: Collection[int]) -> str:
     return "it does" if len(broker_ids) == 1 else "they do"
-
-
-def _brokers(broker_ids: Iterable[int]) -> str:
-    *others, last = map(str, broker_ids)
-    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
 
 
 def remedy_of(lost: Collection[WriteState]) -> str:
@@ -267,28 +291,33 @@ def remedy_of(lost: Collection[WriteState]) -> str:
     if not others:
         return remedy(first)
     brokers = sorted({broker for one in lost for broker in one.replicas.missing})
-    return f"Start {_brokers(brokers)}, which may lead them"
+    return f"Start {brokers_named(brokers)}, which may lead them"
 
 
 def with_reason(judged: Judged, states: WriteStates) -> Judged:
-    """The same transaction and verdict. If its end cannot be written, its explanation says so, in place of when its
-    coordinator ends it.
+    """The same transaction and verdict. If its end cannot be written, or may not be, its explanation says so, in place
+    of when its coordinator ends it.
     """
     claim, blocker = claim_of(judged), states.blocker_of(judged)
-    if claim is None or blocker is None or blocker.takes_writes is not False:
+    if claim is None or blocker is None:
         return judged
     verdict, name = judged.judgement.verdict, f"Transactional id '{claim.transactional_id}'"
+    known = blocker.takes_writes is False
     if verdict is Verdict.PENDING_MARKER:
         decision = "commit" if claim.state == State.PREPARE_COMMIT else "abort"
-        said = f"{name} has decided to {decision}, and the marker cannot be written here"
+        can = "the marker cannot be written here" if known else "it is not known whether the marker can be written here"
+        said = f"{name} has decided to {decision}, and {can}"
     elif judged.endangers_commit:
-        explanation = joined_commit(judged.evidence, f"{reason(blocker)}. {remedy(blocker)}")
+        can = "its end cannot be written now" if known else "it is not known whether its end can be written now"
+        explanation = joined_commit(judged.evidence, f"{can}: {reason(blocker)}. {remedy(blocker)}")
         return replace(judged, judgement=replace(judged.judgement, explanation=explanation))
     elif verdict is Verdict.LATE_ONGOING:
+        can = "cannot abort it" if known else "may not be able to abort it"
         said = f"{name} has had this transaction open for longer than its timeout of {duration(claim.timeout_ms)}"
-        said = f"{said}, and its coordinator, broker {claim.broker_id}, cannot abort it"
+        said = f"{said}, and its coordinator, broker {claim.broker_id}, {can}"
     else:
-        said = f"{name} has this transaction open, and its end cannot be written"
+        can = "its end cannot be written" if known else "it is not known whether its end can be written"
+        said = f"{name} has this transaction open, and {can}"
     explanation = f"{said}: {reason(blocker)}. {remedy(blocker)}."
     return replace(judged, judgement=replace(judged.judgement, explanation=explanation))
 
@@ -348,7 +377,7 @@ def log_warning(states: WriteStates) -> str | None:
 
 def doubt_warning(states: WriteStates) -> str | None:
     """The first partition that may take no writes, and the number of others. None if there are none."""
-    doubts = [one for _, one in sorted(states.partitions.items()) if one.may_take_none]
+    doubts = states.doubtful
     if not doubts:
         return None
     more = f"; and {len(doubts) - 1} more like it" if len(doubts) > 1 else ""
@@ -371,7 +400,7 @@ def _of_several(stopped: Collection[WriteState]) -> str:
         return f"{reason(first)}. {remedy(first)}"
     never = next((one for one in stopped if one.never), None)
     brokers = sorted({broker for one in stopped for broker in one.replicas.missing})
-    help_ = remedy(never) if never is not None else f"Restore {_brokers(brokers)}"
+    help_ = remedy(never) if never is not None else f"Restore {brokers_named(brokers)}"
     return f"{first_of([*map(_in_brief, stopped)], _NAMED_MAX)}. {help_}"
 
 

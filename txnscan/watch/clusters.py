@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ CONFIG_VARIABLE = "TXNSCAN_CONFIG"
 # The environment variable with the key of the PagerDuty integration, if no file has it.
 ROUTING_KEY_VARIABLE = "TXNSCAN_PAGERDUTY_ROUTING_KEY"
 _NAME_MAX = 100
+# For a key of many parts, `tomllib` takes memory by their square: 400 KB became more than there is.
+_DEEP_KEY = re.compile(r"""(?:\.[ \t]*[\w"'-]{1,1000}[ \t]*){100}""")
 
 _SECRET_FILES = ("url-file", "routing-key-file")
 _NOTIFY_KEYS = ("url", "url-file", "as", "template", "routing-key-file")
@@ -69,10 +72,15 @@ def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool 
 
     Raises ConfigError if the file cannot be read, and ClustersError with all errors in it.
     """
+    text = read_text(path, "--config")
+    if _DEEP_KEY.search(text):
+        raise ClustersError(path, ["it has a key of too many parts"])
     try:
-        found = tomllib.loads(read_text(path, "--config"))
+        found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ClustersError(path, [f"is not TOML: {printable(str(error))}"]) from None
+        raise ClustersError(path, [f"it is not TOML: {printable(str(error))}"]) from None
+    except RecursionError:
+        raise ClustersError(path, ["it is nested too deeply"]) from None
     complaints: list[str] = list(_unknown(found, ("clusters", "notify"), ""))
     tables = found.get("clusters", {})
     clusters: dict[str, ScanConfig] = {}
@@ -121,14 +129,17 @@ def named_cluster(name: str, path: Path | None = None) -> ScanConfig:
 
 def named_clusters(path: Path) -> Mapping[str, ScanConfig]:
     """The clusters of the file of named clusters. Raises ConfigError."""
+    shown = printable(str(path))
     if not path.exists():
-        shown = printable(str(path))
-        raise ConfigError("--cluster", f"{shown} is not there; write [clusters.NAME] into it, or set {CONFIG_VARIABLE}")
+        absent = f"{shown} is not there; write [clusters.NAME] into it"
+        if os.environ.get(CONFIG_VARIABLE):
+            raise ConfigError(CONFIG_VARIABLE, f"{absent}, or name another file")
+        raise ConfigError("--cluster", f"{absent}, or set {CONFIG_VARIABLE}")
     try:
         return read_clusters(path, {}, notifies=False, named=True).clusters
     except ClustersError as error:
-        said = "; ".join(one.removeprefix("--config: ") for one in error.complaints)
-        raise ConfigError("--cluster", said) from None
+        said = "; ".join(one.removeprefix(f"--config: {shown}: ") for one in error.complaints)
+        raise ConfigError(shown, said) from None
 
 
 def _secrets(path: Path, notify: list[dict[str, Any]]) -> Iterator[Path]:
@@ -176,7 +187,7 @@ def _cluster(name: str, table: Any, folder: Path, complaints: list[str], *, name
     at = f"clusters.{printable(name)}: "
     before = len(complaints)
     if not isinstance(table, dict):
-        complaints.append(f"{at}is no table; write [clusters.{printable(name)}]")
+        complaints.append(f"{at}must be a table; write [clusters.{printable(name)}]")
         return None
     if not name or len(name) > _NAME_MAX or not name.isprintable():
         complaints.append(f"{at}a name has 1 to {_NAME_MAX} characters that can be printed")
@@ -209,7 +220,8 @@ def _target(
 ) -> Target | None:
     before = len(complaints)
     complaints += _unknown(table, _NOTIFY_KEYS, at)
-    complaints += [f"{at}{key} is no text" for key in _NOTIFY_KEYS if key in table and not isinstance(table[key], str)]
+    not_text = [key for key in _NOTIFY_KEYS if key in table and not isinstance(table[key], str)]
+    complaints += [f"{at}{key} must be a text in quotes" for key in not_text]
     if ("url" in table) == ("url-file" in table):
         complaints.append(f"{at}give either url or url-file")
     if len(complaints) > before:

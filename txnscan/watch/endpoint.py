@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from txnscan.config import ConfigError, printable
+from txnscan.kafka.topology import PORT_MAX
 
 REQUESTS_MAX = 32
 # From the connection to the last byte of the answer.
@@ -61,9 +62,11 @@ class Access:
 
 def parse_listen(text: str) -> tuple[str, int]:
     """The host and port of "host:port", "[::1]:9464" or ":9464" (all addresses). Raises ConfigError."""
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]*)):(\d{1,5})", text)
-    if match is None or int(match[3]) > 65_535:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]*)):(\d{1,9})", text, re.ASCII)
+    if match is None:
         raise ConfigError("--listen", f"'{printable(text)}' is not host:port; write 127.0.0.1:9464, or :9464 for all")
+    if int(match[3]) > PORT_MAX:
+        raise ConfigError("--listen", f"port {match[3]} is not between 0 and {PORT_MAX}")
     return match[1] or match[2], int(match[3])
 
 

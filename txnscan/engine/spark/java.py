@@ -107,7 +107,7 @@ def delta_set(spark: str) -> JarSet:
     )
     return JarSet(
         f"delta-{_DELTA_VERSION}-spark-{spark}",
-        f"Delta Lake {_DELTA_VERSION} (13 MB, once)",
+        f"Delta Lake {_DELTA_VERSION} for Spark {spark} (13 MB, once)",
         tuple(Jar("io.delta", module, _DELTA_VERSION, alone=True) for module in modules),
     )
 

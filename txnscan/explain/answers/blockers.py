@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from txnscan.coordinators.transactions import key_of
 from txnscan.explain import finding
 from txnscan.explain.answers.commands import (
     commands_for,
     commands_for_id,
     commands_to_end,
+    explain_partition,
     find_hanging,
     how_to_end_sooner,
     txnscan_command,
@@ -24,6 +24,7 @@ from txnscan.explain.answers.sentences import (
     of_partition,
     of_reader,
     partitions_of_id,
+    reader_first,
     waits_for,
 )
 from txnscan.explain.answers.subjects import both, matched
@@ -152,18 +153,36 @@ def owned(f: Facts, s: Subject) -> Told:
         waits = f"{waits_for(f, p)} a {what}."
         sentence = waits if f.symptom.is_reader else f"There is an open {what}."
         began = f"It began {duration(judged.judgement.age_ms)} ago."
-        sooner, fence = how_to_end_sooner(f, claimant(judged), f.writes.blocker_of(judged))
-        evidence = (judged.judgement.explanation, began, *sooner, *of_partition(p), *of_reader(f, p))
-        return Told(sentence, evidence, (*commands_for(f, judged), *fence), numbers_of(f, p, judged))
+        sooner, fence = how_to_end_sooner(f, claimant(judged), judged)
+        alone, elsewhere = _read_alone(f)
+        evidence = (judged.judgement.explanation, began, *sooner, *of_partition(p), *of_reader(f, p), *alone)
+        # An earlier transaction must end first.
+        first = (explain_partition(f, p),) if judged.holds_lso is False else ()
+        commands = (*first, *commands_for(f, judged), *fence, *elsewhere)
+        return Told(sentence, evidence, commands, numbers_of(f, p, judged))
     one = matched(s.transaction)
-    blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
+    blocker = f.blocker_of(one)
     ends = (
         end_in_words(f.now_ms, one.start_time_ms, one.timeout_ms) if blocker is None else f" that {cannot_end(blocker)}"
     )
     sentence = f"'{one.transactional_id}' has a transaction open{ends}."
-    sooner, fence = how_to_end_sooner(f, one, blocker)
-    evidence = (of_id(one), *sooner, *partitions_of_id(one))
-    return Told(sentence, evidence, (*commands_for_id(f, one.transactional_id), *fence), numbers_of_id(f, one))
+    sooner, fence = how_to_end_sooner(f, one, None)
+    alone, elsewhere = _read_alone(f)
+    evidence = (of_id(one), *sooner, *partitions_of_id(one), *alone)
+    commands = (*commands_for_id(f, one.transactional_id), *fence, *elsewhere)
+    return Told(sentence, evidence, commands, numbers_of_id(f, one))
+
+
+def _read_alone(f: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """That only the partitions of an id's transaction were read, and the command that reads all; else empty."""
+    one = f.transaction
+    if one is None or f.whole_cluster:
+        return (), ()
+    said = (
+        "Only the partitions that its coordinator lists were read: what its producer has open on another one is not in "
+        "this answer."
+    )
+    return (said,), (txnscan_command(f, "explain", producer_id=one.producer_id),)
 
 
 def not_observed(f: Facts, s: Subject) -> Told:
@@ -178,9 +197,15 @@ def not_observed(f: Facts, s: Subject) -> Told:
     named = s.partition is None or why.startswith(s.partition.name)
     where = "" if named or s.partition is None else f" on {s.partition.name}"
     sentence = f"The cause{where} could not be observed: {why}."
-    more = [failure_in_words(f, one) for one in f.failures if one is not failure][:NAMED_MAX]
+    others = dict.fromkeys(failure_in_words(f, one) for one in f.failures)
+    more = [one for one in others if one != why][:NAMED_MAX]
+    slow = finding.real_lag(f)
+    read = (f"{reader_first(f)} has records to read on {slow.partition.name}.",) if slow and slow.partition else ()
     numbers = numbers_of(f, s.partition, None, failure=failure.code)
     unread = (txnscan_command(f, "explain", topic="TOPIC"),) if f.symptom.is_reader and not f.partitions else ()
     return Told(
-        sentence, tuple(f"Also not observed: {one}." for one in more), (*unread, txnscan_command(f, "check")), numbers
+        sentence,
+        (*read, *(f"Also not observed: {one}." for one in more)),
+        (*unread, txnscan_command(f, "check")),
+        numbers,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnscan.coordinators.transactions import Transaction
+from txnscan.coordinators.transactions import Transaction, key_of
 from txnscan.explain.answers.transaction_end import claimant
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.kafka.answers import TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView
@@ -12,7 +12,6 @@ from txnscan.shell import command
 from txnscan.verdict.ending import timeout_end_ms
 from txnscan.verdict.evidence import Judged, Verdict
 from txnscan.waiting.blocking import ORDINARY_MS
-from txnscan.waiting.writability import WriteState
 
 
 def txnscan_command(f: Facts, name: str, **options: object) -> str:
@@ -52,7 +51,9 @@ def commands_to_end(f: Facts, judged: Judged, *, alone: bool = True) -> tuple[st
         abort = txnscan_command(f, "abort", topic=o.topic, partition=o.partition, start_offset=o.start_offset)
         return (sweep, _plan(), *((abort,) if is_expert else ()))
     if given.guard == "live_owner" and about.transactional_id is not None:
-        return (txnscan_command(f, "force-terminate", transactional_id=about.transactional_id), sweep)
+        # An id whose fence is refused ends its transaction in another way first.
+        name = "force-terminate" if about.fence_refusal is None else "describe"
+        return (txnscan_command(f, name, transactional_id=about.transactional_id), sweep)
     if given.guard == "consumer_offsets":
         return (sweep, _plan(include_consumer_offsets=True))
     if given.guard in ("mixed", "maybe_committed"):
@@ -74,6 +75,11 @@ def commands_for_id(f: Facts, name: str, *, stuck: bool = False) -> tuple[str, .
 def find_hanging(f: Facts, p: PartitionFacts) -> str:
     """The command that lists all open transactions of a partition."""
     return txnscan_command(f, "find-hanging", topic=p.topic, partition=p.partition, all=True)
+
+
+def explain_partition(f: Facts, p: PartitionFacts) -> str:
+    """The command that explains what its readers wait for."""
+    return txnscan_command(f, "explain", topic=p.topic, partition=p.partition)
 
 
 def describe_group(f: Facts) -> tuple[str, ...]:
@@ -100,17 +106,25 @@ def log_dirs(f: Facts, topic: str | None) -> tuple[str, ...]:
 
 
 def how_to_end_sooner(
-    f: Facts, one: Transaction | CoordinatorView | None, blocker: WriteState | None
+    f: Facts, one: Transaction | CoordinatorView | None, judged: Judged | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What ends a live transaction before its timeout, in words and as a command. Empty if it ends in a moment, if its
-    end cannot be written, or if the guard of fences refuses.
+    end may not be written or would lose a marker, or if the guard of fences refuses. judged: the transaction on a
+    partition, if one is known.
     """
-    if one is None or blocker is not None:
+    if one is None:
         return (), ()
+    blocker = f.blocker_of(one, judged)
     by_ms = timeout_end_ms(one.start_time_ms, one.timeout_ms)
     is_endless = one.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
     soon = by_ms is not None and 0 <= by_ms - f.now_ms <= ORDINARY_MS
-    if by_ms is None or soon or fence_refusal(two_phase_commit=is_endless) is not None:
+    in_danger = f.writes.in_danger(one.transactional_id, map(key_of, one.partitions))
+    if any(state.replicas.has_no_leader for state in in_danger):
+        # Its end must wait for their leaders.
+        return (), ()
+    endangers_commit = judged is not None and judged.endangers_commit
+    refused = fence_refusal(two_phase_commit=is_endless, endangers_commit=endangers_commit)
+    if blocker is not None or by_ms is None or soon or refused is not None:
         return (), ()
     how = (
         "To end it earlier, let its application commit or abort, or restart the application: initTransactions aborts "

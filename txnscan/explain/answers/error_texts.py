@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from txnscan.explain import finding
 from txnscan.explain.answers.commands import explain_id, txnscan_command
 from txnscan.explain.answers.numbers import numbers_of
 from txnscan.explain.answers.sentences import known_defects
@@ -71,4 +72,15 @@ def of_error(f: Facts) -> tuple[str, ...]:
         return (no_error,) if f.symptom.unrecognised else ()
     if error.kind is ErrorKind.ITSELF and not f.symptom.brokers_know_more:
         return (f"The text has {error.name}.",)
-    return (f"{error.name}: {error.meaning}.",)
+    return (f"{error.name}: {error.meaning}.", *_not_fenced(f))
+
+
+def _not_fenced(f: Facts) -> tuple[str, ...]:
+    """That a fencing error does not fit to the epoch of its id."""
+    one, error = f.transaction, f.symptom.error
+    if one is None or error is None or error.kind is not ErrorKind.FENCED or not finding.has_no_later_epoch(f):
+        return ()
+    return (
+        f"But '{one.transactional_id}' is at epoch {one.producer_epoch} of producer id {one.producer_id}, and no later "
+        "epoch was seen: the error may be of an earlier producer id, or of another cluster.",
+    )

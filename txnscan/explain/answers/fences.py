@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from txnscan.explain import finding
-from txnscan.explain.answers.commands import explain_id, txnscan_command
+from txnscan.explain.answers.commands import commands_to_end, explain_id, txnscan_command
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import known_defects, of_id
 from txnscan.explain.answers.transaction_end import time_of_day
@@ -38,10 +38,11 @@ def fenced(f: Facts, s: Subject) -> Told:
     records = [str(record) for record in f.logged[-_LOG_LINES_MAX:]]
     none = "Its earlier epochs are no longer in the transaction log, or could not be read."
     evidence = (of_id(one), *(records or [none, *known_defects(f)]))
+    commands: tuple[str, ...] = (txnscan_command(f, "transaction-log", transactional_id=one.transactional_id),)
     open_too = finding.hanging(f)
     if open_too is not None and open_too.judged is not None:
         evidence += (f"It left a transaction hanging on {open_too.judged.observation.topic_partition}.",)
-    commands = (txnscan_command(f, "transaction-log", transactional_id=one.transactional_id),)
+        commands = (*commands_to_end(f, open_too.judged), *commands)
     numbers = numbers_of_id(f, one, producer_epoch=epoch)
     return Told(sentence, evidence, commands, with_takeover(numbers, event) if event is not None else numbers)
 

@@ -10,7 +10,7 @@ from txnscan.explain.answers.subjects import both, matched
 from txnscan.explain.answers.transaction_end import claimant, how_it_ends
 from txnscan.explain.cause import Subject, Told
 from txnscan.explain.facts import Facts, PartitionFacts
-from txnscan.kafka.units import duration, plural
+from txnscan.kafka.units import brokers_named, duration, plural
 
 
 def cleaner(f: Facts, s: Subject) -> Told:
@@ -36,7 +36,7 @@ def tiering(f: Facts, s: Subject) -> Told:
 def _held_back(f: Facts, s: Subject, sentence: str, *rules: str) -> Told:
     """The answer for a log that a transaction holds back. rules: of Kafka, which explain the sentence."""
     p, judged = both(s)
-    sooner, fence = how_to_end_sooner(f, claimant(judged), f.writes.blocker_of(judged))
+    sooner, fence = how_to_end_sooner(f, claimant(judged), judged)
     evidence = (judged.judgement.explanation, *sooner, *of_partition(p), *rules)
     return Told(sentence, evidence, (*commands_for(f, judged), *fence), numbers_of(f, p, judged))
 
@@ -89,8 +89,8 @@ def _of_cleaner(p: PartitionFacts) -> tuple[str, ...]:
                 f"Of the first {first} of {p.name}, the key of {again} comes again: the cleaner keeps one record of "
                 f"each key, so it has not cleaned them.{settings}",
             )
-    brokers = [str(each.broker_id) for each in p.disk.read.replicas] if p.disk.read is not None else []
-    where = f"broker {', '.join(brokers)}" if brokers else "the brokers with its replicas"
+    brokers = [each.broker_id for each in p.disk.read.replicas] if p.disk.read is not None else []
+    where = brokers_named(brokers) if brokers else "the brokers with its replicas"
     return (
         *of_partition(p),
         *said,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnscan.config import shown_location
-from txnscan.coordinators.transactions import Transaction, key_of
+from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.answers.transaction_end import claimant
 from txnscan.explain.cause import Numbers
 from txnscan.explain.facts import Facts, PartitionFacts
@@ -65,7 +65,7 @@ def numbers_of(
 
 def numbers_of_id(f: Facts, one: Transaction, *, producer_epoch: int | None = None) -> Numbers:
     """The numbers of an id at its coordinator. producer_epoch: of the producer that logged the error."""
-    blocker = f.writes.blocker(one.transactional_id, one.state, map(key_of, one.partitions))
+    blocker = f.blocker_of(one)
     return Numbers(
         transactional_id=one.transactional_id,
         producer_id=one.producer_id,

@@ -8,7 +8,8 @@ from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.failure import Failure
 from txnscan.kafka.security.acls import explained
-from txnscan.kafka.units import duration, first_of, plural, size
+from txnscan.kafka.units import duration, first_of, plural, size, whole_number
+from txnscan.verdict.evidence import Verdict
 from txnscan.waiting.groups import NO_MEMBERS
 
 NAMED_MAX = 5
@@ -47,8 +48,15 @@ def of_partition(p: PartitionFacts) -> tuple[str, ...]:
 
 
 def _more_open(p: PartitionFacts) -> tuple[str, ...]:
-    more = len(p.still_open) - 1
-    return (f"{plural(more, 'more transaction')} {'is' if more == 1 else 'are'} open on {p.name}.",) if more > 0 else ()
+    """How many transactions are open if there are several, how many of them hang, and which one must end first."""
+    every = p.still_open
+    if len(every) < 2:
+        return ()
+    hanging = sum(one.judgement.verdict is Verdict.HANGING for one in every)
+    of_these = f", of which {hanging} {'hangs' if hanging == 1 else 'hang'}" if hanging else ""
+    first = p.holder
+    holds = f": producer id {first.observation.producer_id} holds the last stable offset" if first is not None else ""
+    return (f"{len(every)} transactions are open on {p.name}{of_these}{holds}.",)
 
 
 # local.retention.ms and .bytes take the value of retention.ms and .bytes.
@@ -82,7 +90,8 @@ def _limits(p: PartitionFacts, name: str, *, inherits: bool = False) -> str:
 
 
 def _whole(text: str | None) -> int:
-    return int(text) if text is not None and text.lstrip("-").isdigit() else -1
+    number = whole_number(text)
+    return -1 if number is None else number
 
 
 def _disk(p: PartitionFacts) -> tuple[str, ...]:
@@ -100,12 +109,14 @@ def of_reader(f: Facts, p: PartitionFacts) -> tuple[str, ...]:
         return (f"Its share.isolation.level is {f.isolation_level}.",)
     if not f.symptom.is_reader or p.committed is None:
         return ()
+    if p.lag is None or p.last_stable_offset is None:
+        return (f"{reader_position(f, p).capitalize()}; its lag is not known.",)
     before = "" if p.committed == p.last_stable_offset else ", and before the last stable offset it gets no record"
     not_visible = "Its isolation level is not visible: a read_uncommitted group that stopped there looks the same."
     if f.symptom.kind is SymptomKind.QUERY:
         not_visible = "A read_uncommitted query would be at the high watermark. A stopped query looks the same."
     return (
-        f"{reader_position(f, p).capitalize()}{before}; its lag is {p.lag or 0:,}, up to the high watermark.",
+        f"{reader_position(f, p).capitalize()}{before}; its lag is {p.lag:,}, up to the high watermark.",
         not_visible,
     )
 

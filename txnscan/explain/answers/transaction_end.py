@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from txnscan.coordinators.transactions import Transaction
 from txnscan.explain.facts import Facts
 from txnscan.kafka.answers import PREPARED, TWO_PHASE_COMMIT_TIMEOUT_MS, CoordinatorView, State
 from txnscan.kafka.units import duration
 from txnscan.verdict.ending import coordinator_aborts, timeout_end_ms, utc_time
 from txnscan.verdict.evidence import Judged, Reason, Verdict
 from txnscan.verdict.predicates import TIMEOUT_SLACK_MS, held_by
+from txnscan.waiting.blocking import aborts_by_ms
 from txnscan.waiting.writability import WriteState
 
 
@@ -46,9 +48,9 @@ def cannot_end(blocker: WriteState) -> str:
     return f"cannot end: {blocker.name} {'has no leader' if blocker.replicas.has_no_leader else 'takes no writes'}"
 
 
-def due(f: Facts, start_ms: int | None, timeout_ms: int | None) -> str | None:
-    """When a live transaction ends at the latest: the time that is left, and the time."""
-    by_ms = timeout_end_ms(start_ms, timeout_ms)
+def due(f: Facts, one: Transaction | CoordinatorView, blocker: WriteState | None) -> str | None:
+    """When a live transaction ends at the latest: the time that is left, and the time. None if that is not known."""
+    by_ms = aborts_by_ms(one.start_time_ms, one.timeout_ms, blocker)
     if by_ms is None:
         return None
     left_ms = by_ms - f.now_ms

@@ -65,7 +65,7 @@ def leaderless(f: Facts, s: Subject) -> Told:
 
 def marker_at_risk(f: Facts, s: Subject) -> Told:
     one, stopped = matched(s.transaction), matched(s.stopped)
-    left = due(f, one.start_time_ms, one.timeout_ms)
+    left = due(f, one, f.blocker_of(one))
     by = f": at the latest {left}" if left is not None else ""
     sentence = (
         f"'{one.transactional_id}' has a transaction open, and its marker for {stopped.name} will be lost unless that "

@@ -49,6 +49,8 @@ from txnscan.kafka.units import duration
 _LOG = logging.getLogger(__name__)
 # The manager's name for the only server that it gets.
 _NODE = "bootstrap-0"
+# The words of an error, with a broker's reason and the names of its mechanisms.
+_WORDS_LENGTH_MAX = 500
 # If the connection is paused, the manager refuses a request without sending it. The request can wait this long.
 _PAUSE_S = 0.01
 # Kafka's quotas ask for pauses of a few seconds, a window of `quota.window.size.seconds` for each sample.
@@ -61,7 +63,8 @@ _UNREACHED = (
     kafka_errors.UnsupportedSaslMechanismError,
 )
 _UNTRUSTED = re.compile(r"certificate verify failed: (?P<why>.*?)\.?(?: \(_ssl\.c:\d+\))?$", re.I)
-_FRAME_LOGGERS = ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.sasl")
+_FRAME_LOGGERS = ("kafka.net.connection", "kafka.net.sasl")
+_PARSER_LOGGER = "kafka.protocol.parser"
 
 
 class Send(Protocol):
@@ -114,8 +117,12 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at)
-        transport._sock_recv = partial(received, transport)
+        transport._sock_recv = partial(received, transport, secrets=self._secrets)
         return transport
+
+    def _secrets(self) -> list[str]:
+        tokens: Tokens | None = self.config["sasl_oauth_token_provider"]
+        return [one for one in (self.config["sasl_plain_password"], tokens and tokens.last) if one]
 
     def close_idle_connections(self) -> None:
         """Does nothing: brokers close idle connections. kafka-python would leave a timer of nine minutes for each
@@ -156,6 +163,8 @@ class Client:
         for name in _FRAME_LOGGERS:
             # At DEBUG they log all sent bytes, and SASL sends passwords.
             logging.getLogger(name).setLevel(logging.INFO)
+        # At ERROR it logs all bytes of an answer that cannot be decoded. The failure of the request is enough.
+        logging.getLogger(_PARSER_LOGGER).setLevel(logging.CRITICAL)
         self.settings = settings
         self._monotonic_s = monotonic_s
         self._sleep = sleep
@@ -444,6 +453,6 @@ def _distrusted(why: str) -> str:
 
 
 def _sentence(error: kafka_errors.KafkaError) -> str:
-    """The library's own words, on one line, without the name of its exception class."""
+    """The library's own words, on one line, without the name of its exception class. They may have words of a peer."""
     text = " ".join(str(argument) for argument in error.args) or type(error).__name__
-    return " ".join(text.split())
+    return " ".join(text[:_WORDS_LENGTH_MAX].split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from txnscan.kafka.client.client import Client
@@ -14,6 +14,8 @@ from txnscan.kafka.client.deadline import Deadline, TimeLeft
 from txnscan.kafka.topology import Broker
 
 _CLIENTS_MAX = 8
+# For an answer of the active controller. Controllers that have a majority answer within a second.
+_CONTROLLER_MS_MAX = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,15 @@ class ClientFactory:
         client.learn(self.brokers)
         return client
 
+    def for_controller(self) -> ClientFactory:
+        """The same for requests that a broker passes on to the active controller. Without a majority of controllers
+        such a request waits for its whole time, and that says nothing about the broker. So these have their own client,
+        with its own patience, and less time.
+        """
+        timeout_ms = min(self.settings.request_timeout_ms, _CONTROLLER_MS_MAX)
+        settings = replace(self.settings, request_timeout_ms=timeout_ms)
+        return replace(self, sweep_id=self._of_controller, settings=settings)
+
     @contextmanager
     def driven(self) -> Iterator[None]:
         """Within this context, no other sweep of this process closes the client, for any number of sweeps. A process
@@ -60,8 +71,13 @@ class ClientFactory:
                 ClientFactory._driven.discard(self.sweep_id)
 
     def close(self) -> None:
-        """Closes this process's client of the sweep, if there is one."""
+        """Closes this process's clients of the sweep, if there are any."""
         with ClientFactory._lock:
-            client = ClientFactory._clients.pop(self.sweep_id, None)
-        if client is not None:
-            client.close()
+            clients = [ClientFactory._clients.pop(name, None) for name in (self.sweep_id, self._of_controller)]
+        for client in clients:
+            if client is not None:
+                client.close()
+
+    @property
+    def _of_controller(self) -> str:
+        return f"{self.sweep_id}-controller"

@@ -1,5 +1,7 @@
-"""The private attributes of kafka-python on which txnscan rests, and why. They may change in any release with another
-minor version, which `pyproject.toml` therefore excludes; `tests/unit/test_private.py` holds both against the code.
+"""The private attributes and the inner parts of kafka-python on which txnscan rests, and why.
+
+They may change in any release with another minor version, which `pyproject.toml` therefore excludes;
+`tests/unit/test_private.py` holds both against the code.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ PRIVATE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         # A message of SCRAM is parsed strictly before kafka-python gets it.
         "kafka.net.sasl.scram.SaslMechanismScram": ("_state",),
-        # The bytes of a batch, which are expanded within a limit.
-        "kafka.record.default_records.DefaultRecordBatch": ("_buffer",),
+        # The generated decoders of answers: their lists and tagged fields have limits.
+        "kafka.protocol.schemas.fields.codegen.CodegenContext": ("globs",),
+        "kafka.protocol.schemas.fields.codecs.tagged_fields.TaggedFields": ("decode",),
+        # The bytes of a batch, which are expanded within a limit, and its records, whose headers have one.
+        "kafka.record.default_records.DefaultRecordBatch": ("_buffer", "_read_msg"),
     }
 )

@@ -22,6 +22,7 @@ from txnscan.kafka.client.connection import ConnectionSettings, OAuthSettings, T
 from txnscan.kafka.security.providers import has_unknown_variable, resolved
 from txnscan.kafka.security.safe_files import exposed, read_limited
 from txnscan.kafka.security.stores import PemStore, read_store
+from txnscan.kafka.units import whole_number
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # The Java login modules by mechanism, as `sasl.jaas.config` names them.
@@ -93,9 +94,9 @@ _PROVIDERS = "config.providers"
 _NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
 # As Kafka parses it (`JaasConfig`), with Java's StreamTokenizer: comments as in Java, the flag in any case, and names
 # of options with dots, dashes and dollar signs. A quoted value may touch the next name.
-_JAAS = re.compile(
-    r"\s*(?P<module>[\w.$-]+)\s+(?i:required|requisite|sufficient|optional)(?:\s+(?P<options>.*?))?\s*;\s*", re.S
-)
+_JAAS = re.compile(r"(?P<module>[\w.$-]+)\s+(?i:required|requisite|sufficient|optional)(?P<options>\s.*)?", re.S)
+# A longer text could make these patterns take minutes.
+_JAAS_LENGTH_MAX = 16_384
 _JAAS_COMMENT = re.compile(r"""(?P<kept>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|//[^\n]*|/\*.*?\*/""", re.S)
 _JAAS_OPTION = re.compile(
     r"""(?P<name>[\w.$-]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"\s*|'(?P<single>(?:[^'\\]|\\.)*)'\s*|(?P<bare>[^\s"']+)(?:\s+|$))""",
@@ -283,7 +284,8 @@ def _pem_blocks(text: str) -> str:
     """The PEM blocks of a text, each on its own lines. As in Java (`DefaultSslEngineFactory.PemStore`), any white space
     may stand for a newline, which is how a properties file continues a line. Text between blocks is left out.
     """
-    blocks = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", text, re.DOTALL)
+    # Without the look for the next beginning, many beginnings without an end take minutes.
+    blocks = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----((?:(?!-----BEGIN).)*?)-----END \1-----", text, re.DOTALL)
     return "".join(f"-----BEGIN {kind}-----\n{_pem_lines(body)}\n-----END {kind}-----\n" for kind, body in blocks)
 
 
@@ -301,13 +303,16 @@ def _sasl(properties: Mapping[str, str], protocol: str) -> dict[str, Any]:
     if mechanism == "GSSAPI" and "sasl.jaas.config" not in properties:
         _refuse_of_other_mechanisms(properties, mechanism)
         return _kerberos(properties, {})
-    line = _JAAS_COMMENT.sub(lambda found: found["kept"] or " ", properties.get("sasl.jaas.config", ""))
-    jaas = _JAAS.fullmatch(line)
+    text = properties.get("sasl.jaas.config", "")
+    if len(text) > _JAAS_LENGTH_MAX:
+        raise PropertiesError(f"sasl.jaas.config has more than {_JAAS_LENGTH_MAX:,} characters, which is no login")
+    line = _JAAS_COMMENT.sub(lambda found: found["kept"] or " ", text).strip()
+    jaas = _JAAS.fullmatch(line[:-1].rstrip()) if line.endswith(";") else None
     if jaas is None:
         raise PropertiesError('sasl.jaas.config must read: <login module> required username="..." password="...";')
     if jaas["module"] != _LOGIN_MODULES[mechanism]:
         raise PropertiesError(f"sasl.jaas.config must name {_LOGIN_MODULES[mechanism]} with sasl.mechanism={mechanism}")
-    options = _jaas_options(jaas["options"] or "")
+    options = _jaas_options((jaas["options"] or "").strip())
     _refuse_of_other_mechanisms(properties, mechanism)
     if mechanism == "OAUTHBEARER":
         return {"sasl_mechanism": mechanism, "oauth": _oauth(properties, options)}
@@ -424,6 +429,7 @@ def _positive_int(properties: Mapping[str, str], key: str, default: int) -> int:
     text = properties.get(key)
     if text is None:
         return default
-    if not text.strip().isdecimal() or not 0 < int(text) < 2**31:
+    number = whole_number(text.strip())
+    if number is None or not 0 < number < 2**31:
         raise PropertiesError(f"{key} must be a whole number of milliseconds above 0")
-    return int(text)
+    return number

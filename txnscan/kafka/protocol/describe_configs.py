@@ -19,6 +19,7 @@ from kafka.protocol.admin import DescribeConfigsRequest
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.failure import Failure, FailureCode
+from txnscan.kafka.units import INT_MAX, whole_number
 
 Value = TypeVar("Value")
 
@@ -57,7 +58,10 @@ def transaction_max_timeout_ms(send: Send, broker_id: int) -> int:
     value = broker_settings(send, broker_id, [_MAX_TIMEOUT]).get(_MAX_TIMEOUT)
     if value is None:
         raise RequestFailed(f"broker {broker_id} did not name {_MAX_TIMEOUT} in its answer to DescribeConfigs")
-    return _whole(broker_id, _MAX_TIMEOUT, value)
+    timeout_ms = _whole(broker_id, _MAX_TIMEOUT, value)
+    if not 0 <= timeout_ms <= INT_MAX:
+        raise RequestFailed(f"broker {broker_id} named a {_MAX_TIMEOUT} of {timeout_ms}, which no broker allows")
+    return timeout_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +151,10 @@ def _left_out(name: str) -> Failure:
 
 
 def _whole(broker_id: int, name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise RequestFailed(f"broker {broker_id} named a {name} that is no whole number") from None
+    number = whole_number(text)
+    if number is None:
+        raise RequestFailed(f"broker {broker_id} named a {name} that is no whole number")
+    return number
 
 
 def share_isolation_levels(send: Send, broker_id: int, groups: Iterable[str]) -> dict[str, str | Failure]:

@@ -40,8 +40,12 @@ _TIMESTAMP = struct.Struct(">q")
 _TIMESTAMP_AT, _COORDINATOR_EPOCH_AT = 16, 24
 _PRODUCER_ID = struct.Struct(">q")
 _PRODUCER_ID_BYTES = _PRODUCER_ID.size
+# The ids of producers without tagged fields that follow one another.
+_IDS = struct.Struct(f">q{_WIDTH - _PRODUCER_ID_BYTES}x")
 # The number of producers in a slice.
 _SLICE = 4_096
+# Producer ids, each as `_IDS` unpacks it.
+Wanted = frozenset[tuple[int]]
 # If a partition was not asked for, or comes twice, only that partition fails. Above this limit the answer is refused.
 _UNASKED_MAX = 1_000
 # The limit per answer. This number of open transactions takes about 100 MB.
@@ -135,21 +139,24 @@ def describe_open(
     Brokers answer in the order of the request. If this answer is in another order, it is decoded as a whole.
     """
     body: Body = send(broker_id, _request(partitions))
-    found = _open_of(body, partitions)
-    closed = closed_producers(body, producer_ids, _partitions_max(partitions)) if producer_ids else {}
+    found = _open_of(body, partitions, _as_unpacked(producer_ids))
     ended = ended_producers(body, _partitions_max(partitions)) if with_ended else {}
-    if not (closed or ended):
+    if not (found.closed or ended):
         return found
     failed = {key for key, one in found.partitions.items() if one.failure is not None}
     return replace(
         found,
-        closed={key: one for key, one in closed.items() if key not in failed},
+        closed={key: one for key, one in found.closed.items() if key not in failed},
         ended={key: one for key, one in ended.items() if key not in failed},
     )
 
 
-def _open_of(body: Body, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions:
-    in_order = _in_request_order(body.data, partitions)
+def _as_unpacked(producer_ids: Iterable[int]) -> Wanted:
+    return frozenset((producer_id,) for producer_id in producer_ids)
+
+
+def _open_of(body: Body, partitions: Mapping[str, Sequence[int]], wanted: Wanted) -> OpenTransactions:
+    in_order = _in_request_order(body.data, partitions, wanted)
     if in_order is not None:
         return in_order
     described = _all_of(partitions, decode(body, _partitions_max(partitions)))
@@ -157,6 +164,7 @@ def _open_of(body: Body, partitions: Mapping[str, Sequence[int]]) -> OpenTransac
         answered=sum(partition.failure is None for partition in described.values()),
         producers=sum(partition.producers for partition in described.values()),
         partitions={key: partition for key, partition in described.items() if partition.is_notable},
+        closed=_closed_producers(body, wanted, _partitions_max(partitions)) if wanted else {},
     )
 
 
@@ -172,30 +180,14 @@ def _all_of(
     }
 
 
-def closed_producers(
-    body: Body, producer_ids: Collection[int], partitions_max: int
-) -> dict[Key, tuple[OpenProducer, ...]]:
-    """Those of these producers that have no open transaction, by partition. Pure. Raises RequestFailed as `decode`.
-
-    Most answers have none of them, and are only searched for their bytes.
-    """
-    wanted = frozenset(_PRODUCER_ID.pack(producer_id) for producer_id in producer_ids)
-    data, found = body.data, dict[Key, tuple[OpenProducer, ...]]()
-    if not any(one in data for one in wanted):
-        return found
-    answer = Cursor(data)
+def _closed_producers(body: Body, wanted: Wanted, partitions_max: int) -> dict[Key, tuple[OpenProducer, ...]]:
+    """Those of these producers that have no open transaction, by partition. Raises RequestFailed as `decode`."""
+    answer, found = Cursor(body.data), dict[Key, tuple[OpenProducer, ...]]()
     for topic, count in _topics(answer, partitions_max):
         for _ in range(count):
-            index, _, producers = _decode_head(answer)
-            here = [
-                at
-                for begins in _slices(answer, producers)
-                for at in begins
-                if data[at : at + _PRODUCER_ID_BYTES] in wanted and data[at + _START_OFFSET_AT] > _NOT_NEGATIVE_MAX
-            ]
-            answer.tags()
+            index, here = _decode_closed(answer, wanted)
             if here:
-                found[topic, index] = tuple(_producer(data, at) for at in here)
+                found[topic, index] = here
     return found
 
 
@@ -296,21 +288,25 @@ def _topics(answer: Cursor, partitions_max: int) -> Iterator[tuple[str, int]]:
     answer.end()
 
 
-def _in_request_order(data: bytes, partitions: Mapping[str, Sequence[int]]) -> OpenTransactions | None:
-    """The answer if it has exactly these partitions, in this order. None for any other answer.
+def _in_request_order(data: bytes, partitions: Mapping[str, Sequence[int]], wanted: Wanted) -> OpenTransactions | None:
+    """The answer if it has exactly these partitions, in this order. None for any other answer. wanted: the producers of
+    which those without an open transaction are kept, too.
 
-    The hot loop: about a microsecond for each topic, each partition, and each open transaction.
+    The hot loop: about a microsecond for each topic, each partition, and each open transaction. To look for wanted
+    producers takes about 50 nanoseconds for each producer, however many are wanted.
     """
     answer, size, unpack = Cursor(data, 4), len(data), _PARTITION.unpack_from
     if answer.length() != len(partitions):
         return None
     at, producers, room, found = answer.at, 0, _OPEN_MAX, dict[Key, DescribedPartition]()
+    closed = dict[Key, tuple[OpenProducer, ...]]()
     for topic, indexes in partitions.items():
         head = _head(topic) + unsigned(len(indexes) + 1)
         if not data.startswith(head, at):
             return None
         at += len(head)
         for index in indexes:
+            begins = at
             # The fast path: number, no error, no message, count of producers without tagged fields, no tagged fields.
             first = at + _PARTITION.size + 2
             count = data[first - 1] - 1 if first < size else -1
@@ -324,6 +320,8 @@ def _in_request_order(data: bytes, partitions: Mapping[str, Sequence[int]]) -> O
                 and data[first + _TAGS_AT : end : _WIDTH] == _NONE_TAGGED[count]
             ):
                 at = end + 1
+                if wanted and not wanted.isdisjoint(_IDS.iter_unpack(data[first:end])):
+                    closed[topic, index] = _decode_closed(Cursor(data, begins), wanted)[1]
                 if data[first + _START_OFFSET_AT : end : _WIDTH] == _NONE_OPEN[count]:
                     producers += count
                     continue
@@ -335,6 +333,8 @@ def _in_request_order(data: bytes, partitions: Mapping[str, Sequence[int]]) -> O
                     return None
                 at = answer.at
                 room -= len(partition.open_producers)
+                if wanted:
+                    closed[topic, index] = _decode_closed(Cursor(data, begins), wanted)[1]
             producers += partition.producers
             if partition.is_notable:
                 found[topic, index] = partition
@@ -348,7 +348,8 @@ def _in_request_order(data: bytes, partitions: Mapping[str, Sequence[int]]) -> O
     answer.tags()
     answer.end()
     failed = sum(partition.failure is not None for partition in found.values())
-    return OpenTransactions(sum(map(len, partitions.values())) - failed, producers, found)
+    answered_count = sum(map(len, partitions.values())) - failed
+    return OpenTransactions(answered_count, producers, found, {key: here for key, here in closed.items() if here})
 
 
 def _some_open(data: bytes, first: int, end: int) -> DescribedPartition:
@@ -411,6 +412,20 @@ def _decode_all(answer: Cursor) -> tuple[int, Failure | None, tuple[OpenProducer
         return index, _PRODUCER_TWICE, ()
     found = tuple(sorted(producers, key=lambda p: p.producer_id))
     return (index, _NEGATIVE_ID, ()) if _first_negative(found) else (index, None, found)
+
+
+def _decode_closed(answer: Cursor, wanted: Wanted) -> tuple[int, tuple[OpenProducer, ...]]:
+    """One partition: its number, and those of these producers that have no open transaction."""
+    index, _, producers = _decode_head(answer)
+    data = answer.data
+    here = [
+        at
+        for begins in _slices(answer, producers)
+        for at in begins
+        if data[at + _START_OFFSET_AT] > _NOT_NEGATIVE_MAX and _PRODUCER_ID.unpack_from(data, at) in wanted
+    ]
+    answer.tags()
+    return index, tuple(_producer(data, at) for at in here)
 
 
 def _decode_head(answer: Cursor) -> tuple[int, Failure | None, int]:

@@ -12,7 +12,7 @@ from kafka.protocol.admin import DescribeQuorumRequest
 
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
-from txnscan.kafka.failure import FailureCode
+from txnscan.kafka.failure import Failure, FailureCode
 
 METADATA_LOG = "__cluster_metadata"
 # The first version with times (Kafka 3.3).
@@ -47,7 +47,15 @@ def describe_quorum(send: Send, broker_id: int) -> Quorum:
         topics=[topic(topic_name=METADATA_LOG, partitions=[topic.PartitionData(partition_index=0)])],
         min_version=_MIN_VERSION,
     )
-    response = send(broker_id, request)
+    try:
+        response = send(broker_id, request)
+    except RequestFailed as failed:
+        if failed.failure.code != FailureCode.NO_ANSWER:
+            raise
+        # The broker waits for the controller.
+        unheard = f"the active controller does not answer by way of broker {broker_id}"
+        why = Failure(f"{unheard}; check that a majority of the controllers runs", FailureCode.NO_ANSWER)
+        raise RequestFailed(why) from None
     if response.error_code != ErrorCode.NONE:
         raise RequestFailed(answered(response.error_code))
     found = [one for shown in present(response.topics) for one in present(shown.partitions)]

@@ -18,9 +18,11 @@ from kafka.protocol.admin import DescribeTransactionsRequest
 from txnscan.kafka.answers import CoordinatorView
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, error_name, present
+from txnscan.kafka.protocol.metadata import sound_name
 
-# Kafka's own admin client sends all ids of a coordinator at once. This limit only bounds the size of one answer.
-_IDS_PER_REQUEST = 1_000
+# Kafka's own admin client sends all ids of a coordinator at once. This limit bounds one answer: each id may have 2,600
+# partitions on average until the answer has more elements than `receiving.py` allows.
+_IDS_PER_REQUEST = 150
 # UNKNOWN_SERVER_ERROR, for an id that a broker answered twice.
 _DOUBLED = -1
 
@@ -82,5 +84,7 @@ def _described(answer: Any) -> DescribedTransaction:
         producer_epoch=answer.producer_epoch,
         timeout_ms=answer.transaction_timeout_ms,
         start_time_ms=answer.transaction_start_time_ms,
-        partitions=tuple(sorted(f"{t.topic}-{p}" for t in present(answer.topics) for p in present(t.partitions))),
+        partitions=tuple(
+            sorted(f"{sound_name(t.topic or '')}-{p}" for t in present(answer.topics) for p in present(t.partitions))
+        ),
     )

@@ -18,7 +18,7 @@ from kafka.protocol.consumer import FetchRequest
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, RequestFailed, answered, present
 from txnscan.kafka.failure import Failure
-from txnscan.kafka.protocol.record_batch import HEADER, Batch
+from txnscan.kafka.protocol.record_batch import HEADER, Batch, BatchHeader
 from txnscan.kafka.protocol.records import decoded
 from txnscan.kafka.protocol.search import Undecoded, undecoded
 from txnscan.kafka.topology import Key, Partition
@@ -109,7 +109,7 @@ def fetch(send: Send, partition: Partition, offset: int, bytes_max: int, *, reco
     broker no longer leads the partition at its leader epoch, if the offset is not in the log, or if a batch is damaged.
     """
     answer = _fetched(send, partition, offset, bytes_max)
-    data = bytes(answer.records or b"")
+    data = _wanted(answer.records, bytes_max)
     return Fetched(tuple(decoded(data, records)), answer.high_watermark, len(data))
 
 
@@ -128,7 +128,7 @@ def fetch_beginnings(send: Send, offsets: Mapping[Partition, int]) -> dict[Parti
 def _beginning(partition: Partition, answers: Mapping[Key, Sequence[Any]]) -> Fetched | Failure:
     try:
         answer = _only(answers.get(partition.key, ()))
-        data = bytes(answer.records or b"")
+        data = _wanted(answer.records, _BEGINNING_BYTES)
         return Fetched(tuple(decoded(data, False)), answer.high_watermark, len(data))
     except RequestFailed as failed:
         return failed.failure
@@ -137,7 +137,7 @@ def _beginning(partition: Partition, answers: Mapping[Key, Sequence[Any]]) -> Fe
 def fetch_committed(send: Send, partition: Partition, offset: int, bytes_max: int) -> FetchedCommitted:
     """The same for a read_committed consumer, only with headers of batches. Raises RequestFailed as `fetch` does."""
     answer = _fetched(send, partition, offset, bytes_max, _READ_COMMITTED)
-    data = bytes(answer.records or b"")
+    data = _wanted(answer.records, bytes_max)
     aborted = tuple(AbortedTransaction(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())
     return FetchedCommitted(tuple(decoded(data, False)), answer.high_watermark, len(data), aborted)
 
@@ -145,7 +145,16 @@ def fetch_committed(send: Send, partition: Partition, offset: int, bytes_max: in
 def fetch_undecoded(send: Send, partition: Partition, offset: int, bytes_max: int) -> tuple[Undecoded, int]:
     """The same batches, to be searched (`search.py`), and the high watermark. Raises RequestFailed as `fetch` does."""
     answer = _fetched(send, partition, offset, bytes_max)
-    return undecoded(bytes(answer.records or b"")), answer.high_watermark
+    return undecoded(_wanted(answer.records, bytes_max)), answer.high_watermark
+
+
+def _wanted(records: bytes | None, bytes_max: int) -> bytes:
+    """As much as was asked for, and at least the first batch, as brokers count (`LogSegment.read`). A broker could send
+    millions of batches: headers of 61 bytes, each of which takes time and memory.
+    """
+    data = records or b""
+    first = BatchHeader.read(data).size_bytes if len(data) >= HEADER.size else len(data)
+    return bytes(data[: max(bytes_max, first)])
 
 
 def batch_time_ms(send: Send, partition: Partition, offset: int) -> int | None:
@@ -154,9 +163,9 @@ def batch_time_ms(send: Send, partition: Partition, offset: int) -> int | None:
     """
     found, _ = fetch_undecoded(send, partition, offset, _BEGINNING_BYTES)
     for at in found.bounds[:-1]:
-        base_offset, _, _, _, _, _, last_delta, _, greatest_ms, *_ = HEADER.unpack_from(found.data, at)
-        if base_offset <= offset <= base_offset + last_delta:
-            return int(greatest_ms)
+        header = BatchHeader.read(found.data, at)
+        if header.base_offset <= offset <= header.last_offset:
+            return header.greatest_timestamp_ms
     return None
 
 

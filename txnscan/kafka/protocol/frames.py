@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnscan.kafka.errors import RequestFailed
-from txnscan.kafka.protocol.primitives import Reader
+from txnscan.kafka.protocol.primitives import ELEMENTS_MAX, Reader
 
 _INT32 = struct.Struct(">i")
 
@@ -118,6 +118,24 @@ class Cursor(Reader):
     def error(self, why: str) -> RequestFailed:
         """See Reader."""
         return undecodable(why)
+
+
+class CountedCursor(Cursor):
+    """The same for an answer of which everything becomes an object: all its lists together have a limit."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._left = ELEMENTS_MAX
+
+    def length(self) -> int:
+        """See Reader."""
+        count = super().length()
+        self._left -= count
+        if self._left < 0:
+            raise undecodable(f"its lists have more than {ELEMENTS_MAX:,} elements")
+        return count
 
 
 def undecodable(why: str) -> RequestFailed:

@@ -27,7 +27,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from txnscan.kafka.errors import ErrorCode, RequestFailed, error_name, present
 from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
-from txnscan.kafka.topology import NO_LISTENER_ID, Broker, ClusterView, Topic
+from txnscan.kafka.topology import NO_LISTENER_ID, PORT_MAX, Broker, ClusterView, Topic
 
 if TYPE_CHECKING:
     # The client asks for Metadata itself.
@@ -47,7 +47,7 @@ PARTITIONS_MAX, BROKERS_MAX = 4_000_000, 10_000
 DIFFERENT_MAX = 2 * PARTITIONS_MAX
 # A broker takes the memory of so many partitions.
 _PARTITIONS_A_BROKER = 10
-NAME_LENGTH_MAX, HOST_LENGTH_MAX, PORT_MAX = 249, 255, 65_535
+NAME_LENGTH_MAX, HOST_LENGTH_MAX = 249, 255
 
 # Numbers, leaders and leader epochs.
 Columns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -142,7 +142,7 @@ class MetadataRound:
             if data.startswith(known, 4):
                 return 4 + len(known)
         answer = Cursor(data, 4)
-        for _ in range(_few("brokers", answer.length(), BROKERS_MAX)):
+        for _ in range(few("brokers", answer.length(), BROKERS_MAX)):
             _broker(answer)
         answer.string()
         self._before_controller.add(data[4 : answer.at])
@@ -202,12 +202,12 @@ def decode(body: Body) -> ClusterView:
         return _decode_old(body)
     answer = Cursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
-    brokers = [_broker(answer) for _ in range(_few("brokers", answer.length(), BROKERS_MAX))]
+    brokers = [_broker(answer) for _ in range(few("brokers", answer.length(), BROKERS_MAX))]
     cluster_id = answer.string()
-    _few("characters in the id of the cluster", len(cluster_id or ""), NAME_LENGTH_MAX)
+    few("characters in the id of the cluster", len(cluster_id or ""), NAME_LENGTH_MAX)
     answer.skip(4)  # the controller
     topics, errors = [], []
-    count = _few("topics", answer.length(), PARTITIONS_MAX)
+    count = few("topics", answer.length(), PARTITIONS_MAX)
     for _ in range(count):
         error_code, topic = _topic(answer, body.version, PARTITIONS_MAX - count)
         count += len(topic.indexes)
@@ -228,7 +228,7 @@ def _broker(answer: Cursor) -> Broker:
     return _sound_broker(node_id, host or "", port)
 
 
-def _few(what: str, count: int, most: int) -> int:
+def few(what: str, count: int, most: int) -> int:
     """The count. Raises RequestFailed if it exceeds the limit."""
     if count > most:
         raise RequestFailed(f"the answer has more {what} than txnscan reads, {count:,}")
@@ -236,27 +236,31 @@ def _few(what: str, count: int, most: int) -> int:
 
 
 def _sound_broker(node_id: int, host: str, port: int) -> Broker:
-    """The broker. Raises RequestFailed for an address that cannot be one: a port above 65535 becomes another port."""
+    """The broker. Raises RequestFailed for an address that cannot be one: a port above 65535 becomes another port. A
+    negative number is that of a bootstrap server.
+    """
+    if node_id < 0:
+        raise RequestFailed(f"the answer has a broker with the number {node_id}")
     if len(host) > HOST_LENGTH_MAX or not 0 <= port <= PORT_MAX:
         raise RequestFailed(f"the address of broker {node_id} is none: its port is {port}")
     return Broker(node_id, host, port)
 
 
-def _sound_name(name: str) -> str:
+def sound_name(name: str) -> str:
     """The name of a topic. Raises RequestFailed if it is longer than Kafka allows."""
-    _few("characters in the name of a topic", len(name), NAME_LENGTH_MAX)
+    few("characters in the name of a topic", len(name), NAME_LENGTH_MAX)
     return name
 
 
 def _topic(answer: Cursor, version: int, partitions_max: int) -> tuple[int, Topic]:
     error_code = answer.int16()
-    name = _sound_name(answer.string() or "")
+    name = sound_name(answer.string() or "")
     topic_id = b""
     if version >= _TOPIC_IDS_SINCE:
         answer.skip(16)
         topic_id = answer.data[answer.at - 16 : answer.at]
     answer.skip(1)  # whether it is internal
-    columns = _partitions(answer, _few("partitions", answer.length(), partitions_max))
+    columns = _partitions(answer, few("partitions", answer.length(), partitions_max))
     answer.skip(4)  # authorised operations, which were not asked for
     answer.tags()
     return error_code, Topic(name, _topic_id(topic_id), *columns)
@@ -350,11 +354,15 @@ def shown_leader(error_code: int, leader: int) -> int:
 
 
 def _in_order(columns: Columns) -> Columns:
-    """The same columns, sorted by partition number. Brokers need not sort them."""
-    if all(map(le, columns[0], columns[0][1:])):
-        return columns
-    indexes, leaders, epochs = zip(*sorted(zip(*columns, strict=True)), strict=True)
-    return indexes, leaders, epochs
+    """The same columns, sorted by partition number. Brokers need not sort them. Raises RequestFailed for a negative
+    number.
+    """
+    if not all(map(le, columns[0], columns[0][1:])):
+        indexes, leaders, epochs = zip(*sorted(zip(*columns, strict=True)), strict=True)
+        columns = indexes, leaders, epochs
+    if columns[0] and columns[0][0] < 0:
+        raise RequestFailed(f"the answer has a partition with the number {columns[0][0]}")
+    return columns
 
 
 def _partition(answer: Cursor) -> tuple[int, int, int]:
@@ -372,9 +380,9 @@ def _decode_old(body: Body) -> ClusterView:
     answer = MetadataResponse.decode(body.data, version=body.version)
     topics, errors, count = [], [], 0
     for topic in present(answer.topics):
-        _sound_name(topic.name or "")
+        sound_name(topic.name or "")
         shown = list(present(topic.partitions))
-        count = _few("partitions", count + 1 + len(shown), PARTITIONS_MAX)
+        count = few("partitions", count + 1 + len(shown), PARTITIONS_MAX)
         if topic.error_code == ErrorCode.NONE:
             columns = (
                 tuple(p.partition_index for p in shown),
@@ -384,9 +392,9 @@ def _decode_old(body: Body) -> ClusterView:
             topics.append(Topic(topic.name or "", "", *_in_order(columns)))
         else:
             errors.append((topic.name or "", error_name(topic.error_code)))
-    _few("characters in the id of the cluster", len(answer.cluster_id or ""), NAME_LENGTH_MAX)
+    few("characters in the id of the cluster", len(answer.cluster_id or ""), NAME_LENGTH_MAX)
     listed = list(present(answer.brokers))
-    _few("brokers", len(listed), BROKERS_MAX)
+    few("brokers", len(listed), BROKERS_MAX)
     brokers = [_sound_broker(b.node_id, b.host or "", b.port) for b in listed]
     return _view(answer.cluster_id, brokers, topics, errors)
 

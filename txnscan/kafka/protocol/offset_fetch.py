@@ -26,7 +26,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import ErrorCode, answered
 from txnscan.kafka.failure import Failure, FailureCode
 from txnscan.kafka.protocol.describe_producers import by_topic
-from txnscan.kafka.protocol.frames import AsBytes, Body, Cursor
+from txnscan.kafka.protocol.frames import AsBytes, Body, CountedCursor, Cursor
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, numbers, string
 from txnscan.kafka.topology import Key
 
@@ -93,7 +93,7 @@ def _topics(keys: Iterable[Key]) -> bytes:
 
 def decode(body: Body) -> dict[str, GroupOffsets]:
     """The groups of an answer. Pure. Raises RequestFailed if the bytes make no sense."""
-    answer = Cursor(body.data)
+    answer = CountedCursor(body.data)
     answer.skip(4)  # the throttle time, which the client waits out
     found: dict[str, GroupOffsets] = {}
     # The bytes of a group without any committed offset, like most groups. They are the same for all such groups.

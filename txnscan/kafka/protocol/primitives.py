@@ -13,6 +13,12 @@ NULL = b"\0"
 EMPTY = b"\1"
 # The limit of tagged fields in one place. Kafka itself has only a few.
 TAGS_MAX = 1_000
+# The limit of a text: that of Kafka's older versions, in whose length it has 16 bits. Names of ids and groups still
+# have it, because records have these lengths (`TransactionLogKey.json`, `OffsetCommitKey.json`).
+TEXT_BYTES_MAX = 2**15 - 1
+# The limit of the elements of all lists of an answer that becomes objects: an element takes some microseconds, and up
+# to 500 bytes.
+ELEMENTS_MAX = 400_000
 # The varints of one byte. Nearly all varints have one byte.
 _ONE_BYTE = tuple(bytes([value]) for value in range(0x80))
 
@@ -119,6 +125,8 @@ class Reader(ABC):
 
     def text(self, size: int) -> str:
         """The next bytes, as UTF-8."""
+        if size > TEXT_BYTES_MAX:
+            raise self.error("a text in it is too long")
         data = self.take(size)
         try:
             return data.decode("utf-8")

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from mmap import mmap
+from typing import NamedTuple
 
 MAGIC = 2
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base timestamp, greatest timestamp,
@@ -27,6 +29,61 @@ MARKER_BODY = struct.Struct(">7sh3sib")
 PLAIN_MARKER = bytes((16 << 1, 0, 0, 0, 4 << 1, 0, 0))
 MARKER_SIZE = HEADER.size + MARKER_BODY.size
 _SEQUENCES = 2**31
+
+
+class BatchHeader(NamedTuple):
+    """The header of a record batch: the fields of `HEADER`, in their order."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    greatest_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @classmethod
+    def read(cls, data: bytes | mmap, at: int = 0) -> BatchHeader:
+        """The header at a position."""
+        # `_make` takes three times as long.
+        return tuple.__new__(cls, HEADER.unpack_from(data, at))
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the whole batch."""
+        return LENGTH_FROM + self.length
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, even if compaction removed that record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record (`DefaultRecordBatch.incrementSequence`)."""
+        first = self.base_sequence
+        return first if first == NO_SEQUENCE else (first + self.last_offset_delta) % _SEQUENCES
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether a codec compressed the records."""
+        return bool(self.attributes & COMPRESSED)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is a part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are control records, such as markers."""
+        return bool(self.attributes & CONTROL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +114,3 @@ class Marker:
     commits: bool
     coordinator_epoch: int
     timestamp_ms: int
-
-
-def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
-    """The sequence number of a batch's last record (`DefaultRecordBatch.incrementSequence`)."""
-    return base_sequence if base_sequence == NO_SEQUENCE else (base_sequence + last_offset_delta) % _SEQUENCES

@@ -18,6 +18,7 @@ from kafka import codec as codecs
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.util import decode_varint
 
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import FailureCode
@@ -43,10 +44,15 @@ from txnscan.kafka.protocol.record_batch import (
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 # A record of seven bytes takes a hundred in memory.
 RECORDS_MAX = 500_000
+# Of an answer and of a record. A header has two numbers, and a record seven others. Each takes part of a microsecond,
+# and a header of two bytes a hundred bytes in memory.
+NUMBERS_MAX, NUMBERS_OF_RECORD_MAX = 3_500_000, 200_000
 _PIECE_BYTES = 1024 * 1024
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 # Kafka writes snappy in blocks, each with its length before it. This header and two version numbers come first.
 _SNAPPY_BLOCKS, _SNAPPY_HEADER_BYTES = b"\x82SNAPPY\0", 16
+# An empty block takes the time of some bytes.
+_SNAPPY_BLOCK_BYTES_MIN = 1024
 _LENGTH = struct.Struct(">i")
 # For data with a header of gzip.
 _GZIP_WINDOW_BITS = 31
@@ -59,9 +65,12 @@ _DAMAGED = (
 )
 
 
-def decoded(data: bytes, records: bool) -> list[Batch]:
-    """The whole batches in the data. The last batch may be cut off, as in Fetch answers. Raises RequestFailed."""
-    room = _Room(EXPANDED_BYTES_MAX, RECORDS_MAX)
+def decoded(data: bytes, records: bool, room: BatchRoom | None = None) -> list[Batch]:
+    """The whole batches in the data. The last batch may be cut off, as in Fetch answers. Raises RequestFailed.
+
+    room: of the answer that the data is a part of.
+    """
+    room = room if room is not None else BatchRoom()
     try:
         return [_batch(batch, records, room) for batch in MemoryRecords(data)]
     except _DAMAGED as damaged:
@@ -118,12 +127,16 @@ def _commits(keys: Iterable[bytes | None]) -> bool:
     return kinds == [COMMIT]
 
 
-class _Room:
-    """The bytes that expanded batches may still take, and the records that may still be kept."""
+class BatchRoom:
+    """What is left for the batches of an answer, all together: the bytes that they may still expand to, the records
+    that may still be kept, and the numbers in them that may still be read.
+    """
 
-    def __init__(self, free_bytes: int, free_records: int) -> None:
-        self._free_bytes = free_bytes
-        self._free_records = free_records
+    def __init__(self) -> None:
+        self._free_bytes = EXPANDED_BYTES_MAX
+        self._free_records = RECORDS_MAX
+        self._free_numbers = NUMBERS_MAX
+        self._of_record = NUMBERS_OF_RECORD_MAX
 
     def take(self, size_bytes: int) -> None:
         """Raises ValueError if they are too many: 19 kB of zstd can become more than a gigabyte."""
@@ -136,9 +149,18 @@ class _Room:
         self._free_records -= 1
         if self._free_records < 0:
             raise ValueError(f"it has more than {RECORDS_MAX:,} records")
+        self._of_record = NUMBERS_OF_RECORD_MAX
+
+    def number(self, data: Any, at: int) -> Any:
+        """As `decode_varint`. Raises ValueError if they are too many, as in a record with millions of headers."""
+        self._free_numbers -= 1
+        self._of_record -= 1
+        if min(self._free_numbers, self._of_record) < 0:
+            raise ValueError("its records have too many headers")
+        return decode_varint(data, at)
 
 
-def _expanded(batch: bytes, codec: int, room: _Room) -> bytes:
+def _expanded(batch: bytes, codec: int, room: BatchRoom) -> bytes:
     """The batch without compression. Its checksum is that of the compressed batch. Raises ValueError."""
     expanded = bytearray(batch[: HEADER.size])
     for piece in _EXPANDERS[codec](batch[HEADER.size :], room):
@@ -148,7 +170,7 @@ def _expanded(batch: bytes, codec: int, room: _Room) -> bytes:
     return bytes(expanded)
 
 
-def _unzipped(data: bytes, room: _Room) -> Iterator[bytes]:
+def _unzipped(data: bytes, room: BatchRoom) -> Iterator[bytes]:
     """The expanded pieces of gzip data, of all its members."""
     for _ in range(_GZIP_MEMBERS_MAX):
         unzip = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -165,7 +187,7 @@ def _unzipped(data: bytes, room: _Room) -> Iterator[bytes]:
     raise ValueError(f"its gzip has more than {_GZIP_MEMBERS_MAX} members")
 
 
-def _unpacked(data: bytes, room: _Room) -> Iterator[bytes]:
+def _unpacked(data: bytes, room: BatchRoom) -> Iterator[bytes]:
     """As `_unzipped`, for zstd."""
     try:
         import zstandard
@@ -180,7 +202,7 @@ def _unpacked(data: bytes, room: _Room) -> Iterator[bytes]:
         raise ValueError(f"its zstd is damaged ({error})") from None
 
 
-def _of_lz4(data: bytes, room: _Room) -> Iterator[bytes]:
+def _of_lz4(data: bytes, room: BatchRoom) -> Iterator[bytes]:
     """As `_unzipped`, for lz4. Kafka writes one frame."""
     try:
         from lz4.frame import LZ4FrameDecompressor
@@ -196,7 +218,7 @@ def _of_lz4(data: bytes, room: _Room) -> Iterator[bytes]:
         raise ValueError("its lz4 is cut off, or more than a frame")
 
 
-def _of_snappy(data: bytes, room: _Room) -> Iterator[bytes]:
+def _of_snappy(data: bytes, room: BatchRoom) -> Iterator[bytes]:
     """As `_unzipped`, for snappy. Each block begins with its expanded size, which snappy's library allocates."""
     if not data.startswith(_SNAPPY_BLOCKS) or len(data) <= _SNAPPY_HEADER_BYTES:
         yield _unsnapped(data, room)
@@ -211,8 +233,8 @@ def _of_snappy(data: bytes, room: _Room) -> Iterator[bytes]:
         at += length
 
 
-def _unsnapped(block: bytes, room: _Room) -> bytes:
-    room.take(_Sizes(block).uvarint())
+def _unsnapped(block: bytes, room: BatchRoom) -> bytes:
+    room.take(max(_Sizes(block).uvarint(), _SNAPPY_BLOCK_BYTES_MIN))
     snappy = codecs.snappy
     if snappy is None:
         raise UnsupportedCodecError("it is compressed with snappy, and the library python-snappy is not installed")
@@ -231,16 +253,19 @@ class _Sizes(Reader):
         return ValueError(why)
 
 
-_EXPANDERS: Mapping[int, Callable[[bytes, _Room], Iterator[bytes]]] = MappingProxyType(
+_EXPANDERS: Mapping[int, Callable[[bytes, BatchRoom], Iterator[bytes]]] = MappingProxyType(
     {_GZIP: _unzipped, _SNAPPY: _of_snappy, _LZ4: _of_lz4, _ZSTD: _unpacked}
 )
 
 
-def _batch(batch: Any, records: bool, room: _Room) -> Batch:
+def _batch(batch: Any, records: bool, room: BatchRoom) -> Batch:
     if batch.magic != MAGIC:
         raise CorruptRecordError(f"its format is version {batch.magic}, which knows no producers")
     if not batch.validate_crc():
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} fails its checksum")
+    if min(batch.base_offset, batch.records_count, batch.last_offset - batch.base_offset) < 0:
+        said = f"{batch.records_count} records from offset {batch.base_offset} to {batch.last_offset}"
+        raise CorruptRecordError(f"a batch claims {said}")
     held = tuple(_held(batch, room)) if _is_opened(batch, records) else ()
     return Batch(
         base_offset=batch.base_offset,
@@ -257,7 +282,7 @@ def _batch(batch: Any, records: bool, room: _Room) -> Batch:
     )
 
 
-def _held(batch: Any, room: _Room) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+def _held(batch: Any, room: BatchRoom) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     for record in _records(batch, room):
         room.take_record()
         yield record.offset, record.key, record.value
@@ -270,10 +295,24 @@ def _is_opened(batch: Any, records: bool) -> bool:
     return records or bool(batch.is_control_batch)
 
 
-def _records(batch: Any, room: _Room) -> Iterator[Any]:
+def _records(batch: Any, room: BatchRoom) -> Iterator[Any]:
     if not batch.compression_type:
-        yield from batch
+        # Each number has a byte at least, and the transaction log has small batches.
+        yield from batch if len(batch._buffer) <= NUMBERS_OF_RECORD_MAX else _LimitedBatch(batch._buffer, room)
         return
     if batch.compression_type not in _EXPANDERS:
         raise UnsupportedCodecError(f"it is compressed with codec {batch.compression_type}, which is unknown")
-    yield from DefaultRecordBatch(_expanded(bytes(batch._buffer), batch.compression_type, room))
+    yield from _LimitedBatch(_expanded(bytes(batch._buffer), batch.compression_type, room), room)
+
+
+class _LimitedBatch(DefaultRecordBatch):  # type: ignore[misc]
+    """kafka-python's batch, without compression. It makes a list of all headers of a record: these are limited here."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self, batch: bytes, room: BatchRoom) -> None:
+        super().__init__(batch)
+        self._room = room
+
+    def _read_msg(self) -> Any:
+        return super()._read_msg(self._room.number)

@@ -24,7 +24,16 @@ from kafka.protocol.metadata import MetadataResponse
 from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed, present
 from txnscan.kafka.protocol.frames import Body, Cursor
-from txnscan.kafka.protocol.metadata import as_bytes, lengths_at, partitions_alike, shown_leader
+from txnscan.kafka.protocol.metadata import (
+    BROKERS_MAX,
+    PARTITIONS_MAX,
+    as_bytes,
+    few,
+    lengths_at,
+    partitions_alike,
+    shown_leader,
+    sound_name,
+)
 from txnscan.kafka.topology import NO_LEADER_ID, Key, PartitionReplicas
 
 _FLEXIBLE_SINCE, _TOPIC_IDS_SINCE, _OPERATIONS_UNTIL = 9, 10, 10
@@ -195,7 +204,7 @@ def _topics(body: Body, reads: Reads) -> Iterator[tuple[int, list[PartitionRepli
             yield len(some), some
         return
     answer = Cursor(body.data, 4)
-    for _ in range(answer.length()):
+    for _ in range(few("brokers", answer.length(), BROKERS_MAX)):
         answer.skip(4)
         answer.string()
         answer.skip(4)
@@ -204,11 +213,13 @@ def _topics(body: Body, reads: Reads) -> Iterator[tuple[int, list[PartitionRepli
     answer.string()
     answer.skip(4)
     known: Known = {}
-    for _ in range(answer.length()):
+    total = topics = few("topics", answer.length(), PARTITIONS_MAX)
+    for _ in range(topics):
         answer.skip(2)
-        name = answer.string() or ""
+        name = sound_name(answer.string() or "")
         answer.skip(17 if body.version >= _TOPIC_IDS_SINCE else 1)
         count = answer.length()
+        total = few("partitions", total + count, PARTITIONS_MAX)
         yield count, reads(answer, name, count, known)
         answer.skip(4)
         answer.tags()
@@ -277,8 +288,11 @@ def _ids(answer: Cursor) -> tuple[int, ...]:
 
 def _decode_old(body: Body) -> Iterator[list[PartitionReplicas]]:
     """The partitions of each topic in an answer of a broker before Kafka 2.4."""
+    total = 0
     for topic in present(MetadataResponse.decode(body.data, version=body.version).topics):
-        yield [_old_partition(topic.name or "", one) for one in present(topic.partitions)]
+        name, shown = sound_name(topic.name or ""), list(present(topic.partitions))
+        total = few("partitions", total + 1 + len(shown), PARTITIONS_MAX)
+        yield [_old_partition(name, one) for one in shown]
 
 
 def _old_partition(topic: str, one: Any) -> PartitionReplicas:

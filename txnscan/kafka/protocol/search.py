@@ -28,7 +28,7 @@ from txnscan.kafka.protocol.record_batch import (
     MAGIC,
     Batch,
 )
-from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.protocol.records import BatchRoom, decoded
 
 # Called with data, and with the positions at which its batches begin and the last batch ends. Returns which batches may
 # have wanted records. Compressed batches and control batches are decoded in any case.
@@ -98,9 +98,11 @@ def searched(batches: Undecoded, wanted: Wanted) -> Iterator[Batch]:
         from txnscan.kafka.protocol.search_columns import sections
     else:
         sections = _sections
+    # Skipped batches between two bombs give the second one no room of its own.
+    room = BatchRoom()
     for first, behind, decodes in sections(data, bounds, flags):
         if decodes:
-            yield from decoded(data[bounds[first] : bounds[behind]], records=True)
+            yield from decoded(data[bounds[first] : bounds[behind]], records=True, room=room)
         else:
             yield _passed_over(data, bounds[first : behind + 1])
 

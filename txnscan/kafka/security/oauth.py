@@ -59,6 +59,11 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
                 self._until_s = time.monotonic() + life_s * _USED_SHARE
             return self._token
 
+    @property
+    def last(self) -> str:
+        """The last token, or an empty text."""
+        return self._token
+
     def extensions(self) -> dict[str, str]:
         """The SASL extensions that are sent with the token."""
         return dict(self._settings.extensions)

@@ -136,8 +136,9 @@ def _of_directories(allowed: str | None) -> Provider:
 
 def _allowed(path: str, allowed: str | None) -> Path:
     """The path, if it is one of the allowed paths or below one of them. Raises OSError."""
-    found = Path(path).resolve()
-    roots = [Path(root.strip()).resolve() for root in (allowed or "").split(",") if root.strip()]
+    # `Path.resolve` raises a RuntimeError for links that lead in a circle.
+    found = Path(os.path.realpath(path))
+    roots = [os.path.realpath(root.strip()) for root in (allowed or "").split(",") if root.strip()]
     if not path or (roots and not any(found.is_relative_to(root) for root in roots)):
         raise PermissionError(path)
     return found

@@ -13,6 +13,9 @@ SETTINGS_BYTES_MAX = 1 << 20
 
 def open_regular(path: str | Path) -> int:
     """A descriptor to read a regular file. Opening a pipe or a device could wait for ever. Raises OSError."""
+    if "\0" in str(path):
+        # Python raises a ValueError for such names. A file of settings may have them, escaped.
+        raise OSError(errno.EINVAL, "its name has a zero byte")
     # The path may become another file between the two checks.
     if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
