@@ -13,6 +13,9 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # Exit with 128 + SIGINT, as shells do. A traceback from the middle of an import is of no use.
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from txnscan.signals import bring_to_main_thread
+
+    bring_to_main_thread()
     from txnscan.cli import main as run
     from txnscan.cli.app import process_is_ours
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -159,7 +160,7 @@ def watch(
         )
         started.start()
         _log(f"metrics are at {started.endpoint.url}/metrics")
-        ending.wait()
+        ending.get()
         _log("ending")
         done = started.stop()
         if not done:
@@ -234,13 +235,14 @@ def _store(location: Location, master: str | None) -> Store:
 
 
 @contextmanager
-def _told_to_end() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets, from here on."""
-    ending = threading.Event()
+def _told_to_end() -> Iterator[SimpleQueue[None]]:
+    """A queue that gets an entry at SIGTERM, from here on."""
+    # Unlike an event, it may be filled by a handler that interrupts the wait for it.
+    ending: SimpleQueue[None] = SimpleQueue()
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
-    former = signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    former = signal.signal(signal.SIGTERM, lambda *_: ending.put(None))
     try:
         yield ending
     finally:

@@ -253,7 +253,8 @@ def _hold(cluster: KafkaCluster, tables: str, topic: str, console: Console) -> N
     ):
         console.print(Text(f"  {sys.argv[0]} {command}"), soft_wrap=True)
     try:
-        signal.pause()
+        while True:
+            signal.pause()
     except KeyboardInterrupt:
         console.print()
 
