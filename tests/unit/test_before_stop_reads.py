@@ -329,7 +329,7 @@ def test_what_was_not_observed_is_never_safe() -> None:
 
 
 def test_a_read_is_repeated_until_two_images_agree() -> None:
-    """A leader that moves once costs a second try. A change that harms nothing costs none."""
+    """A leader that moves once costs a second try. A harmless change costs no second try."""
 
     def once(fake: Fake) -> None:
         def before(number: int) -> None:

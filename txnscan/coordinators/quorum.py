@@ -1,4 +1,4 @@
-"""Whether an image of the metadata is as new as that of every broker, also of those that do not answer.
+"""Whether an image of the metadata is as new as the image of every broker, including silent brokers.
 
 Theory
 ======

@@ -133,7 +133,7 @@ def _cause_of(subject: Subject) -> str | None:
 
 
 def cause_unasked(symptom: Symptom) -> Explanation:
-    """What the text of an error alone shows, if brokers would have the cause and none is named."""
+    """The meaning of an error by its text alone, if only brokers can show its cause and no broker is named."""
     facts = Facts(symptom, 0, 0)
     error = symptom.error
     if error is None:

@@ -167,7 +167,7 @@ def plain(text: str) -> str:
 
 def forms(name: str) -> tuple[str, ...]:
     """The names that clients in other languages derive from a name of the protocol: ProducerFenced, ErrProducerFenced.
-    A name of one part is a common word, and has none but that of .NET for librdkafka's own errors: Local_TimedOut.
+    A name of one part is a common word. Its only form is that of .NET for librdkafka's own errors: Local_TimedOut.
     """
     parts = name.strip("_").split("_")
     camel = "".join(part.capitalize() for part in parts)

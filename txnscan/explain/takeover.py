@@ -71,7 +71,7 @@ def _end_of(logged: Sequence[LoggedTransaction], producer_id: int | None, epoch:
 
 
 def _fight(inits: Sequence[LoggedTransaction], at: int, *, backwards: bool) -> list[LoggedTransaction]:
-    """The initializations around this one, each at most ten minutes after the one before."""
+    """The initializations around this one, each at most ten minutes after its predecessor."""
     found = [inits[at]]
     for one in inits[at + 1 :]:
         if one.updated_ms - found[-1].updated_ms > _FIGHT_MS:

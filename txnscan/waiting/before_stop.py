@@ -10,7 +10,7 @@ DescribeTopicPartitions) the in-sync ones remain. The controller elects one of t
 **No replica remains.** What happens depends on the partition, first match wins:
 - An unclean election is allowed, and a replica that is not in sync lives: it leads, and the end of the log is lost,
   with markers and records of transactions that were committed there (`end_lost`, KAFKA-20716).
-- It is a partition of `__transaction_state`: its ids have no coordinator until a broker is back. Nothing is lost, and
+- It is a partition of `__transaction_state`: its ids have no coordinator until a broker is back. No record is lost, and
   their transactions neither begin nor end nor time out (`blocked`).
 - A coordinator drops the marker of a partition without a leader (`known_causes.drops_markers`): a transaction that ends
   meanwhile is complete, and hangs there for ever (`torn`). Any broker may be the coordinator once others have stopped,

@@ -43,7 +43,7 @@ def unrecognised(f: Facts, s: Subject) -> Told:
 
 
 def unasked(f: Facts) -> Told:
-    """What an error means whose cause only brokers can show, if none is named."""
+    """The meaning of an error, if only brokers can show its cause and no broker is named."""
     asked, error = f.symptom, matched(f.symptom.error)
     about: dict[str, object] = {"group": asked.group}
     if asked.group is None:
