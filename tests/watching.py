@@ -82,9 +82,9 @@ class Process:
             self._process.send_signal(number)
         try:
             status = self._process.wait(600)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as late:
             self._process.kill()
-            raise
+            raise AssertionError(f"watch did not end; it said: {self.said}") from late
         self._reader.join(600)
         return status
 
