@@ -15,13 +15,15 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 
 from tests.brokers.offsets import commit_offset, commit_offset_within
 from tests.brokers.shared import Shared
-from txnscan import ScanConfig, find_hanging, sweep
+from tests.prove.moves import delete_records
+from txnscan import ScanConfig, explain, find_hanging, sweep
 from txnscan.demo.admin import create_topic, unverified
 from txnscan.demo.brokers import KafkaCluster
 from txnscan.demo.producer import PRODUCE_V1, Producer
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
 from txnscan.kafka.protocol.describe_configs import share_isolation_levels
+from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.primitives import NO_TAGS, NULL, items, string
 from txnscan.report.json import scan_object
 from txnscan.sweeps.result import Scan
@@ -124,6 +126,28 @@ def test_a_group_with_only_markers_or_aborted_records_ahead_is_blocked(world: Wo
         (f"impact-starved-{offset}", BlockReason.AT_LSO, offset) for offset in (3, 5, 7)
     }
     assert (impact.groups_blocked, impact.groups_error) == (3, None)
+
+
+def test_readers_wait_at_the_log_start_if_deletion_cuts_the_first_batch(world: World) -> None:
+    """The leader shows the last stable offset at the start of the batch, below the log start."""
+    wire, topic = world.wire, "impact-cut"
+    create_topic(wire, topic, [[1]])
+    late = Producer(wire, "impact-cut-late", v2=False)
+    late.init_producer_id()
+    with unverified(wire):
+        late.produce(topic, 0, RECORDS, version=PRODUCE_V1)
+    delete_records(wire, topic, 3)
+    assert offset_of(wire.send, wire.partition(topic, 0), Offset.LAST_STABLE) == 0
+    for offset in (1, 3, 4):
+        commit_offset(world.cluster, f"impact-cut-{offset}", topic, offset)
+    config = replace(world.config, topic_names=(topic,))
+    scan = find_hanging(config)
+    (judged,) = scan.transactions
+    assert (judged.observation.second.last_stable_offset, judged.blocked_records) == (3, 2)
+    impact = impacts(scan)[topic]
+    assert {group.committed_offset for group in impact.groups} == {1, 3} and impact.groups_error is None
+    answers = {offset: explain(config, group=f"impact-cut-{offset}").code for offset in (1, 3, 4)}
+    assert answers == {1: "hanging", 3: "hanging", 4: "not_read_committed"}
 
 
 def test_a_share_group_makes_the_number_of_groups_unknown_unless_it_reads_uncommitted(world: World) -> None:

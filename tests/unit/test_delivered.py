@@ -8,6 +8,7 @@ import time
 import pytest
 from kafka.record.util import calc_crc32c
 
+from tests.cases import Cases
 from tests.fakes.cluster import FakeCluster, FakePartition
 from tests.fakes.delivered import LSO, data, ends, partition
 from txnscan.kafka.errors import ErrorCode
@@ -65,6 +66,22 @@ def test_a_batch_with_gaps_is_decoded() -> None:
     assert read(kept, 95).offsets == {95}
 
 
+def test_a_group_whose_records_are_deleted_waits_if_no_other_is_left() -> None:
+    """With a record left, its `auto.offset.reset` decides, which is not visible."""
+    with Cases() as cases:
+        for log_start, starved_at, unknown_at in (
+            (95, {50, 60, 95, 96}, set()),
+            (LSO, {50, 60, 95, 96}, set()),
+            (90, {95, 96}, {50, 60}),
+        ):
+            with cases.case(str(log_start)):
+                kept = partition(data(90, 5), ends(95))
+                kept.log_start = log_start
+                found = read(kept, 50, 60, 95, 96)
+                assert ({*found.offsets}, {*found.unknown}) == (starved_at, unknown_at)
+                assert (found.failure is None) == (not unknown_at)
+
+
 def test_one_read_decides_for_all_groups_further_back() -> None:
     found, requests = read_counting(partition(data(10, 80), ends(99)), *range(10, 80))
     assert (found, requests) == (Starved(), 1)
@@ -83,9 +100,9 @@ def test_an_error_leaves_undecided_offsets_unknown() -> None:
     assert found.failure is not None and found.failure.failure.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED.name
 
 
-def test_a_deleted_offset_is_unknown() -> None:
+def test_a_deleted_offset_is_unknown_if_the_log_start_is() -> None:
     kept = partition(ends(99))
-    kept.log_start = 90
+    kept.log_start, kept.errors["log start"] = 90, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     found = read(kept, 10, 95)
     assert (found.offsets, found.unknown) == (frozenset({95}), frozenset({10}))
 

@@ -925,6 +925,13 @@ def test_the_next_commands_do_what_the_guards_of_a_plan_allow() -> None:
                 assert reach == {name: name != "plan" for name in expected}
 
 
+def test_readers_stop_at_the_last_stable_offset_and_not_at_deleted_records() -> None:
+    told = cause_of(facts(TOPIC, on(HANGING, base=NO_GROUP, last_stable_offset=103, lso_before=103)))
+    numbers = told.numbers
+    assert told.sentence.endswith("read_committed readers stop at offset 103.")
+    assert (numbers.start_offset, numbers.last_stable_offset, numbers.blocked_records) == (100, 103, 2)
+
+
 def test_a_hanging_transaction_is_named_on_all_its_partitions() -> None:
     names = [("p", 0), ("p", 1), *(("q", n) for n in range(5))]
     several = [

@@ -28,7 +28,7 @@ def wide(*producers: OpenProducer, **changes: Any) -> WideRow:
 
 
 def narrow(read_at_ms: int, *producers: OpenProducer, **changes: Any) -> ProvenRow:
-    row = ProvenRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, None, producers)
+    row = ProvenRow("p", "t0", 0, 1, 5, read_at_ms, 105, 100, producers)
     return replace(row, **changes)
 
 

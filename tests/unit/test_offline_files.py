@@ -266,6 +266,15 @@ def test_checkpoints_give_watermark_cleaning_and_moved_directories(tmp_path: Pat
     assert found.going == [str(tmp_path / "u-0.abc-delete")]
 
 
+def test_the_last_stable_offset_is_not_below_the_log_start(tmp_path: Path) -> None:
+    """DeleteRecords cut the first batch of the transaction in two."""
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    partition_directory(tmp_path, "t-0", {0: data(0, records=3)})
+    (files,) = find([str(tmp_path)]).replicas
+    read = read_replica(files)
+    assert (read.log_start_offset, read.last_stable_offset, read.open[0].start_offset) == (2, 2, 0)
+
+
 def test_single_files_are_read_without_their_neighbours(tmp_path: Path) -> None:
     directory = partition_directory(tmp_path, "t-0", {0: data(0), 1: end(1)})
     read = replica(directory / "00000000000000000000.log")

@@ -23,9 +23,7 @@ from txnscan.explain.cluster_reads import (
     why_unseen,
 )
 from txnscan.explain.facts import Facts, PartitionFacts, PendingOffsets
-from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import NO_LEADER, Failure, FailureCode
-from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.share_group_offsets import share_group_partitions
 from txnscan.kafka.topology import CONSUMER_OFFSETS_TOPIC, ClusterView, Key
 from txnscan.sweeps.checkpoints import read_positions
@@ -40,7 +38,6 @@ _TRIES = 3
 _NAMED_MAX = 5
 # A committed offset from which nothing is to be read.
 _NOT_READ = 2**63 - 1
-_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
 
 def ask_group(asking: Asking, facts: Facts) -> Facts:
@@ -214,13 +211,4 @@ def _with_ahead(asking: Asking, view: ClusterView, one: PartitionFacts) -> Parti
     partition, lso = led(view, (one.topic, one.partition)), one.last_stable_offset
     if partition is None or lso is None or one.committed is None or not one.lag or one.committed >= lso:
         return one
-    send, start = asking.cluster.send, one.committed
-    found = ahead(send, partition, start, lso)
-    if found.failure is not None and found.failure.code == _OUT_OF_RANGE:
-        # The records there are deleted: the group continues from the start of the log, or not at all.
-        try:
-            start = max(start, offset_of(send, partition, Offset.LOG_START))
-        except RequestFailed:
-            return replace(one, ahead=found)
-        found = ahead(send, partition, start, lso)
-    return replace(one, ahead=found)
+    return replace(one, ahead=ahead(asking.cluster.send, partition, one.committed, lso))

@@ -174,7 +174,8 @@ def _replica(
         log_start_offset=started if started != NONE else first,
         started=started,
         log_end_offset=state.next_offset,
-        last_stable_offset=last_stable_offset(state),
+        # DeleteRecords may have cut the first batch of a transaction in two.
+        last_stable_offset=max(last_stable_offset(state), started),
         high_watermark=checkpoint(HIGH_WATERMARKS),
         cleaned_until=checkpoint(CLEANED),
         recovery_point=checkpoint(RECOVERED),

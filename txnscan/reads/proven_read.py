@@ -6,6 +6,7 @@ prove that the answers came from the leader:
     ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
     DescribeProducers                                    -> the open transactions
     ListOffsets(latest, read_committed, leader epoch)    -> last stable offset, after
+    ListOffsets(earliest, leader epoch)                  -> log start, where something is open
 
 Followers answer DescribeProducers without an error. But ListOffsets with a leader epoch succeeds only on the leader at
 that epoch, and a broker never goes back to an earlier epoch. So if both ListOffsets succeed at the same epoch, the
@@ -19,7 +20,7 @@ truncated, and a transaction that the last stable offset has passed has ended me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -94,8 +95,8 @@ def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
         read_at_ms = now_ms()
         after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
-        passed = [p for p in batch.partitions if _stable_past_open(described[p.key], after[p.key])]
-        log_start = list_offsets(send, batch.leader, passed, Offset.LOG_START) if passed else {}
+        held = [p for p in batch.partitions if described[p.key].open_producers]
+        log_start = _log_starts(send, batch.leader, held)
     except RequestFailed as failed:
         yield from _all_failed(batch, failed.failure, now_ms())
         return
@@ -105,8 +106,7 @@ def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         yield ProvenRow(
             **_where(partition),
             read_at_ms=read_at_ms,
-            last_stable_offset=after[key].offset if after[key].failure is None else None,
-            log_start_offset=start.offset if start is not None and start.failure is None else None,
+            last_stable_offset=_stable(after[key], start),
             open_producers=described[key].open_producers,
             failure=_unproven(partition.topic, described[key], after[key], start),
         )
@@ -126,24 +126,26 @@ def read_proven(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
 
 
 def read_ends(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iterator[ProvenRow]:
-    """As `read_proven`, without the open transactions: only the high watermark, then the last stable offset. That takes
-    two requests, and no permission but Describe. For `waiting/complete_up_to.py`.
+    """As `read_proven`, without the open transactions: only the high watermark, then the last stable offset, then the
+    log start where something is open. That needs no permission but Describe. For `waiting/complete_up_to.py`.
     """
     try:
         before = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         read_at_ms = now_ms()
         after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
+        held = [p for p in batch.partitions if _is_held(after[p.key], before[p.key])]
+        log_start = _log_starts(send, batch.leader, held)
     except RequestFailed as failed:
         yield from _all_failed(batch, failed.failure, now_ms())
         return
     for partition in batch.partitions:
-        high, stable = before[partition.key], after[partition.key]
-        failure = high.failure or stable.failure
+        high, stable, start = before[partition.key], after[partition.key], log_start.get(partition.key)
+        failure = high.failure or stable.failure or (start.failure if start is not None else None)
         yield ProvenRow(
             **_where(partition),
             read_at_ms=read_at_ms,
             high_watermark=high.offset if high.failure is None else None,
-            last_stable_offset=stable.offset if stable.failure is None else None,
+            last_stable_offset=_stable(stable, start),
             failure=None if failure is None else of_topic(failure, DESCRIBE_TOPICS, partition.topic),
         )
 
@@ -153,11 +155,14 @@ def read_offsets(batch: ReadBatch, send: Send) -> Iterator[OffsetsRow]:
     try:
         high = list_offsets(send, batch.leader, batch.partitions, Offset.HIGH_WATERMARK)
         stable = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
+        held = [p for p in batch.partitions if _is_held(stable[p.key], high[p.key])]
+        log_start = _log_starts(send, batch.leader, held)
     except RequestFailed:
         return
     for key in (partition.key for partition in batch.partitions):
-        if high[key].failure is None and stable[key].failure is None:
-            yield OffsetsRow(*key, high_watermark=high[key].offset, last_stable_offset=stable[key].offset)
+        last_stable = _stable(stable[key], log_start.get(key))
+        if high[key].failure is None and last_stable is not None:
+            yield OffsetsRow(*key, high_watermark=high[key].offset, last_stable_offset=last_stable)
 
 
 def unproven_row(partition: Partition, failure: Failure, read_at_ms: int) -> ProvenRow:
@@ -181,14 +186,28 @@ def _where(partition: Partition) -> dict[str, Any]:
     }
 
 
-def _stable_past_open(described: DescribedPartition, after: ListedOffset) -> bool:
-    """Whether the last stable offset is beyond a transaction that was open a moment before.
+def _is_held(stable: ListedOffset, high: ListedOffset) -> bool:
+    """Whether an open transaction holds the last stable offset, by the answers about it and the high watermark."""
+    return stable.failure is None and high.failure is None and stable.offset < high.offset
 
-    Either the transaction has ended, or its first records are deleted: the last stable offset is never below the log
-    start (`UnifiedLog.maybeIncrementFirstUnstableOffset`). The log start then decides.
+
+def _log_starts(send: Send, leader: int, held: Sequence[Partition]) -> dict[Key, ListedOffset]:
+    """The log start of these partitions. Raises RequestFailed.
+
+    held: the partitions whose last stable offset is at an open transaction. It may be below the log start, where
+    readers begin: DeleteRecords may cut a batch in two, and the last stable offset is at the start of the batch
+    (`UnifiedLog.convertToOffsetMetadataOrThrow`).
     """
-    first_open = min((p.start_offset for p in described.open_producers), default=None)
-    return first_open is not None and after.offset > first_open
+    return list_offsets(send, leader, held, Offset.LOG_START) if held else {}
+
+
+def _stable(stable: ListedOffset, log_start: ListedOffset | None) -> int | None:
+    """The offset from which read_committed readers get nothing, by the answers about the last stable offset and the log
+    start. None if it is not known.
+    """
+    if stable.failure is not None or (log_start is not None and log_start.failure is not None):
+        return None
+    return stable.offset if log_start is None else max(stable.offset, log_start.offset)
 
 
 def _unproven(
@@ -196,8 +215,10 @@ def _unproven(
 ) -> Failure | None:
     """Why this read is not proven to be the leader's. None if it is proven."""
     failure = _failure(topic, None, described, after, log_start)
-    if failure is None and log_start is not None and after.offset > log_start.offset:
-        return _PASSED
+    first_open = min((p.start_offset for p in described.open_producers), default=None)
+    if failure is None and first_open is not None and log_start is not None:
+        # Either the transaction has ended, or its first records are deleted.
+        return _PASSED if after.offset > max(first_open, log_start.offset) else None
     return failure
 
 

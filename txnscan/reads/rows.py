@@ -79,6 +79,7 @@ class WideAnswer:
 class ProvenRow:
     """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader, `proven_read.py`).
 
+    last_stable_offset: readers of read_committed get nothing from there on. It is not below the log start.
     `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`; in the first or the
     second read of a sweep, if both have none.
     """
@@ -91,7 +92,6 @@ class ProvenRow:
     read_at_ms: int
     high_watermark: int | None = None
     last_stable_offset: int | None = None
-    log_start_offset: int | None = None
     open_producers: tuple[OpenProducer, ...] = ()
     failure: Failure | None = None
 
@@ -107,7 +107,7 @@ class ProvenRow:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRow:
-    """A partition's high watermark and last stable offset, as its leader reports them, without proof."""
+    """A partition's high watermark and last stable offset, as its leader reports them, without proof. See ProvenRow."""
 
     topic: str
     partition: int

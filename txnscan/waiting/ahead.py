@@ -38,16 +38,21 @@ class Ahead:
 
 
 def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int) -> Ahead:
-    """Read from the offset to the last stable offset. Never raises."""
+    """Read from the offset, or from the start of the log if the records there are deleted, to the last stable offset.
+    Never raises.
+    """
     if offset >= last_stable_offset:
         return Ahead(has_record=False)
     found = starved(send, partition, [offset], last_stable_offset)
     if found.failure is not None:
         return Ahead(None, failure=_of_topic(found.failure.failure, partition))
-    if found.record_at == offset:
-        return Ahead(has_record=True, record_at=offset)
+    start = max(offset, found.log_start or 0)
+    if found.record_at == start:
+        return Ahead(has_record=True, record_at=start)
+    if start >= last_stable_offset:
+        return Ahead(has_record=False)
     try:
-        counted = _counted(send, partition, offset, found.record_at or last_stable_offset)
+        counted = _counted(send, partition, start, found.record_at or last_stable_offset)
         return replace(counted, has_record=found.record_at is not None, record_at=found.record_at)
     except RequestFailed as failed:
         return Ahead(None, failure=_of_topic(failed.failure, partition))

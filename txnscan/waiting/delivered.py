@@ -5,6 +5,9 @@ only markers, aborted records and gaps of compaction. Even the offset before it 
 the partition is read in the way of consumers, which drop control batches and aborted records
 (`CompletedFetch.nextFetchedRecord`). If there is a record after a group's offset, then every group with a lower offset
 has that record to read, too. So reads go from the highest offset down, and most partitions take a single read.
+
+If the records at an offset are deleted, the group goes on where its `auto.offset.reset` says: at the start of the log,
+or at the last stable offset. So it waits if there is no record between the two. Otherwise it is not known.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from txnscan.kafka.client.client import Send
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.fetch import LONG_READ_BYTES_MAX, FetchedCommitted, fetch, fetch_committed
+from txnscan.kafka.protocol.list_offsets import Offset, offset_of
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Partition
 from txnscan.kafka.units import size
@@ -23,19 +27,22 @@ from txnscan.kafka.units import size
 # If a group only lags, its first batch has a record, and a broker returns the first batch whole. More is read only if
 # that batch has no record for the group.
 _FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 1024 * 1024
+_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
     """offsets: committed offsets with no record to deliver before the last stable offset. unknown: offsets that the
     read did not decide. failure: the reason for unknown offsets. record_at: where the next record of the highest offset
-    is that has one; at or before it, if its batch has gaps.
+    is that has one; at or before it, if its batch has gaps. log_start: where the log begins, if records from a starved
+    offset on are deleted.
     """
 
     offsets: frozenset[int] = frozenset()
     unknown: frozenset[int] = frozenset()
     failure: RequestFailed | None = None
     record_at: int | None = field(default=None, compare=False)
+    log_start: int | None = field(default=None, compare=False)
 
     def delivers(self, offset: int) -> bool | None:
         """Whether a read_committed consumer gets a record between this offset and the last stable offset. None if the
@@ -62,18 +69,35 @@ class _Budget:
 def starved(send: Send, partition: Partition, committed: Iterable[int], last_stable_offset: int) -> Starved:
     """Returns which of these committed offsets, all below the last stable offset, have no record to deliver."""
     offsets = sorted(set(committed), reverse=True)
-    budget, end = _Budget(), last_stable_offset
+    budget, end, log_start = _Budget(), last_stable_offset, None
     found: set[int] = set()
     for number, offset in enumerate(offsets):
         try:
-            record_at = _record_at(send, partition, offset, end, budget)
+            record_at, log_start = _record_or_log_start(send, partition, offset, end, budget)
             if record_at is not None:
-                return Starved(frozenset(found), record_at=record_at)
+                return Starved(frozenset(found), record_at=record_at, log_start=log_start)
         except RequestFailed as failed:
             return Starved(frozenset(found), frozenset(offsets[number:]), failed)
         found.add(offset)
         end = offset
-    return Starved(frozenset(found))
+    return Starved(frozenset(found), log_start=log_start)
+
+
+def _record_or_log_start(
+    send: Send, partition: Partition, offset: int, end: int, budget: _Budget
+) -> tuple[int | None, int | None]:
+    """See `_record_at`; and the start of the log, if the records from the offset on are deleted and no other is to be
+    delivered.
+    """
+    try:
+        return _record_at(send, partition, offset, end, budget), None
+    except RequestFailed as failed:
+        if failed.failure.code != _OUT_OF_RANGE:
+            raise
+        log_start = offset_of(send, partition, Offset.LOG_START)
+        if log_start <= offset or _record_at(send, partition, log_start, end, budget) is not None:
+            raise
+        return None, log_start
 
 
 def _record_at(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> int | None:

@@ -84,7 +84,8 @@ def hanging(f: Facts, s: Subject) -> Told:
         sentence = f"A transaction hangs on {p.name} from offset {o.start_offset}, and no coordinator will end it."
     else:
         sentence = (
-            f"A transaction hangs on {p.name}, and no coordinator will end it: {stop} at offset {o.start_offset}."
+            f"A transaction hangs on {p.name}, and no coordinator will end it: {stop} at offset "
+            f"{o.start_offset if p.last_stable_offset is None else p.last_stable_offset}."
         )
     proof = (
         f"A sweep proves it: two reads of the partition's leader, and all coordinators between them ({f.sweep_id})."
