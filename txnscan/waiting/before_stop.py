@@ -45,7 +45,8 @@ not covered. It rests on
 What could not be observed is never safe. Each of these conditions is needed: without it, random histories end in harm
 (`tests/search/test_stopping.py`).
 
-Not covered: a broker that fails while others stop; replicas that fall out of sync after the answer; the default of
+Not covered: a broker that fails while others stop; replicas that fall out of sync after the answer; a reassignment that
+ends after it, and removes the replicas that would remain; the default of
 `unclean.leader.election.enable` on dedicated controllers, which no broker shows; and an unclean election where all
 producers have been idle for so long that the leader forgot them (`producer.id.expiration.ms`, a day). And an id that
 is in Prepare* at a coordinator that stops, or for a replica of its log: the next one sends all its markers again, also
