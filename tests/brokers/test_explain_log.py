@@ -15,7 +15,7 @@ from tests.cases import Cases
 from tests.process import run_here
 from txnscan.demo.admin import create_topic
 from txnscan.demo.brokers import KafkaCluster
-from txnscan.demo.plant import describe_owner
+from txnscan.demo.plant import describe_owner, stale_epoch
 from txnscan.demo.producer import Producer, ProducerError
 from txnscan.demo.requests import Wire
 from txnscan.demo.wait import wait_until
@@ -116,6 +116,20 @@ def test_an_expired_id_has_its_time_and_an_unknown_id_has_none(cluster: KafkaClu
     )
     last = json.loads(ran.stdout)["records"][-1]
     assert (last["state"], last["written_at"]) == ("Dead", found["expired_at"])
+
+
+def test_what_an_expired_id_left_hanging_is_named_also_if_another_application_has_the_id(
+    cluster: KafkaCluster, wire: Wire
+) -> None:
+    planted = stale_epoch(wire, "log-left")
+    name = str(planted.transactional_id)
+    wait_until(lambda: not is_known(wire, name), "the id expired")
+    left = ("hanging", planted.topic, planted.producer_id, "orphan")
+    expired = explain(cluster, "--transactional-id", name)
+    assert (expired["cause"], expired["topic"], expired["producer_id"], expired["reason"]) == left
+    assert instance(wire, name).known.producer_id != planted.producer_id
+    again = explain(cluster, "--transactional-id", name)
+    assert (again["cause"], again["topic"], again["producer_id"], again["reason"]) == left
 
 
 def is_known(wire: Wire, name: str) -> bool:

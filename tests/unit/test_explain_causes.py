@@ -50,6 +50,7 @@ NUMBER = Symptom(SymptomKind.PRODUCER_ID, producer_id=7)
 ERRORS = {one.name: one for one in recogniser().errors}
 # The real rules of a sweep judge these.
 HANGING = judged(view("CompleteCommit", 3))
+ORPHAN = judged()
 LATER = judged(view("CompleteCommit", 3), start_offset=103)
 TWO_MINUTES_OLD = {"start_time_ms": NOW_MS - 2 * MINUTE_MS, "timeout_ms": 15 * MINUTE_MS}
 OWNED = judged(view("Ongoing", 3, (P,), **TWO_MINUTES_OLD))
@@ -772,6 +773,24 @@ CASES = (
         "the id expired",
         facts(ID, absent=True, logged=(EXPIRED,)),
         C.NO_TRANSACTION,
+        {"expired_at_ms": EXPIRED.updated_ms},
+    ),
+    Case(
+        "the id expired, and left a transaction hanging",
+        facts(
+            ID,
+            on(ORPHAN, base=NO_GROUP),
+            absent=True,
+            logged=(EXPIRED,),
+            earlier_producer_ids=frozenset({7}),
+        ),
+        C.HANGING,
+        {"producer_id": 7, "reason": "orphan"},
+    ),
+    Case(
+        "the id expired, and whether it left one is not known",
+        facts(ID, absent=True, logged=(EXPIRED,), failures=(REFUSED,)),
+        C.NOT_OBSERVED,
         {"expired_at_ms": EXPIRED.updated_ms},
     ),
     Case(

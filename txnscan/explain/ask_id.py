@@ -28,7 +28,8 @@ from txnscan.sweeps.names import absent_id
 from txnscan.sweeps.result import Scan
 from txnscan.txnlog.expired import dated
 from txnscan.txnlog.timeline import timeline, to_read
-from txnscan.verdict.evidence import Verdict
+from txnscan.verdict.evidence import Judged, Verdict
+from txnscan.waiting.owner import id_of
 
 _ABSENT = (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name)
 
@@ -46,8 +47,11 @@ def ask_id(asking: Asking, facts: Facts) -> Facts:
             # Whatever its name, no id can begin a transaction if its log takes no writes.
             unseen = why_unseen(asking, absent_id(asking.cluster, name))
             return replace(facts, failures=(*facts.failures, unseen))
-        if not facts.logged or facts.logged[-1].state == State.DEAD:
+        if not facts.logged:
             return absent
+        if facts.logged[-1].state == State.DEAD:
+            swept = swept_by(asking, asking.config)
+            return _of_producer(asking, replace(absent, whole_cluster=True), swept, None, name=name)
         # The log is newer than the answer, or the coordinator did not load all of it.
         found, failed = describe(asking.cluster.send, [name], asking.cluster.newest, asking.now_ms, asking.sleep)
         if any(one.failure.code in _ABSENT for one in failed):
@@ -68,12 +72,24 @@ def _of_transaction(asking: Asking, facts: Facts, one: Transaction, swept: Scan 
     keys = [key_of(name) for name in one.partitions]
     if swept is None:
         swept = sweep_of(asking, keys) or swept_by(asking, asking.config)
-    return _of_producer(asking, facts, swept, one.producer_id, keys)
+    return _of_producer(asking, facts, swept, one.producer_id, keys, one.transactional_id)
 
 
-def _of_producer(asking: Asking, facts: Facts, swept: Scan, producer_id: int, keys: Sequence[Key] = ()) -> Facts:
-    """The open transactions of this producer id, and these partitions of its transaction."""
-    judged = [one for one in swept.transactions if one.observation.producer_id == producer_id]
+def _of_producer(
+    asking: Asking,
+    facts: Facts,
+    swept: Scan,
+    producer_id: int | None,
+    keys: Sequence[Key] = (),
+    name: str | None = None,
+) -> Facts:
+    """The open transactions of this producer id, those that hang of earlier producer ids of the transactional id with
+    this name, and these partitions of its transaction.
+    """
+    of_name = [one for one in swept.transactions if name is not None and _owner_id(swept, one) == name]
+    wanted = {producer_id, *(one.observation.producer_id for one in of_name)}
+    facts = replace(facts, earlier_producer_ids=frozenset(one for one in wanted if one not in (producer_id, None)))
+    judged = [one for one in swept.transactions if one.observation.producer_id in wanted]
     every = sorted({*keys, *(one.observation.key for one in judged if one.judgement.verdict is not Verdict.GONE)})
     after = offsets_at(asking, every)[0] if every else {}
     found = []
@@ -84,6 +100,12 @@ def _of_producer(asking: Asking, facts: Facts, swept: Scan, producer_id: int, ke
         before = row if row is None or lso is None else replace(row, last_stable_offset=lso)
         found.append(replace(partition_facts(key, swept, before, row), failure=None))
     return replace(with_sweep(facts, swept), partitions=tuple(found))
+
+
+def _owner_id(swept: Scan, one: Judged) -> str | None:
+    """The transactional id of a transaction's owner, as the sweep knows it."""
+    evidence = swept.evidence_of_outcome(one)
+    return id_of(one, evidence.logged if evidence is not None else ())
 
 
 def _with_log(asking: Asking, facts: Facts, name: str) -> Facts:

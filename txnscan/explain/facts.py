@@ -149,7 +149,8 @@ class Facts:
     """Everything that was read for a symptom.
 
     connection: the options that reach the cluster, for the next commands. transaction: the id that was asked for, or
-    the id that has the producer id. absent: whether its coordinator knows no such id. prepared: ids in Prepare*, for an
+    the id that has the producer id. absent: whether its coordinator knows no such id. earlier_producer_ids: those that
+    the id had before, of transactions that hang. prepared: ids in Prepare*, for an
     error without an id. logged: records of the id in `__transaction_state`, in the order of the log. log_failure: why a
     part of that log could not be read. failures: the parts that could not be observed; with any of them, absence is no
     evidence. exposed_to: the known causes to which the cluster is exposed; read only if a transaction hangs or stays in
@@ -173,6 +174,7 @@ class Facts:
     isolation_level: str | None = None
     transaction: Transaction | None = None
     absent: bool = False
+    earlier_producer_ids: frozenset[int] = frozenset()
     prepared: tuple[Transaction, ...] = ()
     logged: tuple[LoggedTransaction, ...] = ()
     log_failure: Failure | None = None

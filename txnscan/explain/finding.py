@@ -92,7 +92,8 @@ def _in_the_way(f: Facts, p: PartitionFacts) -> tuple[Judged, ...]:
     if f.symptom.is_reader:
         return (p.holder,) if p.holder is not None and p.waits else ()
     if f.symptom.kind in (SymptomKind.TRANSACTIONAL_ID, SymptomKind.PRODUCER_ID):
-        wanted = {f.symptom.producer_id} if f.transaction is None else {f.transaction.producer_id}
+        now = f.symptom.producer_id if f.transaction is None else f.transaction.producer_id
+        wanted = {now, *f.earlier_producer_ids}
         return tuple(one for one in p.still_open if one.observation.producer_id in wanted)
     return p.still_open
 

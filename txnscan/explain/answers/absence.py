@@ -9,6 +9,8 @@ from txnscan.explain.answers.commands import describe_group, explain_id, log_dir
 from txnscan.explain.answers.fences import aborted_at_timeout, with_takeover
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import (
+    expired,
+    expired_at_ms,
     failure_in_words,
     kept_by,
     known_defects,
@@ -17,7 +19,6 @@ from txnscan.explain.answers.sentences import (
     of_reader,
     reader_name,
 )
-from txnscan.explain.answers.transaction_end import time_of_day
 from txnscan.explain.cause import Numbers, Subject, Told
 from txnscan.explain.client_errors import ErrorKind
 from txnscan.explain.facts import Facts
@@ -72,21 +73,16 @@ def none(f: Facts, s: Subject) -> Told:
     return Told(sentence, (), describe_group(f), numbers)
 
 
-_EXPIRES = "transactional.id.expiration.ms"
-
-
 def _absent(f: Facts, name: str, numbers: Numbers) -> Told:
     """An id that its coordinator does not know: what the transaction log has of it."""
     commands = (txnscan_command(f, "transaction-log", transactional_id=name),)
     if f.logged:
-        at_ms = f.logged[-1].updated_ms
-        when = f" at about {time_of_day(at_ms, f.now_ms)}" if at_ms >= 0 else ""
-        sentence = f"'{name}' has no transaction: it expired{when} ({_EXPIRES})."
+        sentence = f"'{name}' has no transaction: it {expired(f)}."
         evidence = (
             "The transaction log has its tombstone, and the coordinator does not know it any more.",
             "Its producer gets INVALID_PRODUCER_ID_MAPPING, and has to call initTransactions again.",
         )
-        return Told(sentence, evidence, commands, replace(numbers, expired_at_ms=at_ms if at_ms >= 0 else None))
+        return Told(sentence, evidence, commands, replace(numbers, expired_at_ms=expired_at_ms(f)))
     if f.writes.no_log is not None:
         why = f"{TRANSACTION_STATE_TOPIC} does not exist, so no id was ever used"
         return Told(f"'{name}' has no transaction: {why}.", (), commands, numbers)

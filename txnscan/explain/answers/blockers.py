@@ -18,6 +18,8 @@ from txnscan.explain.answers.commands import (
 from txnscan.explain.answers.numbers import numbers_of, numbers_of_id
 from txnscan.explain.answers.sentences import (
     NAMED_MAX,
+    expired,
+    expired_at_ms,
     failure_in_words,
     known_defects,
     of_id,
@@ -203,6 +205,9 @@ def not_observed(f: Facts, s: Subject) -> Told:
     slow = finding.real_lag(f)
     read = (f"{reader_first(f)} has records to read on {slow.partition.name}.",) if slow and slow.partition else ()
     numbers = numbers_of(f, s.partition, None, failure=failure.code)
+    if f.absent and f.logged:
+        read = (f"'{f.symptom.transactional_id}' {expired(f)}.",)
+        numbers = replace(numbers, expired_at_ms=expired_at_ms(f))
     unread = (txnscan_command(f, "explain", topic="TOPIC"),) if f.symptom.is_reader and not f.partitions else ()
     return Told(
         sentence,

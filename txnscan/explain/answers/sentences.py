@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txnscan.config import shown_location
 from txnscan.coordinators.transactions import Transaction
+from txnscan.explain.answers.transaction_end import time_of_day
 from txnscan.explain.facts import Facts, PartitionFacts
 from txnscan.explain.symptom import SymptomKind
 from txnscan.kafka.failure import Failure
@@ -18,6 +19,19 @@ NAMED_MAX = 5
 def of_members(f: Facts) -> tuple[str, ...]:
     """That the group has no members, if so."""
     return ("The group has no members now.",) if f.group_state in NO_MEMBERS else ()
+
+
+def expired_at_ms(f: Facts) -> int | None:
+    """When the id expired, by its tombstone: the last record of it in the log."""
+    at_ms = f.logged[-1].updated_ms
+    return at_ms if at_ms >= 0 else None
+
+
+def expired(f: Facts) -> str:
+    """That the id expired."""
+    at_ms = expired_at_ms(f)
+    when = f" at about {time_of_day(at_ms, f.now_ms)}" if at_ms is not None else ""
+    return f"expired{when} (transactional.id.expiration.ms)"
 
 
 def known_defects(f: Facts) -> tuple[str, ...]:
