@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 
+import zstandard
 from kafka.record.util import calc_crc32c
 
 from tests.fakes.cluster import LAST_OFFSET_DELTA_AT
 from tests.sim.encode import batch
 
-LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21
-CONTROL, GZIP = 0x20, 1
+LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT, COUNT_AT = 8, 16, 17, 21, 57
+CONTROL, GZIP, ZSTD = 0x20, 1, 4
 HEADER_BYTES = 61
 
 
@@ -37,3 +38,16 @@ def compacted(data: bytes, last_delta: int) -> bytes:
 
 def data(offset: int, sequence: int, producer_id: int = 7, count: int = 3, epoch: int = 3) -> bytes:
     return batch(offset, [(None, b"x")] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def compressed(plain: bytes, codec: int, payload: bytes) -> bytes:
+    """A batch with this payload in place of its records."""
+    one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
+    return patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
+
+
+def of_equal_records(count: int, key: bytes | None = None) -> bytes:
+    """A batch of so many equal records, of seven numbers each, with zstd. 500,000 of them take a few hundred bytes."""
+    plain = batch(0, [(key, None)], producer_id=7, producer_epoch=3)
+    claims = patched(patched(plain, COUNT_AT, ">i", count), LAST_OFFSET_DELTA_AT, ">i", count - 1)
+    return compressed(claims, ZSTD, zstandard.ZstdCompressor().compress(plain[HEADER_BYTES:] * count))

@@ -31,9 +31,10 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.parser import KafkaProtocol
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.util import decode_varint
 
 from tests.cases import Cases
-from tests.fakes.batches import ATTRIBUTES_AT, HEADER_BYTES, LENGTH_AT, patched
+from tests.fakes.batches import HEADER_BYTES, compressed, of_equal_records
 from tests.fakes.cluster import ADDRESS, broker
 from tests.fakes.http import HTTP_DEADLINE_S, SECONDS_MAX, HttpPeer
 from tests.fakes.peer import API_VERSIONS, LIST_TRANSACTIONS, SOON, FakeBroker, ask, framed, instead, listing
@@ -364,12 +365,6 @@ def test_a_setting_that_is_no_number_fails_its_request() -> None:
             ask_it()
 
 
-def compressed(plain: bytes, codec: int, payload: bytes) -> bytes:
-    """A batch with this payload in place of its records."""
-    one = patched(plain[:HEADER_BYTES] + payload, LENGTH_AT, ">i", HEADER_BYTES + len(payload) - 12)
-    return patched(one, ATTRIBUTES_AT, ">h", struct.unpack_from(">h", one, ATTRIBUTES_AT)[0] | codec)
-
-
 SNAPPY, LZ4, BLOCKS = 2, 3, b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 # Batches with false sizes, by codec. Snappy batches are refused without its library.
 CLAIMS: tuple[tuple[str, int, bytes], ...] = (
@@ -499,6 +494,36 @@ def test_a_batch_of_endless_tiny_records_is_refused(monkeypatch: pytest.MonkeyPa
             else:
                 with pytest.raises(RequestFailed):
                     decoded(one, True)
+
+
+# Name, batch, and whether its records are read.
+EXPANDING: tuple[tuple[str, Callable[[], bytes], bool], ...] = (
+    ("a few equal records", lambda: of_equal_records(5_000), True),
+    ("500,000 equal records", lambda: of_equal_records(500_000), False),
+    ("equal headers", lambda: compressed(batch(0, [(b"k", b"v")]), 4, zstds(with_headers(90_000))), False),
+)
+
+
+def test_the_numbers_that_are_read_grow_with_the_bytes_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 bytes of zstd took 2.5 s, at whatever time the sweep had to end."""
+    read = [0]
+
+    def counting(data: Any, at: int) -> Any:
+        read[0] += 1
+        return decode_varint(data, at)
+
+    monkeypatch.setattr("txnscan.kafka.protocol.records.decode_varint", counting)
+    with Cases() as cases:
+        for name, made, fits in EXPANDING:
+            with cases.case(name):
+                packed, read[0] = made(), 0
+                assert len(packed) < 1_000
+                if fits:
+                    assert decoded(packed, True)[0].records_count == 5_000
+                else:
+                    with pytest.raises(RequestFailed, match="for its size"):
+                        decoded(packed, True)
+                assert read[0] <= 100_000
 
 
 def records_with_headers(records: int, headers: int) -> bytes:

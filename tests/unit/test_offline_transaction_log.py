@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.cases import Cases
+from tests.fakes.batches import of_equal_records
 from tests.offline import MS, changed, data, end, partition_directory, shut_down
 from tests.sim.encode import transaction_log_value
 from tests.sim.records import TransactionMetadata
@@ -114,6 +115,18 @@ def test_unknown_kinds_and_versions_are_counted_and_leave_a_doubt() -> None:
 def test_an_invalid_record_ends_the_known_log(bad: Record, why: str) -> None:
     log = read(*STEPS, bad, record("Y", "Ongoing", pid=8))
     assert why in str(log.error) and "Y" not in log.ids
+
+
+def test_the_records_of_a_log_grow_with_the_bytes_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 2 GiB could have expanded to more records than can be read in a year."""
+    monkeypatch.setattr("txnscan.kafka.protocol.records.NUMBERS_MAX", 100_000)
+    one = of_equal_records(10_000, b"\0\1")
+    log = read_state_log(0, [one] * 5)
+    assert log.error is not None and "for its size" in log.error
+    assert 7 * log.records <= 100_000 + 5 * len(one)
+    # A log whose records are as long as a coordinator writes them is read to its end.
+    monkeypatch.setattr("txnscan.kafka.protocol.records.NUMBERS_MAX", 100)
+    assert read_state_log(0, [of_equal_records(1, b"\0\1")] * 1_000).records == 1_000
 
 
 @given(st.data())

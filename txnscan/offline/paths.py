@@ -266,12 +266,12 @@ def _metadata(replicas: Iterable[Replica], errors: list[FileError]) -> tuple[dic
 def _metadata_of(replica: Replica) -> tuple[Metadata, str | None]:
     """A copy of the metadata log, and why it is not whole, if it is not."""
     from txnscan.kafka.errors import RequestFailed
-    from txnscan.kafka.protocol.records import decoded
+    from txnscan.kafka.protocol.records import BatchRoom, decoded
     from txnscan.offline.cluster_metadata import Metadata
     from txnscan.offline.disk import mapped
     from txnscan.offline.walk import headers
 
-    files, own = replica.files, Metadata()
+    files, own, room = replica.files, Metadata(), BatchRoom.of_file()
     bad: list[FileError] = []
     after = max(files.checkpoints, default=-1)
     begins = min(files.segments, default=0)
@@ -284,7 +284,7 @@ def _metadata_of(replica: Replica) -> tuple[Metadata, str | None]:
                 for at, size in headers(data):
                     if size > BATCH_BYTES_MAX:
                         raise RequestFailed(f"a batch of {size} bytes is too large to decode (at byte {at})")
-                    for batch in decoded(data[at : at + size], records=True):
+                    for batch in decoded(data[at : at + size], records=True, room=room.for_next(size)):
                         # Records in a snapshot do not have their own offsets. They are only known to be before the
                         # snapshot's offset.
                         _take(own, batch, after - 1)
@@ -295,7 +295,7 @@ def _metadata_of(replica: Replica) -> tuple[Metadata, str | None]:
         base = max((one for one in files.segments if one <= after), default=None)
         for raw in batches(files, bad, base):
             own.ended_ms = max(own.ended_ms, int.from_bytes(raw[35:43], signed=True))
-            for batch in decoded(raw, records=True):
+            for batch in decoded(raw, records=True, room=room.for_next(len(raw))):
                 if batch.base_offset > own.next_offset:
                     raise RequestFailed(str(Hole(own.next_offset, batch.base_offset, "the log goes on behind them")))
                 if batch.last_offset >= own.next_offset:

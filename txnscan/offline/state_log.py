@@ -13,7 +13,7 @@ from txnscan.kafka.answers import IN_TRANSACTION, State
 from txnscan.kafka.errors import RequestFailed
 from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import Batch
-from txnscan.kafka.protocol.records import decoded
+from txnscan.kafka.protocol.records import BatchRoom, decoded
 from txnscan.offline.wholeness import Hole
 from txnscan.txnlog.decode import UnknownRecord, decode, tombstone, transactional_id
 from txnscan.txnlog.facts import LoggedTransaction, RawRecord
@@ -87,9 +87,10 @@ def read_state_log(
     log = StateLog(partition, holes=holes)
     kept, checker = Records(frozenset(producer_ids), of_disk=True), Checker(partition)
     expected, contiguous_from = -1, -1
+    room = BatchRoom.of_file()
     for data in batches:
         try:
-            found = decoded(data, records=True)
+            found = decoded(data, records=True, room=room.for_next(len(data)))
             kept.take_all(map(_known, found), 0, None)
             for batch in found:
                 expected, contiguous_from = _take(log, checker, batch, expected, contiguous_from, names)

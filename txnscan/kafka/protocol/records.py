@@ -47,6 +47,12 @@ RECORDS_MAX = 500_000
 # Of an answer and of a record. A header has two numbers, and a record seven others. Each takes part of a microsecond,
 # and a header of two bytes a hundred bytes in memory.
 NUMBERS_MAX, NUMBERS_OF_RECORD_MAX = 3_500_000, 200_000
+# 400 bytes of zstd can become 500,000 equal records. So the numbers are also limited by the size of an answer: for any
+# size, and for each byte. Records differ at least in their offsets, so that a record takes some bytes.
+NUMBERS_OF_ANY_SIZE, NUMBERS_PER_BYTE = 50_000, 50
+# A file has all batches of a log, one after another. What each may use is given back by its size: Kafka compresses no
+# batch of `__transaction_state` or of the cluster's metadata, and a number takes a byte at least.
+_FILE_NUMBERS_PER_BYTE, _FILE_EXPANDED_PER_BYTE = 1, 100
 _PIECE_BYTES = 1024 * 1024
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 # Kafka writes snappy in blocks, each with its length before it. This header and two version numbers come first.
@@ -68,9 +74,9 @@ _DAMAGED = (
 def decoded(data: bytes, records: bool, room: BatchRoom | None = None) -> list[Batch]:
     """The whole batches in the data. The last batch may be cut off, as in Fetch answers. Raises RequestFailed.
 
-    room: of the answer that the data is a part of.
+    room: of the answer or the file that the data is a part of.
     """
-    room = room if room is not None else BatchRoom()
+    room = room if room is not None else BatchRoom(len(data))
     try:
         return [_batch(batch, records, room) for batch in MemoryRecords(data)]
     except _DAMAGED as damaged:
@@ -129,20 +135,34 @@ def _commits(keys: Iterable[bytes | None]) -> bool:
 
 class BatchRoom:
     """What is left for the batches of an answer, all together: the bytes that they may still expand to, the records
-    that may still be kept, and the numbers in them that may still be read.
+    that may still be kept, and the numbers in them that may still be read. size_bytes: of these batches, as they came.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size_bytes: int) -> None:
         self._free_bytes = EXPANDED_BYTES_MAX
         self._free_records = RECORDS_MAX
-        self._free_numbers = NUMBERS_MAX
+        self._free_numbers = min(NUMBERS_MAX, NUMBERS_OF_ANY_SIZE + NUMBERS_PER_BYTE * size_bytes)
         self._of_record = NUMBERS_OF_RECORD_MAX
+
+    @classmethod
+    def of_file(cls) -> BatchRoom:
+        """For the batches of a file, which are decoded one by one. `for_next` begins each."""
+        return cls(NUMBERS_MAX)
+
+    def for_next(self, size_bytes: int) -> BatchRoom:
+        """This room, for the next batch of a file. A batch may use as much as an answer. All together may use little
+        more than their sizes allow.
+        """
+        self._free_bytes = min(EXPANDED_BYTES_MAX, self._free_bytes + _FILE_EXPANDED_PER_BYTE * size_bytes)
+        self._free_records = RECORDS_MAX
+        self._free_numbers = min(NUMBERS_MAX, self._free_numbers + _FILE_NUMBERS_PER_BYTE * size_bytes)
+        return self
 
     def take(self, size_bytes: int) -> None:
         """Raises ValueError if they are too many: 19 kB of zstd can become more than a gigabyte."""
         self._free_bytes -= size_bytes
         if self._free_bytes < 0:
-            raise ValueError(f"it expands to more than {EXPANDED_BYTES_MAX >> 20} MiB")
+            raise ValueError("it expands to too many bytes")
 
     def take_record(self) -> None:
         """Raises ValueError if they are too many."""
@@ -152,11 +172,13 @@ class BatchRoom:
         self._of_record = NUMBERS_OF_RECORD_MAX
 
     def number(self, data: Any, at: int) -> Any:
-        """As `decode_varint`. Raises ValueError if they are too many, as in a record with millions of headers."""
+        """As `decode_varint`. Raises ValueError if they are too many, as in a record with millions of headers, or in
+        many records that take almost no bytes.
+        """
         self._free_numbers -= 1
         self._of_record -= 1
         if min(self._free_numbers, self._of_record) < 0:
-            raise ValueError("its records have too many headers")
+            raise ValueError("it has too many records or headers for its size")
         return decode_varint(data, at)
 
 

@@ -99,7 +99,7 @@ def searched(batches: Undecoded, wanted: Wanted) -> Iterator[Batch]:
     else:
         sections = _sections
     # Skipped batches between two bombs give the second one no room of its own.
-    room = BatchRoom()
+    room = BatchRoom(len(data))
     for first, behind, decodes in sections(data, bounds, flags):
         if decodes:
             yield from decoded(data[bounds[first] : bounds[behind]], records=True, room=room)
