@@ -294,7 +294,7 @@ def test_readable_files_with_secrets_are_reported(tmp_path: Path) -> None:
                 assert named == (folder / "url",)
 
 
-def test_clusters_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None:
+def test_clusters_that_are_nested_or_counted_without_end_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "clusters.toml"
     texts = {
         "lists": f"a={'[' * 100_000}",
@@ -302,6 +302,7 @@ def test_clusters_that_are_nested_too_deeply_are_refused(tmp_path: Path) -> None
         "a key": f"a{'.a' * 200_000}=1",
         "a name of a table": f"[a{'. a' * 200_000}]",
         "a key in a table": "a={b" + '."a"' * 100_000 + "=1}",
+        "a number": f"a={'9' * 5_000}",
     }
     with Cases() as cases:
         for name, text in texts.items():

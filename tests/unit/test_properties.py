@@ -37,7 +37,7 @@ from txnscan.kafka.client.client_configs import ADMIN, KNOWN, PRODUCER_AND_CONSU
 from txnscan.kafka.client.configuration import configuration
 from txnscan.kafka.client.connection import ConnectionSettings, TlsSettings
 from txnscan.kafka.client.properties import PropertiesError, connection_settings, properties_warnings, read_properties
-from txnscan.kafka.security import jks
+from txnscan.kafka.security import jks, providers
 from txnscan.kafka.security.oauth import TokenFailed
 
 if TYPE_CHECKING:
@@ -450,6 +450,32 @@ def test_a_variable_is_replaced_by_its_config_provider(
     assert properties_warnings(file) == []
 
 
+# A text, and what it becomes if "${file:PATH:KEY}" becomes "<PATH,KEY>".
+WRITTEN = [
+    ("a${file:/x:k}b${file:/y:l}c", "a</x,k>b</y,l>c"),
+    ("${file:k}", "<,k>"),
+    ("${file:/x:k:l}", "</x,k:l>"),
+    ("${file}:${file:k}", "${file}:<,k>"),
+    ("${${file:k}", "${${file:k}"),
+    ("}${file:k}}{", "}<,k>}{"),
+    ("${other:k}${file::}", "${other:k}<,>"),
+    ("${file:k", "${file:k"),
+]
+
+
+def test_variables_are_found_as_kafka_finds_them() -> None:
+    """By Kafka's own pattern (`ConfigTransformer.DEFAULT_PATTERN`)."""
+    pattern = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
+    with Cases() as cases:
+        for text, expected in WRITTEN:
+            with cases.case(text):
+                of_pattern = [(one[1], one[3] or "", one[4]) for one in pattern.finditer(text)]
+                found, rest = providers._variables(text)
+                assert [(one.provider, one.path, one.key) for one in found] == of_pattern
+                values = [f"<{one.path},{one.key}>" if one.provider == "file" else one.written for one in found]
+                assert "".join(one.before + value for one, value in zip(found, values, strict=True)) + rest == expected
+
+
 UNRESOLVED = [
     ("${env:TXNSCAN_NOT_SET}", "", "sasl.jaas.config: the environment has no TXNSCAN_NOT_SET"),
     ("${file:/nowhere.properties:x}", "", "sasl.jaas.config: /nowhere.properties cannot be read"),
@@ -482,6 +508,11 @@ SLOW_TEXTS = {
     "comments that do not end": _UP_TO_JAAS + "/*" * 200_000,
     "quotes": _UP_TO_OPTIONS + '"\\\\' * 5_000,
     "options without an end": _UP_TO_OPTIONS + "a=b " * 4_000,
+    "variables without an end": "x" + _UP_TO_OPTIONS + "${" * 400_000,
+    "variables of providers that do not end": "x" + _UP_TO_OPTIONS + "${a:b:" * 150_000,
+    "settings": "".join(f"key{number}=x\n" for number in range(60_000)),
+    "settings that are nearly Kafka's": "".join(f"sssl.keystor{number}=x\n" for number in range(60_000)),
+    "variables": PROVIDERS + "client.id=" + "${file:/dev/null:x}" * 50_000,
     "certificates without an end": (
         "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.certificates=" + "-----BEGIN A-----" * 60_000
     ),
@@ -495,6 +526,7 @@ def test_no_text_takes_long(tmp_path: Path) -> None:
                 (file := tmp_path / "client.properties").write_text(f"{text}\n")
                 began_s = time.process_time()
                 with pytest.raises(PropertiesError):
+                    properties_warnings(file)
                     read_properties(file)
                 assert time.process_time() - began_s < 3
 

@@ -81,6 +81,9 @@ def read_clusters(path: Path, environment: Mapping[str, str], *, notifies: bool 
         raise ClustersError(path, [f"it is not TOML: {printable(str(error))}"]) from None
     except RecursionError:
         raise ClustersError(path, ["it is nested too deeply"]) from None
+    except ValueError:
+        # `tomllib` lets the errors of the types of Python through.
+        raise ClustersError(path, ["it is not TOML: it has a number of too many digits"]) from None
     complaints: list[str] = list(_unknown(found, ("clusters", "notify"), ""))
     tables = found.get("clusters", {})
     clusters: dict[str, ScanConfig] = {}

@@ -90,6 +90,8 @@ _KEY_STORE = "ssl.keystore.location"
 _SECURITY_PREFIXES = ("security.", "ssl.", "sasl.")
 # Config providers replace values, mainly passwords, by values that are stored elsewhere.
 _PROVIDERS = "config.providers"
+# Kafka's clients have less than 200. Each name that is unknown is compared with all of them.
+_SETTINGS_MAX = 1_000
 # The possible names of settings. A misplaced line of a key or a password does not match, and is never shown.
 _NAME = re.compile(r"[A-Za-z]\w*(?:[.-]\w+)+")
 # As Kafka parses it (`JaasConfig`), with Java's StreamTokenizer: comments as in Java, the flag in any case, and names
@@ -173,7 +175,11 @@ def _entries(path: Path) -> list[tuple[str, str, int]]:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
                 entries.append((element.key, element.value, line))
+            if len(entries) > _SETTINGS_MAX:
+                raise PropertiesError(f"{path} has more than {_SETTINGS_MAX:,} settings, which no such file has")
             line += len(element.source.splitlines())
+    except PropertiesError:
+        raise
     except ValueError:
         raise PropertiesError(f"{path} is not a Java properties file") from None
     return entries

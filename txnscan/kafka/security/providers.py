@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import javaproperties
 
@@ -20,11 +21,23 @@ from txnscan.kafka.security.safe_files import read_limited
 from txnscan.patterns import matching
 
 SETTING = "config.providers"
-_VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
+# Each may be replaced by a file of a megabyte.
+VARIABLES_MAX = 100
 _HOME = "org.apache.kafka.common.config.provider."
 _ENV_PATTERN, _ALLOWED_PATHS = "allowlist.pattern", "allowed.paths"
 
 _SECRET = re.compile(r"\{\{secrets/([^{}/]+/[^{}/]+)\}\}")
+
+
+class _Variable(NamedTuple):
+    """A variable in a value. before: the text between the variable before and this one."""
+
+    before: str
+    provider: str
+    path: str
+    key: str
+    written: str
+
 
 # Returns the value of a path and a key. Raises ValueError with the reason, without a value.
 Provider = Callable[[str, str], str]
@@ -35,6 +48,8 @@ def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.
     name of the setting in the message.
     """
     names = [name.strip() for name in properties.get(SETTING, "").split(",") if name.strip()]
+    if sum(len(_variables(value)[0]) for value in properties.values()) > VARIABLES_MAX:
+        raise ValueError(f"it has more than {VARIABLES_MAX} variables of {SETTING}, which no such file has")
     providers = {name: _provider(name, properties, environment) for name in names}
     return {
         key: value if key.startswith(SETTING) else _with_values(key, value, providers)
@@ -45,19 +60,42 @@ def resolved(properties: Mapping[str, str], environment: Mapping[str, str] = os.
 def has_unknown_variable(properties: Mapping[str, str], key: str) -> str | None:
     """The provider in a value's variable, if it is known but not declared. Kafka then leaves the text as it is."""
     names = {name.strip() for name in properties.get(SETTING, "").split(",")}
-    found = _VARIABLE.search(properties[key])
-    return found[1] if found is not None and found[1] in _KINDS and found[1] not in names else None
+    found, _ = _variables(properties[key])
+    return found[0].provider if found and found[0].provider in _KINDS and found[0].provider not in names else None
+
+
+def _variables(value: str) -> tuple[list[_Variable], str]:
+    """The variables in a value, and the text behind the last one, in one pass. Kafka finds them with a pattern, which
+    looks up to the end of the text for each `${`.
+    """
+    found, before = [], ""
+    *closed, rest = value.split("}")
+    for text in closed:
+        outside, _, inside = text.partition("${")
+        provider, has_provider, name = inside.partition(":")
+        if not has_provider:
+            before += f"{text}}}"
+            continue
+        path, has_path, key = name.partition(":")
+        path, key = (path, key) if has_path else ("", name)
+        found.append(_Variable(before + outside, provider, path, key, f"${{{inside}}}"))
+        before = ""
+    return found, before + rest
 
 
 def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str:
-    def of(variable: re.Match[str]) -> str:
-        provider = providers.get(variable[1])
+    def of(variable: _Variable) -> str:
+        provider = providers.get(variable.provider)
         if provider is None:
-            return variable[0]
+            return variable.written
         try:
-            return provider(variable[2] or "", variable[3])
+            return provider(variable.path, variable.key)
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
+
+    def with_variables(text: str) -> str:
+        found, rest = _variables(text)
+        return "".join(one.before + of(one) for one in found) + rest
 
     def secret(reference: str) -> str:
         try:
@@ -68,7 +106,7 @@ def _with_values(key: str, value: str, providers: Mapping[str, Provider]) -> str
     # Every second piece is a reference to a secret. Only the other pieces are searched for variables, so that a secret
     # that looks like a variable does not change.
     pieces = _SECRET.split(value)
-    return "".join(secret(piece) if index % 2 else _VARIABLE.sub(of, piece) for index, piece in enumerate(pieces))
+    return "".join(secret(piece) if index % 2 else with_variables(piece) for index, piece in enumerate(pieces))
 
 
 def _of_databricks(scope: str, key: str) -> str:
