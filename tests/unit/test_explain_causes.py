@@ -944,6 +944,13 @@ def test_the_next_commands_do_what_the_guards_of_a_plan_allow() -> None:
                 assert reach == {name: name != "plan" for name in expected}
 
 
+def test_a_reader_past_the_last_stable_offset_may_have_been_set_there() -> None:
+    """A read_committed group that a tool reset to the high watermark waits, and looks like one that reads on."""
+    told = cause_of(facts(GROUP, on(HANGING, high_watermark=110, committed=105)))
+    assert told.code is CauseCode.NOT_READ_COMMITTED
+    assert HANGING.judgement.explanation in " ".join(told.evidence)
+
+
 def test_readers_stop_at_the_last_stable_offset_and_not_at_deleted_records() -> None:
     told = cause_of(facts(TOPIC, on(HANGING, base=NO_GROUP, last_stable_offset=103, lso_before=103)))
     numbers = told.numbers

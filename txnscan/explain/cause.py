@@ -33,7 +33,10 @@ class CauseCode(StrEnum):
     UNREADABLE = "unreadable", "The leader cannot read the reader's next records from its disk"
     ABORTED_DATA = "aborted_data", "The lag is records of aborted transactions, which read_committed readers skip"
     PENDING_OFFSETS = "pending_offsets", "The group's offsets are in a transaction that has not ended"
-    NOT_READ_COMMITTED = "not_read_committed", "The reader passed the last stable offset: no transaction blocks it"
+    NOT_READ_COMMITTED = (
+        "not_read_committed",
+        "The reader is past the last stable offset: no transaction blocks it, unless a tool set its offset",
+    )
     FENCED = "fenced", "The producer is fenced: its id went on to a later epoch"
     CLIENT_ERROR = "client_error", "The error shows its cause itself, and no broker is asked"
     NO_WRITES = (

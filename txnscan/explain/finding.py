@@ -277,7 +277,7 @@ def share_uncommitted(f: Facts) -> Subject | None:
 
 
 def not_read_committed(f: Facts) -> Subject | None:
-    """A committed offset above the last stable offset: no read_committed reader gets there."""
+    """A committed offset above the last stable offset: no read_committed reader gets there by reading."""
     for one in f.partitions:
         if one.relation is NotBlocked.BEYOND:
             return Subject(one, one.holder)

@@ -15,7 +15,9 @@ at the transactions (`who_waits.py`), `explain` at the reader. Both read the sam
    reader at the last stable offset waits. A reader further back waits if it gets no record before the last stable
    offset: there may be only markers, aborted records and gaps of compaction. The log decides (`delivered.py`).
 4. **Isolation levels** of consumer groups and queries are not visible. A reader beyond the last stable offset reads
-   read_uncommitted, and waits for no transaction. One that stopped exactly at it looks as if it waited.
+   read_uncommitted, and waits for no transaction. One that stopped exactly at it looks as if it waited. One that reads
+   read_committed, and whose offset a tool set beyond it, waits and does not look so: `--reset-offsets --to-latest` sets
+   the high watermark. Each read_uncommitted group looks the same, so it is not counted, and `explain` says so.
 5. **Share groups** have no committed offsets. Their isolation level is a setting: with read_uncommitted, the default,
    they wait for no transaction, and with any other level it is not known. A transaction on `__share_group_state` has
    acknowledgements of share groups (KIP-1289, a draft). Its records are not decoded, so share groups may wait.

@@ -39,13 +39,15 @@ def _open_on(f: Facts) -> tuple[str, ...]:
 def not_read_committed(f: Facts, s: Subject) -> Told:
     p, judged = both(s)
     sentence = (
-        f"{reader_first(f)} is not read_committed on {p.name}, so no transaction blocks it: "
-        f"{reader_position(f, p)}, and the last stable offset is {p.last_stable_offset}."
+        f"{reader_first(f)} is not read_committed on {p.name}, so no transaction blocks it, unless a tool set its "
+        f"offset: {reader_position(f, p)}, and the last stable offset is {p.last_stable_offset}."
     )
     lag = f"Its lag is {p.lag:,}: it is slow or stopped." if p.lag else "It has read everything."
     evidence = (
         lag,
-        f"The open transaction there does not concern it: {judged.judgement.explanation}",
+        f"The open transaction there: {judged.judgement.explanation}",
+        "A read_committed reader never reads past the last stable offset. One whose offset was set there, as with "
+        "kafka-consumer-groups.sh --reset-offsets --to-latest, waits for that transaction.",
         *of_partition(p),
     )
     return Told(sentence, evidence, (*describe_group(f), find_hanging(f, p)), numbers_of(f, p, judged))
