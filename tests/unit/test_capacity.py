@@ -65,7 +65,7 @@ def test_a_sweep_costs_the_predicted_requests_and_bytes(shape: ClusterShape, why
 BUSY = ClusterShape(brokers=50, partitions=100_000, ongoing=5_000, hanging=100)
 CONTRACT = {
     "ApiVersions": 153,
-    "ListOffsets": 250,
+    "ListOffsets": 200,
     "DescribeProducers": 150,
     "DescribeTransactions": 154,
     "Fetch": 100,

@@ -21,6 +21,7 @@ class ErrorCode(IntEnum):
     """Names and numbers of `org.apache.kafka.common.protocol.Errors`, only those that rules depend on."""
 
     NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
     UNKNOWN_TOPIC_OR_PARTITION = 3
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6

@@ -6,7 +6,7 @@ prove that the answers came from the leader:
     ListOffsets(latest, read_uncommitted, leader epoch)  -> high watermark, before
     DescribeProducers                                    -> the open transactions
     ListOffsets(latest, read_committed, leader epoch)    -> last stable offset, after
-    ListOffsets(earliest, leader epoch)                  -> log start, where something is open
+    ListOffsets(earliest, leader epoch)                  -> log start, if that is beyond something open
 
 Followers answer DescribeProducers without an error. But ListOffsets with a leader epoch succeeds only on the leader at
 that epoch, and a broker never goes back to an earlier epoch. So if both ListOffsets succeed at the same epoch, the
@@ -95,8 +95,8 @@ def read_second(batch: ReadBatch, send: Send, now_ms: Callable[[], int]) -> Iter
         described = describe_producers(send, batch.leader, by_topic(p.key for p in batch.partitions))
         read_at_ms = now_ms()
         after = list_offsets(send, batch.leader, batch.partitions, Offset.LAST_STABLE)
-        held = [p for p in batch.partitions if described[p.key].open_producers]
-        log_start = _log_starts(send, batch.leader, held)
+        passed = [p for p in batch.partitions if _is_passed(described[p.key], after[p.key])]
+        log_start = _log_starts(send, batch.leader, passed)
     except RequestFailed as failed:
         yield from _all_failed(batch, failed.failure, now_ms())
         return
@@ -191,14 +191,26 @@ def _is_held(stable: ListedOffset, high: ListedOffset) -> bool:
     return stable.failure is None and high.failure is None and stable.offset < high.offset
 
 
-def _log_starts(send: Send, leader: int, held: Sequence[Partition]) -> dict[Key, ListedOffset]:
+def _is_passed(described: DescribedPartition, after: ListedOffset) -> bool:
+    """Whether the last stable offset is beyond a transaction that was open a moment before. Either the transaction has
+    ended, or its first records are deleted. The log start decides.
+    """
+    first_open = _first_open(described)
+    return first_open is not None and after.offset > first_open
+
+
+def _first_open(described: DescribedPartition) -> int | None:
+    return min((p.start_offset for p in described.open_producers), default=None)
+
+
+def _log_starts(send: Send, leader: int, partitions: Sequence[Partition]) -> dict[Key, ListedOffset]:
     """The log start of these partitions. Raises RequestFailed.
 
-    held: the partitions whose last stable offset is at an open transaction. It may be below the log start, where
-    readers begin: DeleteRecords may cut a batch in two, and the last stable offset is at the start of the batch
+    The last stable offset may be below the log start, where readers begin: DeleteRecords may cut the first batch of a
+    transaction in two, and the last stable offset is at the start of the batch
     (`UnifiedLog.convertToOffsetMetadataOrThrow`).
     """
-    return list_offsets(send, leader, held, Offset.LOG_START) if held else {}
+    return list_offsets(send, leader, partitions, Offset.LOG_START) if partitions else {}
 
 
 def _stable(stable: ListedOffset, log_start: ListedOffset | None) -> int | None:
@@ -215,10 +227,8 @@ def _unproven(
 ) -> Failure | None:
     """Why this read is not proven to be the leader's. None if it is proven."""
     failure = _failure(topic, None, described, after, log_start)
-    first_open = min((p.start_offset for p in described.open_producers), default=None)
-    if failure is None and first_open is not None and log_start is not None:
-        # Either the transaction has ended, or its first records are deleted.
-        return _PASSED if after.offset > max(first_open, log_start.offset) else None
+    if failure is None and log_start is not None and after.offset > log_start.offset:
+        return _PASSED
     return failure
 
 

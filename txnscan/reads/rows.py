@@ -79,7 +79,8 @@ class WideAnswer:
 class ProvenRow:
     """One partition, read between two ListOffsets at a leader epoch (the proof obligation leader, `proven_read.py`).
 
-    last_stable_offset: readers of read_committed get nothing from there on. It is not below the log start.
+    last_stable_offset: readers of read_committed get nothing from there on. After the second read of a sweep it may be
+    below the log start; `sweeps/enrichment.py` then reads the offsets again.
     `failure` is None exactly if the answers prove that they came from the leader at `leader_epoch`; in the first or the
     second read of a sweep, if both have none.
     """
@@ -107,7 +108,9 @@ class ProvenRow:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRow:
-    """A partition's high watermark and last stable offset, as its leader reports them, without proof. See ProvenRow."""
+    """A partition's high watermark and last stable offset, as its leader reports them, without proof. The last
+    stable offset is not below the log start.
+    """
 
     topic: str
     partition: int

@@ -177,7 +177,7 @@ def requests(planned: Planned) -> dict[str, int]:
         # If a transaction is open: whether its logs take writes. One more for the topics of hanging transactions.
         "DescribeConfigs": p.brokers + (p.open_partitions > 0) + (p.hanging > 0),
         "DescribeProducers": p.brokers * ceil(p.partitions_led / p.batch_size) + 2 * proven_batches,
-        "ListOffsets": 3 * proven_batches + 2 * logs,
+        "ListOffsets": 2 * proven_batches + 2 * logs,
         "DescribeAcls": 2 * p.brokers,
         "DescribeTransactions": 2 * p.brokers + min(p.brokers, p.held_ids),
         "ListTransactions": 2 * p.brokers,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from txnscan.coordinators.agreed_metadata import AgreedMetadata
+from txnscan.kafka.errors import ErrorCode
 from txnscan.kafka.failure import Failure, Unobserved
 from txnscan.kafka.protocol.record_batch import Batch
 from txnscan.kafka.topology import Key
@@ -20,6 +21,7 @@ from txnscan.sweeps.disk import with_disks
 from txnscan.sweeps.history import Incidents
 from txnscan.sweeps.log_facts import signed, with_closed
 from txnscan.sweeps.log_reads import first_batches, read_outcomes
+from txnscan.sweeps.observations import with_offsets
 from txnscan.sweeps.state import AllRead, Enriched, Run, SweepPlan
 from txnscan.sweeps.write_states import read_for
 from txnscan.verdict.evidence import Judged, OutcomeEvidence, Verdict
@@ -52,7 +54,7 @@ def enrich(
         found = read_outcomes(run.cluster, run.engine, in_flight_max, agreed, asked, stored, progress)
         found = [with_closed(evidence, everything.wide.closed) for evidence in found]
         outcome_evidence = [signed(evidence, run.sweep_id, run.started_at_ms) for evidence in found]
-        judged = with_outcomes(judged, outcome_evidence)
+        judged = _from_log_start(run, everything, with_outcomes(judged, outcome_evidence), found)
     hanging = [one for one in judged if one.is_incident]
     live, left = looked_at([one for one in judged if not one.is_incident], planned.blocking_after_ms)
     states, stopped = UNREAD, tuple[str, ...]()
@@ -71,6 +73,19 @@ def enrich(
     kept, not_measured = with_disks(kept, run.cluster, run.history, everything.view, *clocks)
     counted = only_counted_warning(left, planned.blocking_after_ms)
     return Enriched(judged, outcome_evidence, kept, (*stopped, *warnings, *not_measured, *counted), writes=states)
+
+
+def _from_log_start(
+    run: Run, everything: AllRead, judged: Sequence[Judged], found: Sequence[OutcomeEvidence]
+) -> list[Judged]:
+    """These, with last stable offsets that are not below the log start: if a first batch is deleted in whole or in
+    part, the offsets of its partition are read again. No verdict depends on them.
+    """
+    failures = ((one.observation.key, one.batch_failure) for one in found)
+    gone = ErrorCode.OFFSET_OUT_OF_RANGE.name
+    deleted = {key for key, failure in failures if failure is not None and failure.code == gone}
+    offsets = run.reader.offsets(deleted, everything.view)
+    return [with_offsets(one, offsets.get(one.observation.key)) for one in judged]
 
 
 def read_topics_named(

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from txnscan.kafka.client.client import Send
-from txnscan.kafka.errors import RequestFailed
+from txnscan.kafka.errors import ErrorCode, RequestFailed
 from txnscan.kafka.failure import FailureCode
 from txnscan.kafka.protocol.fetch import LONG_READ_BYTES_MAX, FetchedCommitted, fetch, fetch_committed
 from txnscan.kafka.protocol.list_offsets import Offset, offset_of
@@ -27,7 +27,6 @@ from txnscan.kafka.units import size
 # If a group only lags, its first batch has a record, and a broker returns the first batch whole. More is read only if
 # that batch has no record for the group.
 _FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 1024 * 1024
-_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def _record_or_log_start(
     try:
         return _record_at(send, partition, offset, end, budget), None
     except RequestFailed as failed:
-        if failed.failure.code != _OUT_OF_RANGE:
+        if failed.failure.code != ErrorCode.OFFSET_OUT_OF_RANGE.name:
             raise
         log_start = offset_of(send, partition, Offset.LOG_START)
         if log_start <= offset or _record_at(send, partition, log_start, end, budget) is not None:
