@@ -58,6 +58,13 @@ def test_a_marker_before_a_record_is_told_from_aborted_records() -> None:
     assert ahead(aborting.send, P, 0, 4) == Ahead(True, markers=1, aborted=1, record_at=2)
 
 
+def test_the_next_record_is_the_first_that_deletion_left() -> None:
+    brokers = cluster(data(0, 2), ends(2), data(3), ends(4))
+    brokers.partitions["p", 0].log_start = 2
+    found = ahead(brokers.send, P, 0, 5)
+    assert (found.has_record, found.record_at, found.failure is None) == (None, 3, False)
+
+
 def test_a_long_run_of_aborted_records_is_counted_up_to_the_next_record() -> None:
     """40 MB in batches of 1 MB, which were too many requests."""
     big = (None, bytes(1024 * 1024))

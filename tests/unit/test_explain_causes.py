@@ -68,6 +68,7 @@ UNSURE = judge_observation(observation(), (), context(coverage_failure=failed("b
 NO_GROUP = PartitionFacts("p", 0, 105, 100, 100)
 WAITS = replace(NO_GROUP, committed=100)
 CLOSED = PartitionFacts("p", 0, 105, 105, 105)
+DELETED = Ahead(None, failure=Failure("p-0: the records are deleted", "OFFSET_OUT_OF_RANGE"), record_at=90)
 PLAIN_SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "604800000",
@@ -341,6 +342,18 @@ CASES = (
     # Groups that do not wait.
     Case("the group is behind it", facts(GROUP, on(HANGING, committed=103)), C.NOT_READ_COMMITTED, {"lag": 2}),
     Case("it has records to read", facts(GROUP, replace(CLOSED, committed=5, ahead=Ahead(True))), C.NO_TRANSACTION),
+    Case(
+        "its next records are deleted, and nothing is open",
+        facts(GROUP, replace(CLOSED, committed=5, ahead=DELETED)),
+        C.NO_TRANSACTION,
+        {"next_record_offset": 90},
+    ),
+    Case(
+        "its next records are deleted, and a transaction hangs after those that are left",
+        facts(GROUP, on(HANGING, committed=5, ahead=DELETED)),
+        C.NOT_OBSERVED,
+        {"failure": "OFFSET_OUT_OF_RANGE"},
+    ),
     Case(
         "a marker is all that is left",
         facts(GROUP, replace(CLOSED, committed=104, ahead=Ahead(False, markers=1))),

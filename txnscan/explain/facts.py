@@ -130,6 +130,15 @@ class PartitionFacts:
         """Whether the reader waits for the holder."""
         return isinstance(self.relation, BlockReason)
 
+    @property
+    def has_lag(self) -> bool:
+        """Whether the reader has records to read, and no transaction blocks it there. If its own next records are
+        deleted, then only without open transactions.
+        """
+        if self.committed is None or self.ahead is None:
+            return False
+        return self.ahead.has_record or (self.ahead.record_at is not None and self.blocked_records == 0)
+
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:

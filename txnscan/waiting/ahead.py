@@ -24,9 +24,10 @@ _PIECE_BYTES = 1024 * 1024
 class Ahead:
     """The stretch between an offset and the last stable offset, as a read_committed reader sees it.
 
-    has_record: whether it gets a record. record_at: where its next record is. markers: control records before that, or
-    on the whole stretch. aborted: records of aborted transactions there. begins_with_marker: whether the first batch is
-    a control record. failure: of the read.
+    has_record: whether it gets a record. record_at: where its next record is; if the records at the offset are deleted,
+    the first one left, which the reader's `auto.offset.reset` may skip. markers: control records before that, or on the
+    whole stretch. aborted: records of aborted transactions there. begins_with_marker: whether the first batch is a
+    control record. failure: of the read.
     """
 
     has_record: bool | None
@@ -45,7 +46,7 @@ def ahead(send: Send, partition: Partition, offset: int, last_stable_offset: int
         return Ahead(has_record=False)
     found = starved(send, partition, [offset], last_stable_offset)
     if found.failure is not None:
-        return Ahead(None, failure=_of_topic(found.failure.failure, partition))
+        return Ahead(None, failure=_of_topic(found.failure.failure, partition), record_at=found.record_at)
     start = max(offset, found.log_start or 0)
     if found.record_at == start:
         return Ahead(has_record=True, record_at=start)

@@ -33,8 +33,8 @@ _FIRST_BYTES, _PIECE_BYTES = 16 * 1024, 1024 * 1024
 class Starved:
     """offsets: committed offsets with no record to deliver before the last stable offset. unknown: offsets that the
     read did not decide. failure: the reason for unknown offsets. record_at: where the next record of the highest offset
-    is that has one; at or before it, if its batch has gaps. log_start: where the log begins, if records from a starved
-    offset on are deleted.
+    is that may get one; at or before it, if its batch has gaps. log_start: where the log begins, if records from that
+    offset or a starved one on are deleted.
     """
 
     offsets: frozenset[int] = frozenset()
@@ -73,10 +73,13 @@ def starved(send: Send, partition: Partition, committed: Iterable[int], last_sta
     for number, offset in enumerate(offsets):
         try:
             record_at, log_start = _record_or_log_start(send, partition, offset, end, budget)
-            if record_at is not None:
-                return Starved(frozenset(found), record_at=record_at, log_start=log_start)
         except RequestFailed as failed:
             return Starved(frozenset(found), frozenset(offsets[number:]), failed)
+        if record_at is not None and log_start is not None:
+            unknown = frozenset(offsets[number:])
+            return Starved(frozenset(found), unknown, _resets(offset, log_start), record_at, log_start)
+        if record_at is not None:
+            return Starved(frozenset(found), record_at=record_at)
         found.add(offset)
         end = offset
     return Starved(frozenset(found), log_start=log_start)
@@ -85,8 +88,8 @@ def starved(send: Send, partition: Partition, committed: Iterable[int], last_sta
 def _record_or_log_start(
     send: Send, partition: Partition, offset: int, end: int, budget: _Budget
 ) -> tuple[int | None, int | None]:
-    """See `_record_at`; and the start of the log, if the records from the offset on are deleted and no other is to be
-    delivered.
+    """See `_record_at`; and the start of the log, if the records from the offset on are deleted: then the next record
+    from there on.
     """
     try:
         return _record_at(send, partition, offset, end, budget), None
@@ -94,9 +97,14 @@ def _record_or_log_start(
         if failed.failure.code != ErrorCode.OFFSET_OUT_OF_RANGE.name:
             raise
         log_start = offset_of(send, partition, Offset.LOG_START)
-        if log_start <= offset or _record_at(send, partition, log_start, end, budget) is not None:
+        if log_start <= offset:
             raise
-        return None, log_start
+        return _record_at(send, partition, log_start, end, budget), log_start
+
+
+def _resets(offset: int, log_start: int) -> RequestFailed:
+    deleted = f"the records from offset {offset} to {log_start - 1} are deleted, and the reader's auto.offset.reset"
+    return RequestFailed(f"{deleted} decides whether it reads the next ones", ErrorCode.OFFSET_OUT_OF_RANGE.name)
 
 
 def _record_at(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> int | None:

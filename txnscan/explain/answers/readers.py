@@ -93,6 +93,8 @@ def real_lag(f: Facts, s: Subject) -> Told:
         )
     ahead = [(one, one.holder) for one in f.partitions if one.holder is not None]
     evidence = [f"{reader_position(f, p).capitalize()}, and its lag is {p.lag or 0:,}, up to the high watermark."]
+    if p.ahead is not None and p.ahead.failure is not None:
+        evidence.append(f"{failure_in_words(f, p.ahead.failure)}.")
     for one, holder in ahead[:NAMED_MAX]:
         where = "where the reader waits" if one.waits else "after the next records of the reader"
         evidence.append(
