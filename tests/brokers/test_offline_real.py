@@ -40,6 +40,7 @@ from txnscan.demo.requests import Wire
 from txnscan.demo.story import plant_all
 from txnscan.demo.traffic import HealthyTraffic
 from txnscan.demo.wait import wait_until
+from txnscan.kafka.protocol.coordinator_partition import coordinator_partition
 from txnscan.kafka.protocol.record_batch import HEADER
 from txnscan.kafka.topology import TRANSACTION_STATE_TOPIC, Key
 from txnscan.offline import walk
@@ -65,11 +66,14 @@ Producers = list[tuple[int, int, int, int, int, int]]
 
 @dataclass(frozen=True)
 class Left:
-    """The last answers of the brokers, and the places of their files. earlier: copies made while they ran."""
+    """The last answers of the brokers, and the places of their files. earlier: copies made while they ran. restarted:
+    the broker that shut down once, and came back.
+    """
 
     directory: Path
     earlier: Path
     jars: Path
+    restarted: int
     live: Scan
     described: Mapping[tuple[int, Key], Producers]
 
@@ -94,8 +98,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
             _compressed_by_brokers(wire)
             wait_until(lambda: traffic.count.committed >= 20, "healthy transactions had ended")
         # Its snapshots are of a clean shutdown, and its own later entries.
-        cluster.stop_broker(2)
-        cluster.start_broker(2)
+        restarted = _without(wire, "shipments-service")
+        cluster.stop_broker(restarted)
+        cluster.start_broker(restarted)
         for broker_id in cluster.broker_ids:
             shutil.copytree(cluster.data_of(broker_id), earlier / f"broker-{broker_id}" / "data")
         _open(wire, V2, "begun-later")
@@ -104,7 +109,14 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
         # After a kill, the last checkpoint of high watermarks shows only what was idle for longer than its interval.
         wait_until(lambda: _idle_s(cluster) > IDLE_S, "all partitions were idle", 180.0)
         cluster.stop()
-        yield Left(directory, earlier, cluster.jars, live, described)
+        yield Left(directory, earlier, cluster.jars, restarted, live, described)
+
+
+def _without(wire: Wire, transactional_id: str) -> int:
+    """A broker that does not coordinate this id. After an election no outcome is proven (`txnlog/elections.py`)."""
+    count = len(wire.view([TRANSACTION_STATE_TOPIC]).partitions)
+    coordinator = wire.partition(TRANSACTION_STATE_TOPIC, coordinator_partition(transactional_id, count)).leader
+    return next(broker_id for broker_id in (2, 3) if broker_id != coordinator)
 
 
 def _both_versions(wire: Wire) -> None:
@@ -455,20 +467,20 @@ def _is_later(one: Any) -> bool:
 
 def test_a_broker_that_ran_after_its_copy_causes_no_hanging_verdict(left: Left, tmp_path: Path) -> None:
     """Its copy predates the restart, which is in the metadata log of the others."""
-    for broker_id in (1, 3):
-        shutil.copytree(left.data(broker_id), tmp_path / f"broker-{broker_id}" / "data")
-    shutil.copytree(left.earlier / "broker-2" / "data", tmp_path / "broker-2" / "data")
-    (stopped,) = (tmp_path / "broker-2" / "data" / f"{METADATA_TOPIC}-0").glob("*.log")
+    name = f"broker-{left.restarted}"
+    for one in ("broker-1", "broker-2", "broker-3"):
+        shutil.copytree((left.earlier if one == name else left.directory) / one / "data", tmp_path / one / "data")
+    (stopped,) = (tmp_path / name / "data" / f"{METADATA_TOPIC}-0").glob("*.log")
     # Its metadata log ends before its second registration.
     data = stopped.read_bytes()
-    end = _last_registration(data, 2)
+    end = _last_registration(data, left.restarted)
     stopped.write_bytes(data[:end])
     next_offset = int.from_bytes(data[end : end + 8])
     for checkpoint in stopped.parent.glob("*.checkpoint"):
         if int(checkpoint.name[:20]) > next_offset:
             checkpoint.unlink()
     some = read_paths([str(tmp_path)], late_after_ms=LATE_AFTER_MS)
-    assert some.running_error is not None and some.running_error.startswith("broker 2 ")
+    assert some.running_error is not None and some.running_error.startswith(f"broker {left.restarted} ")
     assert "hanging" not in {one.judged.judgement.verdict.value for one in some.transactions}
 
 
