@@ -14,13 +14,14 @@ WORKERS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit test-spark coverage wording record disks lint types check pictures site prove simulate mutants bench wheel lock pins clean
+.PHONY: help setup demo test test-all test-repeats test-unit test-spark coverage wording record disks lint types check pictures site prove simulate mutants bench wheel lock pins clean
 
 help:
 	@echo "make setup        a locked environment in .venv, and the jars of Kafka and Delta"
 	@echo "make demo         real brokers, real hanging transactions, a sweep (ARGS=... passes options on)"
 	@echo "make test         the tests, in about six minutes (ARGS=... passes options on)"
-	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; forty minutes"
+	@echo "make test-all     the slow tests alone: faults, old brokers, Spark clusters, notebooks; 35 minutes"
+	@echo "make test-repeats the slow tests that repeat others: more versions, stores, worlds; ten minutes"
 	@echo "make test-unit    most tests that need neither brokers nor Spark, in a minute"
 	@echo "make test-spark   the tests of Spark and tables with another Spark (SPARK=4.1), in an environment of its own, .venv-spark-4.1"
 	@echo "make coverage     the tests of make test, and which lines of txnscan they run"
@@ -61,6 +62,9 @@ test: setup
 
 test-all: setup
 	@$(PYTEST) --slow only $(ARGS)
+
+test-repeats: setup
+	@$(PYTEST) --slow repeats $(ARGS)
 
 test-unit: setup
 	@$(BIN)/python -m pytest -n $(WORKERS) -q --slow no -m "not lengthy" tests/unit $(ARGS)

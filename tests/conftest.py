@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
-from tests.slow import lengthy_reason, slow_reason
+from tests.slow import lengthy_reason, repeated_reason, slow_reason
 from txnscan.tables.open import open_tables
 
 # Every test may ask for it.
@@ -43,9 +43,15 @@ ROOMS = {
 }
 
 
+# The values of `--slow`, with the marker of their tests.
+_TIERS = {"no": None, "only": "slow", "repeats": "repeats"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test` leaves the slow tests out, and `make test-all` runs them alone. Without the option all tests run."""
-    choices = {"choices": ("all", "no", "only"), "default": "all"}
+    """`make test` leaves the slow tests out, `make test-all` runs them alone, and `make test-repeats` those that repeat
+    others. Without the option all tests run.
+    """
+    choices = {"choices": ("all", *_TIERS), "default": "all"}
     parser.addoption("--slow", help="which of the slow tests (tests/slow.py) to run", **choices)
 
 
@@ -54,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for room, needs in ROOMS.items():
         config.addinivalue_line("markers", f"{room}: {needs}")
     config.addinivalue_line("markers", "slow(reason): left out of `make test`; tests/slow.py lists them")
+    config.addinivalue_line("markers", "repeats(reason): run by `make test-repeats` alone; tests/slow.py lists them")
     config.addinivalue_line("markers", "lengthy(reason): left out of `make test-unit`; tests/slow.py lists them")
     config.addinivalue_line("markers", "wording: compares sentences with tests/__snapshots__/wording.ambr")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -95,17 +102,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         item.add_marker(item.path.parent.name)
-        if why := slow_reason(item.nodeid):
+        if why := repeated_reason(item.nodeid):
+            item.add_marker(pytest.mark.repeats(reason=why))
+        elif why := slow_reason(item.nodeid):
             item.add_marker(pytest.mark.slow(reason=why))
         if why := lengthy_reason(item.nodeid):
             item.add_marker(pytest.mark.lengthy(reason=why))
         if "wording" in item.fixturenames:  # type: ignore[attr-defined]
             item.add_marker("wording")
-    wanted = {"all": (True, False), "only": (True,), "no": (False,)}[config.getoption("slow")]
-    of_tier = [item for item in items if (item.get_closest_marker("slow") is not None) in wanted]
+    wanted = config.getoption("slow")
+    of_tier = [item for item in items if wanted in ("all", _tier(item))]
     if len(of_tier) < len(items):
         config.hook.pytest_deselected(items=sorted({*items} - {*of_tier}, key=lambda item: item.nodeid))
     items[:] = sorted(of_tier, key=lambda item: (not _uses_shared(item.path), item.path.stem not in _LONG))
+
+
+def _tier(item: pytest.Item) -> str:
+    """The value of `--slow` that runs this test."""
+    return next((tier for tier, marker in _TIERS.items() if marker and item.get_closest_marker(marker)), "no")
 
 
 @pytest.hookimpl(trylast=True)

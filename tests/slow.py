@@ -1,5 +1,8 @@
 """Which tests are slow, and why: `make test` leaves them out, `make test-all` runs them alone.
 
+`make test-repeats` runs the slow tests that repeat what another test shows, or that `make prove` does at length. CI
+leaves them out.
+
 A test belongs here if it breaks brokers, starts a cluster or a Spark session of its own, repeats on a second store or
 version what the fast tier shows once, or takes a process for half a minute. Its behaviour must also have a fast test,
 unless only a slow one can show it.
@@ -12,7 +15,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-# Worlds with so many histories that `make test` takes histories of theirs at random alone.
+# Worlds with so many histories that CI takes histories of theirs at random alone.
 LARGE_WORLDS = (
     "a partition that moves, 8",
     "a coordinator that moves, 4_0",
@@ -122,7 +125,6 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/search/test_incomplete_disks.py::test_some*[compacted": "disks of one more cluster",
         "tests/search/test_incomplete_disks.py::test_some*[killed": "disks of one more cluster",
         "tests/search/test_incomplete_disks.py::test_some*[two-brokers": "disks of one more cluster",
-        "tests/search/test_obligations.py::*[coverage": "a search of ten seconds",
         "tests/spark/test_changed_tables.py::test_delta_itself": "tables in a catalog of Spark",
         "tests/spark/test_contract.py::test_ten_clusters": "ten writers at once, with all retries",
         "tests/spark/test_open.py::test_a_checkpoint_of": "a table with many commits",
@@ -134,17 +136,11 @@ SLOW: Mapping[str, str] = MappingProxyType(
         "tests/unit/test_golden_states.py::test_decoders*[3.5.2": "all recorded answers of one more version",
         "tests/unit/test_golden_states.py::test_decoders*[4.3.1": "all recorded answers of one more version",
         "tests/unit/test_hostile_peers.py::test_an_http_answer_sent_byte": "peers that drip until the limit",
-        **{
-            f"tests/search/test_histories.py::test_no_history_of_a_small_world*[{world}]": "every history of the world"
-            for world in LARGE_WORLDS
-        },
         "tests/search/test_incomplete_disks.py::test_each": "searches among all cases",
         "tests/search/test_incomplete_disks.py::test_every": "searches of minutes",
         "tests/search/test_incomplete_disks.py::test_most": "a disk for each of its files",
         "tests/search/test_applying.py::test_random_histories": "histories of all worlds",
         "tests/search/test_histories.py::test_random_histories": "histories of all worlds",
-        "tests/search/test_obligations.py::*[leader": "a search of twenty seconds",
-        "tests/search/test_obligations.py::*[newest": "a search of thirty seconds",
         "tests/search/test_several_sweeps.py::test_no_position": "many sweeps of one cluster",
         "tests/search/test_stopping.py": "a search for each condition",
         "tests/spark/test_planted_through_spark.py": "the second store",
@@ -191,6 +187,32 @@ SLOW: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# Slow tests that repeat what another test shows on a version, a store, a world or a number, by the beginning of an id.
+REPEATS: Mapping[str, str] = MappingProxyType(
+    {
+        "tests/brokers/test_conformance.py::test_a_*[3.5.2": "`make prove` has conformance of each version",
+        "tests/brokers/test_conformance.py::test_a_*[4.4.0": "`make prove` has conformance of each version",
+        "tests/brokers/test_conformance.py::test_late_data*[3.5.2": "`make prove` has conformance of each version",
+        "tests/brokers/test_conformance.py::test_late_data*[4.4.0": "`make prove` has conformance of each version",
+        "tests/brokers/test_demo_story.py::test_the_demo_describes*[4.4.0": "the whole demo on one more version",
+        "tests/brokers/test_install.py::test_pip_installs_a_git": "one more way to install the package",
+        "tests/brokers/test_install.py::test_uvx": "one more way to install the package",
+        "tests/brokers/test_prove_watching.py::test_many_sweeps": "`make prove` has a longer watch",
+        "tests/commands/test_bench.py::test_a_long_history": "`make bench` has a longer history",
+        "tests/search/test_incomplete_disks.py::test_every*[cut_files-two-brokers": "the search of another cluster",
+        "tests/search/test_incomplete_disks.py::test_every*[missing_pairs": "searches for pairs of files",
+        "tests/search/test_obligations.py::*[coverage": "`make prove` has a longer search",
+        "tests/search/test_obligations.py::*[leader": "`make prove` has a longer search",
+        "tests/search/test_obligations.py::*[newest": "`make prove` has a longer search",
+        "tests/spark/test_contract.py::test_ten_clusters*[spark": "the second store",
+        "tests/spark/test_interrupts.py::test_sparks_own*[cancelJob": "one more means of Spark",
+        **{
+            f"tests/search/test_histories.py::test_no_history_of_a_small_world*[{world}]": "`make prove` has them all"
+            for world in LARGE_WORLDS
+        },
+    }
+)
+
 # Unit tests that take more than a second, of a core or of waiting, by `--durations`. `make test` runs them.
 # `make test-unit` leaves them out, so that it takes a minute on two cores: the others take 80 s of a core, and wait for
 # 20 s.
@@ -223,6 +245,11 @@ LENGTHY: Mapping[str, str] = MappingProxyType(
         "tests/unit/test_who_waits_agree.py::test_every_output_agrees_on_which": "all outputs, all offsets",
     }
 )
+
+
+def repeated_reason(nodeid: str) -> str | None:
+    """What this test repeats; None if it is of another kind."""
+    return _reason(REPEATS, nodeid)
 
 
 def slow_reason(nodeid: str) -> str | None:
