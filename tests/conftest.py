@@ -48,8 +48,8 @@ _TIERS = {"no": None, "only": "slow", "repeats": "repeats"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test` leaves the slow tests out, `make test-all` runs them alone, and `make test-repeats` those that repeat
-    others. Without the option all tests run.
+    """`make test` leaves the slow tests out, and `make test-all` runs them alone. `make test-repeats` runs the slow
+    tests that repeat others. Without the option all tests run.
     """
     choices = {"choices": ("all", *_TIERS), "default": "all"}
     parser.addoption("--slow", help="which of the slow tests (tests/slow.py) to run", **choices)
@@ -96,7 +96,7 @@ _LONG = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests, leaves out those of the other tier, and orders the rest.
+    """Marks tests, leaves out the tests of other tiers, and orders the rest.
 
     The shared brokers come first: their live transactions end after 15 minutes.
     """

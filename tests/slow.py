@@ -248,7 +248,7 @@ LENGTHY: Mapping[str, str] = MappingProxyType(
 
 
 def repeated_reason(nodeid: str) -> str | None:
-    """What this test repeats; None if it is of another kind."""
+    """Why this test repeats another; None if it does not."""
     return _reason(REPEATS, nodeid)
 
 

@@ -10,7 +10,7 @@ from tests.cases import Cases
 from tests.sim.check import Figures, Sweeps
 from tests.sim.history import NOW_MS, Simulation
 from tests.sim.obligations import EVERYTHING
-from tests.sim.restoring import wander_restored
+from tests.sim.restoring import Restored, wander_restored
 from tests.sim.scenarios import DOWN, LEADERLESS, UP, WIDE, A, P, begun_and_written, opened
 from tests.sim.table import Event
 from tests.sim.world import NEVER_ADDED, World
@@ -71,6 +71,10 @@ def test_no_sweep_of_a_restored_cluster_believes_what_it_knows_to_be_of_another(
 
 
 def test_the_search_finds_an_age_of_another_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "believed", lambda everything, now: everything)
-    found = (wander_restored(WIDE["upgraded-commit"], seed) for seed in range(300))
-    assert any(one.noticed and one.figures.mistaken for one in found)
+    def found(seed: int) -> Restored:
+        return wander_restored(WIDE["upgraded-commit"], seed)
+
+    with monkeypatch.context() as believing:
+        believing.setattr(pipeline, "believed", lambda everything, now: everything)
+        seed = next(seed for seed in range(300) if found(seed).figures.mistaken)
+    assert found(seed).noticed and not found(seed).figures.mistaken

@@ -257,7 +257,8 @@ def test_offsets_of_a_claimed_transaction_do_not_change_its_verdict() -> None:
     unread = {"second_high_watermark": None, "second_last_stable_offset": None}
     held = judged(view("Ongoing", 3, ("p-0",)), first_failure=CLAIMED, second_failure=CLAIMED, **unread)
     row = OffsetsRow("p", 0, high_watermark=120, last_stable_offset=100)
-    told = with_offsets(held, row)
+    (told,) = with_offsets([held], {held.observation.key: row})
     assert (told.observation.second.high_watermark, told.observation.second.last_stable_offset) == (120, 100)
     assert told.judgement == held.judgement == judge(told.evidence)
-    assert with_offsets(held, None) is held
+    (same,) = with_offsets([held], {})
+    assert same is held

@@ -131,7 +131,7 @@ class PartitionFacts:
         return isinstance(self.relation, BlockReason)
 
     @property
-    def has_lag(self) -> bool:
+    def has_records(self) -> bool:
         """Whether the reader has records to read, and no transaction blocks it there. If its own next records are
         deleted, then only without open transactions.
         """

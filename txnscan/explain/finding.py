@@ -303,7 +303,7 @@ def at_marker(f: Facts) -> Subject | None:
 
 
 def real_lag(f: Facts) -> Subject | None:
-    found = [one for one in f.partitions if one.has_lag]
+    found = [one for one in f.partitions if one.has_records]
     return Subject(max(found, key=lambda one: one.lag or 0)) if found else None
 
 

@@ -195,12 +195,7 @@ def _is_passed(described: DescribedPartition, after: ListedOffset) -> bool:
     """Whether the last stable offset is beyond a transaction that was open a moment before. Either the transaction has
     ended, or its first records are deleted. The log start decides.
     """
-    first_open = _first_open(described)
-    return first_open is not None and after.offset > first_open
-
-
-def _first_open(described: DescribedPartition) -> int | None:
-    return min((p.start_offset for p in described.open_producers), default=None)
+    return any(after.offset > one.start_offset for one in described.open_producers)
 
 
 def _log_starts(send: Send, leader: int, partitions: Sequence[Partition]) -> dict[Key, ListedOffset]:

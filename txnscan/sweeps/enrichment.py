@@ -84,8 +84,7 @@ def _from_log_start(
     failures = ((one.observation.key, one.batch_failure) for one in found)
     gone = ErrorCode.OFFSET_OUT_OF_RANGE.name
     deleted = {key for key, failure in failures if failure is not None and failure.code == gone}
-    offsets = run.reader.offsets(deleted, everything.view)
-    return [with_offsets(one, offsets.get(one.observation.key)) for one in judged]
+    return with_offsets(judged, run.reader.offsets(deleted, everything.view))
 
 
 def read_topics_named(

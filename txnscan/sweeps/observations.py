@@ -110,10 +110,14 @@ def claimed_observations(
     ]
 
 
-def with_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
-    """A claimed transaction with the offsets of its partition, which show how much it blocks. No verdict depends on
-    them.
+def with_offsets(judged: Iterable[Judged], offsets: Mapping[Key, OffsetsRow]) -> list[Judged]:
+    """The transactions, with the offsets of their partitions where those were read. They show how much a transaction
+    blocks. No verdict depends on them.
     """
+    return [_at_offsets(one, offsets.get(one.observation.key)) for one in judged]
+
+
+def _at_offsets(judged: Judged, row: OffsetsRow | None) -> Judged:
     if row is None:
         return judged
     second = replace(

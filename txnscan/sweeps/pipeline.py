@@ -327,8 +327,7 @@ def judge_all(
     live = looked_at([*others, *claimed], planned.blocking_after_ms)[0] if run.reads_impact else ()
     unread = {one.observation.key for one in live if one.observation.second.failure == CLAIMED}
     unread |= {one.observation.key for one in claimed if not one.healthy}
-    offsets = run.reader.offsets(unread, everything.view)
-    judged = [*others, *(with_offsets(one, offsets.get(one.observation.key)) for one in claimed)]
+    judged = [*others, *with_offsets(claimed, run.reader.offsets(unread, everything.view))]
     run.progress("judge", 1, 1)
     return judged, frozenset(unsure)
 

@@ -75,13 +75,14 @@ def starved(send: Send, partition: Partition, committed: Iterable[int], last_sta
             record_at, log_start = _record_or_log_start(send, partition, offset, end, budget)
         except RequestFailed as failed:
             return Starved(frozenset(found), frozenset(offsets[number:]), failed)
-        if record_at is not None and log_start is not None:
+        if record_at is None:
+            found.add(offset)
+            end = offset
+        elif log_start is None:
+            return Starved(frozenset(found), record_at=record_at)
+        else:
             unknown = frozenset(offsets[number:])
             return Starved(frozenset(found), unknown, _resets(offset, log_start), record_at, log_start)
-        if record_at is not None:
-            return Starved(frozenset(found), record_at=record_at)
-        found.add(offset)
-        end = offset
     return Starved(frozenset(found), log_start=log_start)
 
 
@@ -108,8 +109,8 @@ def _resets(offset: int, log_start: int) -> RequestFailed:
 
 
 def _record_at(send: Send, partition: Partition, offset: int, end: int, budget: _Budget) -> int | None:
-    """The offset of the next record that a read_committed reader gets from this offset on, before the end. None if it
-    gets none.
+    """The offset of the next record that a read_committed reader gets from this offset on, before the end. None
+    without such a record.
     """
     start = offset
     while offset < end:
